@@ -25,7 +25,6 @@ template <class To, class From> static inline To emu_as(From x)
     memcpy(&y, &x, sizeof y);
     return y;
 }
-static inline double rsqrt(double x) { return 1 / sqrt(x); }
 static inline int __float_as_int(float x) { return emu_as<int>(x); }
 static inline float __int_as_float(int x) { return emu_as<float>(x); }
 static inline long long __double_as_longlong(double x) { return emu_as<long long>(x); }

@@ -1,4 +1,4 @@
-/* Cholesky, QR, triangular solves, inverses in f64, sort and take on a GPU.
+/* Cholesky, QR, triangular solves and inverses in f64 on a GPU.
  *
  * Factors are computed in f64 whatever type the matrices are stored in, by panels of 64 columns: a kernel factors a
  * panel's tile and inverts it, and everything else is products. Products with all earlier panels are subtracted for
@@ -18,11 +18,15 @@
  * triangle is zero, so any column may replace it; one of random numbers does, which the third round makes orthogonal to
  * the others. A matrix stored in f32 whose columns are orthonormal within settled_off after two rounds is settled:
  * their result is stored. Large matrices are checked with random vectors for that. The third round is for the others,
- * and a graph runs it only if there are any (gpu_conditional.c). If it fails (huge and tiny values, nothing but zeros),
- * one thread block computes Householder reflections from the original matrix; blocks of other matrices return at once.
- * That block reads the matrix as often as it has columns, by its bytes a tenth of a second at 1024 and minutes at 3000,
- * so larger matrices keep the previous result if the call names one. If reflections fail too, the result is NaN, or the
- * previous one. */
+ * and a graph runs it only if there are any (gpu_conditional.c).
+ * Most bases of a power iteration have columns of very different lengths but not close to each other, and Cholesky's
+ * errors do not depend on lengths. So rules whose graphs have conditional nodes first try one round, then two, with the
+ * diagonal as it is (add_short_rounds); the three rounds start again from the matrix, for those that these do not
+ * settle.
+ * If the third round fails (huge and tiny values, nothing but zeros), one thread block computes Householder reflections
+ * from the original matrix; blocks of other matrices return at once. That block reads the matrix as often as it has
+ * columns, by its bytes a tenth of a second at 1024 and minutes at 3000, so larger matrices keep the previous result if
+ * the call names one. If reflections fail too, the result is NaN, or the previous one. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <float.h>
@@ -30,12 +34,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, ROUNDS = 3 };
+enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, SHORT_ROUNDS = 2, ROUNDS = 3 };
 static const double columns_off = 1e-6, reflected_most = 0x1p30, inverse_off = 0.05;      /* as roots: root_off */
 /* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. Of 200 bases of a
  * small transformer under SOAP (ten matrices, every tenth of 200 steps, emulated) 197 were settled, most at 1e-14. */
 static const double settled_off = 1e-7;
-/* flags of the last steps: for settled matrices only, and for the others */
+/* flags of some steps: for settled matrices only, and for the others */
 static const unsigned for_settled = 1024, for_open = 2048;
 
 typedef struct Factor {
@@ -114,8 +118,9 @@ CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shap
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
     Factor f = factor_in(b, NULL, s, 0, shape);
-    int64_t panels = count_up(f.m > f.n ? f.m : f.n, FACTOR_PANEL), rounds = s->call->callee == CALL_QR ? ROUNDS : 1;
-    int64_t n = 16 + rounds * (8 + 7 * panels);
+    int64_t panels = count_up(f.m > f.n ? f.m : f.n, FACTOR_PANEL),
+            rounds = s->call->callee == CALL_QR ? SHORT_ROUNDS + ROUNDS : 1;
+    int64_t n = 16 + rounds * (16 + 7 * panels);
     *steps = n < INT_MAX / 8 ? (int)n : INT_MAX / 8;
     *sets = *steps * 3;
 }
@@ -263,7 +268,7 @@ static void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags
     const ProgCall *c = f->call;
     CallStep *s = on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n);
     s->b = factor_stats_set(f->x, f->b, f->stage, f->group);
-    s->flags = flags & (for_settled | for_open);
+    s->flags = flags & ~255u;
     s = on_area(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
     s->c = whole_set(f->x, c->out, f->group, 0);
     s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
@@ -446,9 +451,9 @@ static void add_probe_error(Factor *f, int x)
     s->flags = 256;
 }
 
-/* Settles matrices whose columns in area x are orthonormal, and stores them. The Gram matrix goes to area 2, for the
- * third round. judge: the step that settles; body: the first step that only the other matrices need. */
-static void add_settle(Factor *f, int x, int *judge, int *body)
+/* Settles matrices whose columns in area x are orthonormal, as the check with this number, and stores them. Without
+ * random vectors the Gram matrix is then in area 2. Returns the step that settles. */
+static int add_settle(Factor *f, int x, unsigned number)
 {
     bool probed = qr_probed(f);
     if (probed)
@@ -456,55 +461,90 @@ static void add_settle(Factor *f, int x, int *judge, int *body)
     else
         add_gram(f, x, false), add_gram_error(f);
     CallStep *s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, probed ? (int64_t)PROBES : f->n);
-    *judge = f->x->nstep - 1;
+    int judge = f->x->nstep - 1;
     s->alpha = settled_off;
-    s->flags = 64;
-    add_result(f, x, f->m, f->n, for_settled);
-    *body = f->x->nstep;
-    if (probed)
+    s->flags = 64 | number << 12;
+    add_result(f, x, f->m, f->n, for_settled | number << 12);
+    return judge;
+}
+
+/* The steps from `first` on are only for matrices that are not settled. */
+static void close_body(Factor *f, int first, int judge, bool continues)
+{
+    CallStep *s = &f->x->step[first];
+    s->body = f->x->nstep - first;
+    s->judge = judge;
+    s->continues = continues;
+}
+
+/* A round from area x to the other one. lift: share of the trace that is added to the diagonal. flags: of add_chol */
+static void add_round(Factor *f, int x, bool gram, double lift, unsigned flags)
+{
+    Solved z = {3, x, 1 - x, true, true, f->n, f->m};
+    if (gram)
         add_gram(f, x, false);
+    CallStep *s = on_area(f, KERNEL_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
+    s->b = part_set(f, at(4, 0, 0));
+    s->alpha = lift;
+    add_chol(f, f->n, flags);
+    add_solve(f, z);
+}
+
+/* Rounds without a raised diagonal. The device decides what follows, so the rule's captures must have conditional
+ * nodes: a caller's graph of a rule without periods has none, and would run all rounds. */
+static bool qr_short(const Factor *f)
+{
+    return !stores_f64(f) && driver_conditions(f->b) && (f->b->program->nperiod || f->stage->stagger);
+}
+
+static void add_short_rounds(Factor *f)
+{
+    add_round(f, 0, true, 0, 2);
+    int judge = add_settle(f, 1, 1), body = f->x->nstep;
+    add_round(f, 1, qr_probed(f), 0, 2);
+    add_settle(f, 0, 2);
+    close_body(f, body, judge, true);
 }
 
 static void qr_steps(Factor *f)
 {
     double hair = 11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
-    bool settles = !stores_f64(f);
-    int x = 0, judge = 0, body = 0;
+    bool settles = !stores_f64(f), brief = qr_short(f);
+    int judge = 0, body;
     CallStep *s;
     add_load(f, f->call->a, 0, f->m, f->n, 0);
-    for (int i = 0; i < ROUNDS; i++, x = 1 - x) {
-        Solved z = {3, x, 1 - x, true, true, f->n, f->m};
-        if (i == ROUNDS - 1 && settles)
-            add_settle(f, x, &judge, &body);
-        else
-            add_gram(f, x, false);
-        s = on_area(f, KERNEL_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
-        s->b = part_set(f, at(4, 0, 0));
-        s->alpha = i ? 0 : hair;
-        add_chol(f, f->n, i == 1 ? 2 : 0);
-        add_solve(f, z);
-        if (i == 1) {
-            s = on_area(f, KERNEL_FACTOR_FILL, at(1 - x, 0, 0), f->m, f->n);
-            s->a = part_set(f, at(3, 0, 0));
-        }
+    if (brief)
+        add_short_rounds(f);
+    body = f->x->nstep;
+    if (brief) {
+        on_area(f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1)->flags = for_open;
+        add_load(f, f->call->a, 0, f->m, f->n, 0);
     }
-    add_gram(f, x, true);
+    add_round(f, 0, true, hair, 0);
+    add_round(f, 1, true, 0, 2);
+    s = on_area(f, KERNEL_FACTOR_FILL, at(0, 0, 0), f->m, f->n);
+    s->a = part_set(f, at(3, 0, 0));
+    if (settles)
+        judge = add_settle(f, 0, ROUNDS);
+    if (brief)
+        close_body(f, body, judge, false);
+    body = f->x->nstep;
+    add_round(f, 0, !settles || qr_probed(f), 0, 0);
+    add_gram(f, 1, true);
     s = on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
     s->c = part_set(f, at(3, 0, 0));
     s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
     s->alpha = columns_off;
     bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block computes a whole matrix */
     if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
-        s = on_area(f, KERNEL_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
+        s = on_area(f, KERNEL_FACTOR_HOUSE, at(0, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
-        s->b = part_set(f, at(x, 0, 0));
+        s->b = part_set(f, at(1, 0, 0));
         s->alpha = columns_off;
     }
-    add_store(f, x, f->m, f->n, settles ? for_open : 0);
-    if (settles) {
-        f->x->step[body].body = f->x->nstep - body;
-        f->x->step[body].judge = judge;
-    }
+    add_store(f, 1, f->m, f->n, settles ? for_open : 0);
+    if (settles)
+        close_body(f, body, judge, false);
 }
 
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
@@ -536,45 +576,5 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
-}
-
-/* ---- sort and take ---- */
-CORE bool is_order(const ProgStage *s)
-{
-    return stage_takes(s, FOR_SORT | FOR_TAKE);
-}
-
-CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
-{
-    const Program *p = b->program;
-    const ProgCall *c = stage->call;
-    CallGroup *g = &x->group[group];
-    Factor f;
-    Dom d = p->array[c->out].dom;
-    bool vector = !dom_square(d) && d != ELEM;
-    MatrixAxes out = dom_matrix(d, false);
-    memset(&f, 0, sizeof f);
-    f.b = b;
-    f.x = x;
-    f.call = c;
-    f.group = group;
-    f.fits = true;
-    f.m = vector ? dom_len_inside(d, g->shape) : axis_len(out.down, g->shape);
-    f.n = vector ? 1 : axis_len(out.across, g->shape);
-    if (!f.m || !f.n || !g->shape.slices)
-        return OPTC_OK;
-    int a = whole_set(x, c->a, group, 0), to = whole_set(x, c->out, group, 0);
-    if (c->callee == CALL_SORT) {
-        int64_t all = dom_len_inside(p->array[c->a].dom, g->shape);
-        own_of(&f, KERNEL_SORT, a, to, 1, all)->k = f.m;
-    } else {
-        CallStep *s = own_of(&f, KERNEL_TAKE, a, to, f.m, f.n);
-        Dom from = p->array[c->a].dom;
-        s->b = whole_set(x, c->b, group, 0);
-        s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
-        s->k = vector ? dom_len_inside(from, g->shape) : axis_len(dom_matrix(from, s->flags == 1).down, g->shape);
-        f.fits = f.fits && s->k <= INT_MAX;
-    }
     return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }
