@@ -75,8 +75,8 @@ typedef struct CallStep {
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     GemmAlgorithm algorithm;               /* of products whose bits would depend on the number of matrices */
     /* Unless 0: the number of steps, from this one on, that only unsettled matrices need. judge:
-     * a step that settles, whose a and k lead to the matrices' numbers. continues: only matrices need them that one more
-     * round will settle */
+     * a step that settles, whose a and k lead to the matrices' numbers. continues: only matrices need them that one
+     * more round will settle */
     int body, judge; bool continues;
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
     /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:

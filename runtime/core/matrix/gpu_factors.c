@@ -36,9 +36,12 @@
 
 enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, SHORT_ROUNDS = 2, ROUNDS = 3 };
 static const double columns_off = 1e-6, reflected_most = 0x1p30, inverse_off = 0.05;      /* as roots: root_off */
-/* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. Of 200 bases of a
- * small transformer under SOAP (ten matrices, every tenth of 200 steps, emulated) 197 were settled, most at 1e-14. */
-static const double settled_off = 1e-7;
+/* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. A quarter of that
+ * adds 3 % to the error. Of 200 bases of a small transformer under SOAP (ten matrices, every tenth of 200 steps,
+ * emulated) two rounds settled 197 within 1e-7, most at 1e-14. One round leaves 1e-13 to 1e-9 where each step has a new
+ * gradient (NumPy, 768 columns, spectrum over 4 decades), and 2e-9 to 1e-7 for the fixed gradient of 768 x 3072 that
+ * `optc bench` has, whose Gram matrix has rank 768. */
+static double settled_off(int64_t n) { return 0x1p-27 * sqrt((double)n); }
 /* flags of some steps: for settled matrices only, and for the others */
 static const unsigned for_settled = 1024, for_open = 2048;
 
@@ -61,14 +64,7 @@ CORE bool is_factor(const ProgStage *s)
 
 static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group, Shape shape)
 {
-    Factor f;
-    memset(&f, 0, sizeof f);
-    f.b = b;
-    f.x = x;
-    f.stage = s;
-    f.call = s->call;
-    f.group = group;
-    f.fits = true;
+    Factor f = {b, x, s, s->call, group, 0, 0, {0}, true};
     factor_sides(b->program, s->call, shape, &f.m, &f.n);
     return f;
 }
@@ -84,7 +80,7 @@ static bool solves_by_inverse(const Factor *f)
            f->b->program->array[f->call->out].type != (int)T_F64;
 }
 
-/* Values of each area, and its row stride. */
+/* Values of each area, and its row stride */
 static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
 {
     Callee c = f->call->callee;
@@ -120,7 +116,7 @@ CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, in
     Factor f = factor_in(b, NULL, s, 0, shape);
     int64_t panels = count_up(f.m > f.n ? f.m : f.n, FACTOR_PANEL),
             rounds = s->call->callee == CALL_QR ? SHORT_ROUNDS + ROUNDS : 1;
-    int64_t n = 16 + rounds * (16 + 7 * panels);
+    int64_t n = 16 + rounds * (24 + 7 * panels);
     *steps = n < INT_MAX / 8 ? (int)n : INT_MAX / 8;
     *sets = *steps * 3;
 }
@@ -312,32 +308,36 @@ static int pairs_set(const Factor *f, Part p, int64_t pairs, int64_t length)
                      length * (f->ld[p.area] + 1));
 }
 
-/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. Area 0 holds their
- * inverses, and gets -D^-1 C A^-1 in place of the block C below A. No operand is in the rows of a result. */
-static void add_pairs(Factor *f, int64_t first, int64_t w, int64_t v, int64_t pairs)
+/* The areas of a triangle, of inverses of blocks on its diagonal, and of products between. The triangle's area may be
+ * that of the inverses. */
+typedef struct Inverted { int triangle, inverse, between; } Inverted;
+
+/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. From their inverses
+ * this makes that of each pair: -D^-1 C A^-1 for the block C below A. No operand is in the rows of a result. */
+static void add_pairs(Factor *f, Inverted z, int64_t first, int64_t w, int64_t v, int64_t pairs)
 {
-    Part a = at(0, first, first), below = at(0, first + w, first), d = at(0, first + w, first + w),
-         between = at(2, first + w, first);
+    Part a = at(z.inverse, first, first), c = at(z.triangle, first + w, first), d = at(z.inverse, first + w, first + w),
+         below = at(z.inverse, first + w, first), between = at(z.between, first + w, first);
     for (int i = 0; i < 2 && pairs; i++) {
-        Part left = i ? between : d, right = i ? a : below, to = i ? below : between;
-        Shaped z = {v, w, i ? w : v};
-        CallStep *s = part_product(f, left, right, to, z, 0, i ? -1 : 1, 0);
+        Part left = i ? between : d, right = i ? a : c, to = i ? below : between;
+        Shaped size = {v, w, i ? w : v};
+        CallStep *s = part_product(f, left, right, to, size, 0, i ? -1 : 1, 0);
         s->a = pairs_set(f, left, pairs, 2 * w);
         s->b = pairs_set(f, right, pairs, 2 * w);
         s->c = pairs_set(f, to, pairs, 2 * w);
     }
 }
 
-/* Inverts the triangle in area 0: its tiles, then triangles of 128 rows, 256 and so on. */
-static void add_inverse(Factor *f)
+/* Inverts the blocks of `most` rows on a triangle's diagonal, n rows in all: its tiles, then triangles of 128 rows, 256
+ * and so on. */
+static void add_inverse(Factor *f, Inverted z, int64_t n, int64_t most)
 {
-    int64_t n = f->m;
-    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), n, n);
-    for (int64_t w = FACTOR_PANEL; w < n; w *= 2) {
+    on_area(f, KERNEL_FACTOR_TILES, at(z.triangle, 0, 0), n, n)->b = part_set(f, at(z.inverse, 0, 0));
+    for (int64_t w = FACTOR_PANEL; w < n && w < most; w *= 2) {
         int64_t pairs = n / (2 * w), left = n - pairs * 2 * w;
-        add_pairs(f, 0, w, w, pairs);
+        add_pairs(f, z, 0, w, w, pairs);
         if (left > w)
-            add_pairs(f, pairs * 2 * w, w, left - w, 1);
+            add_pairs(f, z, pairs * 2 * w, w, left - w, 1);
     }
 }
 
@@ -362,10 +362,11 @@ static void solve_steps(Factor *f)
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
     Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
+    Inverted whole = {0, 0, 2};
     add_load(f, f->call->a, 0, f->m, f->m, 64 | 512);
     add_load(f, f->call->b, 1, down, across, 512);
     if (solves_by_inverse(f) && f->x->library) {           /* our own product takes no pairs */
-        add_inverse(f);
+        add_inverse(f, whole, f->m, f->m);
         add_times_inverse(f, z);
     } else {
         on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b = part_set(f, at(4, 0, 0));
@@ -400,7 +401,6 @@ static void inverse_steps(Factor *f)
 {
     Solved z = {3, 0, 1, false, false, f->m, f->m};
     Shaped all = {f->m, f->m, f->m};
-    CallStep *s;
     add_load(f, f->call->a, 2, f->m, f->m, 64);
     add_chol(f, f->m, 0);
     add_load(f, f->call->a, 0, f->m, f->m, 256);
@@ -408,10 +408,8 @@ static void inverse_steps(Factor *f)
     add_gram(f, 1, true);
     add_load(f, f->call->a, 0, f->m, f->m, 128);
     part_product(f, at(2, 0, 0), at(0, 0, 0), at(3, 0, 0), all, 0, 1, 0);
-    s = on_area(f, KERNEL_FACTOR_ONE, at(3, 0, 0), f->m, f->m);
-    s->c = part_set(f, at(1, 0, 0));
-    s = on_area(f, KERNEL_FACTOR_JUDGE, at(1, 0, 0), f->m, f->m);
-    s->alpha = inverse_off;
+    on_area(f, KERNEL_FACTOR_ONE, at(3, 0, 0), f->m, f->m)->c = part_set(f, at(1, 0, 0));
+    on_area(f, KERNEL_FACTOR_JUDGE, at(1, 0, 0), f->m, f->m)->alpha = inverse_off;
     add_store(f, 2, f->m, f->m, 0);
 }
 
@@ -462,7 +460,7 @@ static int add_settle(Factor *f, int x, unsigned number)
         add_gram(f, x, false), add_gram_error(f);
     CallStep *s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, probed ? (int64_t)PROBES : f->n);
     int judge = f->x->nstep - 1;
-    s->alpha = settled_off;
+    s->alpha = settled_off(f->n);
     s->flags = 64 | number << 12;
     add_result(f, x, f->m, f->n, for_settled | number << 12);
     return judge;
@@ -477,6 +475,28 @@ static void close_body(Factor *f, int first, int judge, bool continues)
     s->continues = continues;
 }
 
+/* Few large matrices wait for launches: 48 panels of one matrix of 3072 columns are 95 products, a third of them 5 us.
+ * Panels of 256 by the inverses of blocks on the diagonal, in area 2, are 23, and 5 steps for the inverses. Errors grow
+ * with the condition number of a block instead of that of its tiles: results in f64 would show this (orthogonality is
+ * that of the last round). Our own product takes no pairs. */
+static bool qr_by_blocks(const Factor *f)
+{
+    return f->x->library && !stores_f64(f) && f->n > 2 * FACTOR_PANEL && f->m >= f->n;
+}
+
+static void add_block_solve(Factor *f, Solved z)
+{
+    Inverted blocks = {z.t, 2, z.to};
+    add_load(f, f->call->a, 2, z.n, z.n, 256);             /* the products read zeros above the inverses */
+    add_inverse(f, blocks, z.n, INVERSE_PANEL);
+    for (int64_t k = 0, w; k < z.n; k += w) {
+        w = z.n - k < INVERSE_PANEL ? z.n - k : (int64_t)INVERSE_PANEL;
+        Shaped size = {z.other, w, w};
+        add_off(f, z, k, w, 0, k);
+        part_product(f, at(z.from, 0, k), at(2, k, k), at(z.to, 0, k), size, TRANS_B, 1, 0);
+    }
+}
+
 /* A round from area x to the other one. lift: share of the trace that is added to the diagonal. flags: of add_chol */
 static void add_round(Factor *f, int x, bool gram, double lift, unsigned flags)
 {
@@ -487,7 +507,10 @@ static void add_round(Factor *f, int x, bool gram, double lift, unsigned flags)
     s->b = part_set(f, at(4, 0, 0));
     s->alpha = lift;
     add_chol(f, f->n, flags);
-    add_solve(f, z);
+    if (qr_by_blocks(f))
+        add_block_solve(f, z);
+    else
+        add_solve(f, z);
 }
 
 /* Rounds without a raised diagonal. The device decides what follows, so the rule's captures must have conditional
@@ -511,7 +534,6 @@ static void qr_steps(Factor *f)
     double hair = 11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
     bool settles = !stores_f64(f), brief = qr_short(f);
     int judge = 0, body;
-    CallStep *s;
     add_load(f, f->call->a, 0, f->m, f->n, 0);
     if (brief)
         add_short_rounds(f);
@@ -522,8 +544,7 @@ static void qr_steps(Factor *f)
     }
     add_round(f, 0, true, hair, 0);
     add_round(f, 1, true, 0, 2);
-    s = on_area(f, KERNEL_FACTOR_FILL, at(0, 0, 0), f->m, f->n);
-    s->a = part_set(f, at(3, 0, 0));
+    on_area(f, KERNEL_FACTOR_FILL, at(0, 0, 0), f->m, f->n)->a = part_set(f, at(3, 0, 0));
     if (settles)
         judge = add_settle(f, 0, ROUNDS);
     if (brief)
@@ -531,13 +552,11 @@ static void qr_steps(Factor *f)
     body = f->x->nstep;
     add_round(f, 0, !settles || qr_probed(f), 0, 0);
     add_gram(f, 1, true);
-    s = on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
-    s->c = part_set(f, at(3, 0, 0));
-    s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
-    s->alpha = columns_off;
+    on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n)->c = part_set(f, at(3, 0, 0));
+    on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n)->alpha = columns_off;
     bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block computes a whole matrix */
     if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
-        s = on_area(f, KERNEL_FACTOR_HOUSE, at(0, 0, 0), f->m, f->n);
+        CallStep *s = on_area(f, KERNEL_FACTOR_HOUSE, at(0, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
         s->b = part_set(f, at(1, 0, 0));
         s->alpha = columns_off;
