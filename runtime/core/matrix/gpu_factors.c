@@ -41,7 +41,7 @@ static const double columns_off = 1e-6, reflected_most = 0x1p30, inverse_off = 0
  * emulated) two rounds settled 197 within 1e-7, most at 1e-14. One round leaves 1e-13 to 1e-9 where each step has a new
  * gradient (NumPy, 768 columns, spectrum over 4 decades), and 2e-9 to 1e-7 for the fixed gradient of 768 x 3072 that
  * `optc bench` has, whose Gram matrix has rank 768. */
-static double settled_off(int64_t n) { return 0x1p-27 * sqrt((double)n); }
+static double settled_off(int64_t n) { return fmin(columns_off, 0x1p-27 * sqrt((double)n)); }
 /* flags of some steps: for settled matrices only, and for the others */
 static const unsigned for_settled = 1024, for_open = 2048;
 
