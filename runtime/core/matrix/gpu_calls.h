@@ -75,8 +75,9 @@ typedef struct CallStep {
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     GemmAlgorithm algorithm;               /* of products whose bits would depend on the number of matrices */
     /* Unless 0: the number of steps, from this one on, that only unsettled matrices need. judge:
-     * the step that settles, whose a and k lead to the matrices' numbers */
-    int body, judge;
+     * a step that settles, whose a and k lead to the matrices' numbers. continues: only matrices need them that one
+     * more round will settle */
+    int body, judge; bool continues;
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
     /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:
      * offset and bytes on the device, bytes on the host. lanes: calls that may run at a time; their workspaces are
@@ -244,6 +245,7 @@ CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve, i
 CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape);
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+/* ---- gpu_order.c ---- */
 CORE bool is_order(const ProgStage *s);                    /* sort, take */
 CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 
@@ -292,6 +294,7 @@ CORE void hybrid_bind(optc_binding *b, bool conditions);   /* conditions: the de
 /* A body that the device runs only if a matrix is not settled. condition_begin sends b's launches into it, and
  * condition_end sends them behind it. s: the status of the launches. */
 typedef struct ConditionBody { CUstream was, inner; CUgraph graph; } ConditionBody;
+CORE bool driver_conditions(const optc_binding *b);        /* it has conditional nodes */
 CORE bool condition_possible(const optc_binding *b);       /* the stream captures a graph of ours */
 CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, ConditionBody *x);
 CORE optc_status condition_end(optc_binding *b, const ConditionBody *x, optc_status s);

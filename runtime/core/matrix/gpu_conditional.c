@@ -6,9 +6,9 @@
  * device which phase the step belongs to, and whether it has to run. Steps that run one by one after a capture, or
  * under a guard, also launch such a graph of ours, since the host does not know the phase.
  *
- * Factors use conditional nodes too, in graphs of ours and in bodies of phases: the third round of a QR is the body of
- * a node that runs if a matrix needs it. Without such nodes the round always runs, and its results are used for the
- * same matrices. */
+ * Factors use conditional nodes too, in graphs of ours and in bodies of phases: further rounds of a QR are the body of
+ * a node that runs if a matrix needs them. Without such nodes they always run, and their results are used for the same
+ * matrices. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
@@ -44,8 +44,9 @@ CORE bool phases_guarded(const optc_binding *b, int entry)
     return b->gpu->calls && b->gpu->guarded && (entry_calls(b, entry) || entry_copies(b, entry));
 }
 
-static bool driver_conditions(const Driver *d)
+CORE bool driver_conditions(const optc_binding *b)
 {
+    const Driver *d = b->rule->engine->gpu->d;
     return d->version >= CONDITIONS_NEEDED && d->cuStreamGetCaptureInfo_v3 && d->cuStreamUpdateCaptureDependencies_v2 &&
            d->cuStreamBeginCaptureToGraph && d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
 }
@@ -54,7 +55,7 @@ static optc_status may_condition(const optc_binding *b)
 {
     const Driver *d = b->rule->engine->gpu->d;
     const char *name = b->program->name;
-    if (!driver_conditions(d))
+    if (!driver_conditions(b))
         return fail(OPTC_ERROR_UNAVAILABLE,
                     "optc_run: rule '%s' has products at some steps only; capturing it needs conditional graph nodes "
                     "(CUDA 12.4), and the driver is for CUDA %d.%d",
@@ -233,7 +234,7 @@ CORE bool condition_possible(const optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
     bool ours = b->gpu->stream == x->own || b->gpu->stream == x->inner;
-    return ours && !x->probing && b->gpu->code->call[KERNEL_PHASE] && driver_conditions(b->rule->engine->gpu->d);
+    return ours && !x->probing && b->gpu->code->call[KERNEL_PHASE] && driver_conditions(b);
 }
 
 CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, ConditionBody *x)

@@ -1,4 +1,4 @@
-/* Cholesky, QR, triangular solves, inverses in f64, sort and take on a GPU.
+/* Cholesky, QR, triangular solves and inverses in f64 on a GPU.
  *
  * Factors are computed in f64 whatever type the matrices are stored in, by panels of 64 columns: a kernel factors a
  * panel's tile and inverts it, and everything else is products. Products with all earlier panels are subtracted for
@@ -18,11 +18,15 @@
  * triangle is zero, so any column may replace it; one of random numbers does, which the third round makes orthogonal to
  * the others. A matrix stored in f32 whose columns are orthonormal within settled_off after two rounds is settled:
  * their result is stored. Large matrices are checked with random vectors for that. The third round is for the others,
- * and a graph runs it only if there are any (gpu_conditional.c). If it fails (huge and tiny values, nothing but zeros),
- * one thread block computes Householder reflections from the original matrix; blocks of other matrices return at once.
- * That block reads the matrix as often as it has columns, by its bytes a tenth of a second at 1024 and minutes at 3000,
- * so larger matrices keep the previous result if the call names one. If reflections fail too, the result is NaN, or the
- * previous one. */
+ * and a graph runs it only if there are any (gpu_conditional.c).
+ * Most bases of a power iteration have columns of very different lengths but not close to each other, and Cholesky's
+ * errors do not depend on lengths. So rules whose graphs have conditional nodes first try one round, then two, with the
+ * diagonal as it is (add_short_rounds); the three rounds start again from the matrix, for those that these do not
+ * settle.
+ * If the third round fails (huge and tiny values, nothing but zeros), one thread block computes Householder reflections
+ * from the original matrix; blocks of other matrices return at once. That block reads the matrix as often as it has
+ * columns, by its bytes a tenth of a second at 1024 and minutes at 3000, so larger matrices keep the previous result if
+ * the call names one. If reflections fail too, the result is NaN, or the previous one. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <float.h>
@@ -30,12 +34,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, ROUNDS = 3 };
+enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, SHORT_ROUNDS = 2, ROUNDS = 3 };
 static const double columns_off = 1e-6, reflected_most = 0x1p30, inverse_off = 0.05;      /* as roots: root_off */
-/* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. Of 200 bases of a
- * small transformer under SOAP (ten matrices, every tenth of 200 steps, emulated) 197 were settled, most at 1e-14. */
-static const double settled_off = 1e-7;
-/* flags of the last steps: for settled matrices only, and for the others */
+/* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. A quarter of that
+ * adds 3 % to the error. Of 200 bases of a small transformer under SOAP (ten matrices, every tenth of 200 steps,
+ * emulated) two rounds settled 197 within 1e-7, most at 1e-14. One round leaves 1e-13 to 1e-9 where each step has a new
+ * gradient (NumPy, 768 columns, spectrum over 4 decades), and 2e-9 to 1e-7 for the fixed gradient of 768 x 3072 that
+ * `optc bench` has, whose Gram matrix has rank 768. */
+static double settled_off(int64_t n) { return fmin(columns_off, 0x1p-27 * sqrt((double)n)); }
+/* flags of some steps: for settled matrices only, and for the others */
 static const unsigned for_settled = 1024, for_open = 2048;
 
 typedef struct Factor {
@@ -57,14 +64,7 @@ CORE bool is_factor(const ProgStage *s)
 
 static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group, Shape shape)
 {
-    Factor f;
-    memset(&f, 0, sizeof f);
-    f.b = b;
-    f.x = x;
-    f.stage = s;
-    f.call = s->call;
-    f.group = group;
-    f.fits = true;
+    Factor f = {b, x, s, s->call, group, 0, 0, {0}, true};
     factor_sides(b->program, s->call, shape, &f.m, &f.n);
     return f;
 }
@@ -80,7 +80,7 @@ static bool solves_by_inverse(const Factor *f)
            f->b->program->array[f->call->out].type != (int)T_F64;
 }
 
-/* Values of each area, and its row stride. */
+/* Values of each area, and its row stride */
 static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
 {
     Callee c = f->call->callee;
@@ -114,8 +114,9 @@ CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shap
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
     Factor f = factor_in(b, NULL, s, 0, shape);
-    int64_t panels = count_up(f.m > f.n ? f.m : f.n, FACTOR_PANEL), rounds = s->call->callee == CALL_QR ? ROUNDS : 1;
-    int64_t n = 16 + rounds * (8 + 7 * panels);
+    int64_t panels = count_up(f.m > f.n ? f.m : f.n, FACTOR_PANEL),
+            rounds = s->call->callee == CALL_QR ? SHORT_ROUNDS + ROUNDS : 1;
+    int64_t n = 16 + rounds * (24 + 7 * panels);
     *steps = n < INT_MAX / 8 ? (int)n : INT_MAX / 8;
     *sets = *steps * 3;
 }
@@ -263,7 +264,7 @@ static void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags
     const ProgCall *c = f->call;
     CallStep *s = on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n);
     s->b = factor_stats_set(f->x, f->b, f->stage, f->group);
-    s->flags = flags & (for_settled | for_open);
+    s->flags = flags & ~255u;
     s = on_area(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
     s->c = whole_set(f->x, c->out, f->group, 0);
     s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
@@ -307,32 +308,36 @@ static int pairs_set(const Factor *f, Part p, int64_t pairs, int64_t length)
                      length * (f->ld[p.area] + 1));
 }
 
-/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. Area 0 holds their
- * inverses, and gets -D^-1 C A^-1 in place of the block C below A. No operand is in the rows of a result. */
-static void add_pairs(Factor *f, int64_t first, int64_t w, int64_t v, int64_t pairs)
+/* The areas of a triangle, of inverses of blocks on its diagonal, and of products between. The triangle's area may be
+ * that of the inverses. */
+typedef struct Inverted { int triangle, inverse, between; } Inverted;
+
+/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. From their inverses
+ * this makes that of each pair: -D^-1 C A^-1 for the block C below A. No operand is in the rows of a result. */
+static void add_pairs(Factor *f, Inverted z, int64_t first, int64_t w, int64_t v, int64_t pairs)
 {
-    Part a = at(0, first, first), below = at(0, first + w, first), d = at(0, first + w, first + w),
-         between = at(2, first + w, first);
+    Part a = at(z.inverse, first, first), c = at(z.triangle, first + w, first), d = at(z.inverse, first + w, first + w),
+         below = at(z.inverse, first + w, first), between = at(z.between, first + w, first);
     for (int i = 0; i < 2 && pairs; i++) {
-        Part left = i ? between : d, right = i ? a : below, to = i ? below : between;
-        Shaped z = {v, w, i ? w : v};
-        CallStep *s = part_product(f, left, right, to, z, 0, i ? -1 : 1, 0);
+        Part left = i ? between : d, right = i ? a : c, to = i ? below : between;
+        Shaped size = {v, w, i ? w : v};
+        CallStep *s = part_product(f, left, right, to, size, 0, i ? -1 : 1, 0);
         s->a = pairs_set(f, left, pairs, 2 * w);
         s->b = pairs_set(f, right, pairs, 2 * w);
         s->c = pairs_set(f, to, pairs, 2 * w);
     }
 }
 
-/* Inverts the triangle in area 0: its tiles, then triangles of 128 rows, 256 and so on. */
-static void add_inverse(Factor *f)
+/* Inverts the blocks of `most` rows on a triangle's diagonal, n rows in all: its tiles, then triangles of 128 rows, 256
+ * and so on. */
+static void add_inverse(Factor *f, Inverted z, int64_t n, int64_t most)
 {
-    int64_t n = f->m;
-    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), n, n);
-    for (int64_t w = FACTOR_PANEL; w < n; w *= 2) {
+    on_area(f, KERNEL_FACTOR_TILES, at(z.triangle, 0, 0), n, n)->b = part_set(f, at(z.inverse, 0, 0));
+    for (int64_t w = FACTOR_PANEL; w < n && w < most; w *= 2) {
         int64_t pairs = n / (2 * w), left = n - pairs * 2 * w;
-        add_pairs(f, 0, w, w, pairs);
+        add_pairs(f, z, 0, w, w, pairs);
         if (left > w)
-            add_pairs(f, pairs * 2 * w, w, left - w, 1);
+            add_pairs(f, z, pairs * 2 * w, w, left - w, 1);
     }
 }
 
@@ -357,10 +362,11 @@ static void solve_steps(Factor *f)
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
     Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
+    Inverted whole = {0, 0, 2};
     add_load(f, f->call->a, 0, f->m, f->m, 64 | 512);
     add_load(f, f->call->b, 1, down, across, 512);
     if (solves_by_inverse(f) && f->x->library) {           /* our own product takes no pairs */
-        add_inverse(f);
+        add_inverse(f, whole, f->m, f->m);
         add_times_inverse(f, z);
     } else {
         on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b = part_set(f, at(4, 0, 0));
@@ -395,7 +401,6 @@ static void inverse_steps(Factor *f)
 {
     Solved z = {3, 0, 1, false, false, f->m, f->m};
     Shaped all = {f->m, f->m, f->m};
-    CallStep *s;
     add_load(f, f->call->a, 2, f->m, f->m, 64);
     add_chol(f, f->m, 0);
     add_load(f, f->call->a, 0, f->m, f->m, 256);
@@ -403,10 +408,8 @@ static void inverse_steps(Factor *f)
     add_gram(f, 1, true);
     add_load(f, f->call->a, 0, f->m, f->m, 128);
     part_product(f, at(2, 0, 0), at(0, 0, 0), at(3, 0, 0), all, 0, 1, 0);
-    s = on_area(f, KERNEL_FACTOR_ONE, at(3, 0, 0), f->m, f->m);
-    s->c = part_set(f, at(1, 0, 0));
-    s = on_area(f, KERNEL_FACTOR_JUDGE, at(1, 0, 0), f->m, f->m);
-    s->alpha = inverse_off;
+    on_area(f, KERNEL_FACTOR_ONE, at(3, 0, 0), f->m, f->m)->c = part_set(f, at(1, 0, 0));
+    on_area(f, KERNEL_FACTOR_JUDGE, at(1, 0, 0), f->m, f->m)->alpha = inverse_off;
     add_store(f, 2, f->m, f->m, 0);
 }
 
@@ -446,9 +449,9 @@ static void add_probe_error(Factor *f, int x)
     s->flags = 256;
 }
 
-/* Settles matrices whose columns in area x are orthonormal, and stores them. The Gram matrix goes to area 2, for the
- * third round. judge: the step that settles; body: the first step that only the other matrices need. */
-static void add_settle(Factor *f, int x, int *judge, int *body)
+/* Settles matrices whose columns in area x are orthonormal, as the check with this number, and stores them. Without
+ * random vectors the Gram matrix is then in area 2. Returns the step that settles. */
+static int add_settle(Factor *f, int x, unsigned number)
 {
     bool probed = qr_probed(f);
     if (probed)
@@ -456,55 +459,111 @@ static void add_settle(Factor *f, int x, int *judge, int *body)
     else
         add_gram(f, x, false), add_gram_error(f);
     CallStep *s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, probed ? (int64_t)PROBES : f->n);
-    *judge = f->x->nstep - 1;
-    s->alpha = settled_off;
-    s->flags = 64;
-    add_result(f, x, f->m, f->n, for_settled);
-    *body = f->x->nstep;
-    if (probed)
+    int judge = f->x->nstep - 1;
+    s->alpha = settled_off(f->n);
+    s->flags = 64 | number << 12;
+    add_result(f, x, f->m, f->n, for_settled | number << 12);
+    return judge;
+}
+
+/* The steps from `first` on are only for matrices that are not settled. */
+static void close_body(Factor *f, int first, int judge, bool continues)
+{
+    CallStep *s = &f->x->step[first];
+    s->body = f->x->nstep - first;
+    s->judge = judge;
+    s->continues = continues;
+}
+
+/* Few large matrices wait for launches: 48 panels of one matrix of 3072 columns are 95 products, a third of them 5 us.
+ * Panels of 256 by the inverses of blocks on the diagonal, in area 2, are 23, and 5 steps for the inverses. Errors grow
+ * with the condition number of a block instead of that of its tiles: results in f64 would show this (orthogonality is
+ * that of the last round). Our own product takes no pairs. */
+static bool qr_by_blocks(const Factor *f)
+{
+    return f->x->library && !stores_f64(f) && f->n > 2 * FACTOR_PANEL && f->m >= f->n;
+}
+
+static void add_block_solve(Factor *f, Solved z)
+{
+    Inverted blocks = {z.t, 2, z.to};
+    add_load(f, f->call->a, 2, z.n, z.n, 256);             /* the products read zeros above the inverses */
+    add_inverse(f, blocks, z.n, INVERSE_PANEL);
+    for (int64_t k = 0, w; k < z.n; k += w) {
+        w = z.n - k < INVERSE_PANEL ? z.n - k : (int64_t)INVERSE_PANEL;
+        Shaped size = {z.other, w, w};
+        add_off(f, z, k, w, 0, k);
+        part_product(f, at(z.from, 0, k), at(2, k, k), at(z.to, 0, k), size, TRANS_B, 1, 0);
+    }
+}
+
+/* A round from area x to the other one. lift: share of the trace that is added to the diagonal. flags: of add_chol */
+static void add_round(Factor *f, int x, bool gram, double lift, unsigned flags)
+{
+    Solved z = {3, x, 1 - x, true, true, f->n, f->m};
+    if (gram)
         add_gram(f, x, false);
+    CallStep *s = on_area(f, KERNEL_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
+    s->b = part_set(f, at(4, 0, 0));
+    s->alpha = lift;
+    add_chol(f, f->n, flags);
+    if (qr_by_blocks(f))
+        add_block_solve(f, z);
+    else
+        add_solve(f, z);
+}
+
+/* Rounds without a raised diagonal. The device decides what follows, so the rule's captures must have conditional
+ * nodes: a caller's graph of a rule without periods has none, and would run all rounds. */
+static bool qr_short(const Factor *f)
+{
+    return !stores_f64(f) && driver_conditions(f->b) && (f->b->program->nperiod || f->stage->stagger);
+}
+
+static void add_short_rounds(Factor *f)
+{
+    add_round(f, 0, true, 0, 2);
+    int judge = add_settle(f, 1, 1), body = f->x->nstep;
+    add_round(f, 1, qr_probed(f), 0, 2);
+    add_settle(f, 0, 2);
+    close_body(f, body, judge, true);
 }
 
 static void qr_steps(Factor *f)
 {
     double hair = 11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
-    bool settles = !stores_f64(f);
-    int x = 0, judge = 0, body = 0;
-    CallStep *s;
+    bool settles = !stores_f64(f), brief = qr_short(f);
+    int judge = 0, body;
     add_load(f, f->call->a, 0, f->m, f->n, 0);
-    for (int i = 0; i < ROUNDS; i++, x = 1 - x) {
-        Solved z = {3, x, 1 - x, true, true, f->n, f->m};
-        if (i == ROUNDS - 1 && settles)
-            add_settle(f, x, &judge, &body);
-        else
-            add_gram(f, x, false);
-        s = on_area(f, KERNEL_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
-        s->b = part_set(f, at(4, 0, 0));
-        s->alpha = i ? 0 : hair;
-        add_chol(f, f->n, i == 1 ? 2 : 0);
-        add_solve(f, z);
-        if (i == 1) {
-            s = on_area(f, KERNEL_FACTOR_FILL, at(1 - x, 0, 0), f->m, f->n);
-            s->a = part_set(f, at(3, 0, 0));
-        }
+    if (brief)
+        add_short_rounds(f);
+    body = f->x->nstep;
+    if (brief) {
+        on_area(f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1)->flags = for_open;
+        add_load(f, f->call->a, 0, f->m, f->n, 0);
     }
-    add_gram(f, x, true);
-    s = on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
-    s->c = part_set(f, at(3, 0, 0));
-    s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
-    s->alpha = columns_off;
+    add_round(f, 0, true, hair, 0);
+    add_round(f, 1, true, 0, 2);
+    on_area(f, KERNEL_FACTOR_FILL, at(0, 0, 0), f->m, f->n)->a = part_set(f, at(3, 0, 0));
+    if (settles)
+        judge = add_settle(f, 0, ROUNDS);
+    if (brief)
+        close_body(f, body, judge, false);
+    body = f->x->nstep;
+    add_round(f, 0, !settles || qr_probed(f), 0, 0);
+    add_gram(f, 1, true);
+    on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n)->c = part_set(f, at(3, 0, 0));
+    on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n)->alpha = columns_off;
     bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block computes a whole matrix */
     if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
-        s = on_area(f, KERNEL_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
+        CallStep *s = on_area(f, KERNEL_FACTOR_HOUSE, at(0, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
-        s->b = part_set(f, at(x, 0, 0));
+        s->b = part_set(f, at(1, 0, 0));
         s->alpha = columns_off;
     }
-    add_store(f, x, f->m, f->n, settles ? for_open : 0);
-    if (settles) {
-        f->x->step[body].body = f->x->nstep - body;
-        f->x->step[body].judge = judge;
-    }
+    add_store(f, 1, f->m, f->n, settles ? for_open : 0);
+    if (settles)
+        close_body(f, body, judge, false);
 }
 
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
@@ -536,45 +595,5 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
-}
-
-/* ---- sort and take ---- */
-CORE bool is_order(const ProgStage *s)
-{
-    return stage_takes(s, FOR_SORT | FOR_TAKE);
-}
-
-CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
-{
-    const Program *p = b->program;
-    const ProgCall *c = stage->call;
-    CallGroup *g = &x->group[group];
-    Factor f;
-    Dom d = p->array[c->out].dom;
-    bool vector = !dom_square(d) && d != ELEM;
-    MatrixAxes out = dom_matrix(d, false);
-    memset(&f, 0, sizeof f);
-    f.b = b;
-    f.x = x;
-    f.call = c;
-    f.group = group;
-    f.fits = true;
-    f.m = vector ? dom_len_inside(d, g->shape) : axis_len(out.down, g->shape);
-    f.n = vector ? 1 : axis_len(out.across, g->shape);
-    if (!f.m || !f.n || !g->shape.slices)
-        return OPTC_OK;
-    int a = whole_set(x, c->a, group, 0), to = whole_set(x, c->out, group, 0);
-    if (c->callee == CALL_SORT) {
-        int64_t all = dom_len_inside(p->array[c->a].dom, g->shape);
-        own_of(&f, KERNEL_SORT, a, to, 1, all)->k = f.m;
-    } else {
-        CallStep *s = own_of(&f, KERNEL_TAKE, a, to, f.m, f.n);
-        Dom from = p->array[c->a].dom;
-        s->b = whole_set(x, c->b, group, 0);
-        s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
-        s->k = vector ? dom_len_inside(from, g->shape) : axis_len(dom_matrix(from, s->flags == 1).down, g->shape);
-        f.fits = f.fits && s->k <= INT_MAX;
-    }
     return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

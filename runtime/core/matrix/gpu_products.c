@@ -231,6 +231,7 @@ static optc_status launch_body(optc_binding *b, const GpuCall *c, const CallStep
     memset(&a, 0, sizeof a);
     a.a = set_pointers(b->gpu->calls, judge->a, of.from);
     a.m = (int)of.n;
+    a.n = first->continues;
     a.k = (int)judge->k;
     a.flags = -1;
     optc_status s = condition_begin(b, &a, &body);
