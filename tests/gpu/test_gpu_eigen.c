@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const method_names[] = {"by size", "rotations", "rotations by many", "f32", "f64"};
+static const char *const method_names[] = {"by size", "rotations", "divide and conquer", "f32", "f64"};
 
 static void vectors_of(int64_t n, int64_t side)
 {
@@ -23,7 +23,7 @@ static void vectors_of(int64_t n, int64_t side)
         char what[100];
         if ((method == EIGEN_F32 && f64) || (method == EIGEN_BY_SIZE && f64) ||
             (emulated() && method != EIGEN_F64 && f64) || (method == EIGEN_ROTATED && side > 200) ||
-            (side > 200 && n == 3) || (emulated() && method == EIGEN_SPREAD && (side > 5 ? n > 1 : n != 3))) continue;
+            (side > 200 && n == 3) || (emulated() && method == EIGEN_DIVIDED && (side > 5 ? n > 1 : n != 3))) continue;
         snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side, f64 ? "f64" : "f32",
                  method_names[method]);
         One o;
@@ -36,7 +36,8 @@ static void vectors_of(int64_t n, int64_t side)
         for (int64_t k = 0; k < n; k++)
             if (side < 100 || k == n - 1)
                 are_vectors(a + k * all, v + k * all, side, side, f64 ? 1e-14 * (double)(side + 20)
-                            : 3e-7 * (method == EIGEN_F32 ? sqrt((double)side) + 20 : 2), what);
+                            : 3e-7 * (method == EIGEN_F32 || method == EIGEN_DIVIDED || side > 256
+                                    ? sqrt((double)side) + 20 : 2), what);
         close_one(&o);
     }
     free(a), free(value);
@@ -70,7 +71,7 @@ START_TEST(some_vectors)
     for (int64_t k = 0; k < n; k++)
         make_matrix(a + k * all, side, value, 1, 3 + (uint64_t)k);
     One o;
-    open_one(&o, text, n, side, (How){_i % 2 ? EIGEN_F64 : EIGEN_SPREAD, true, 0, 5});
+    open_one(&o, text, n, side, (How){_i % 2 ? EIGEN_F64 : EIGEN_DIVIDED, true, 0, 5});
     optc_state_view view;
     OK(optc_state(o.b, 0, "V", &view));
     int64_t some = view.count / n / side;
@@ -146,7 +147,7 @@ START_TEST(powers)
     int64_t side = sides[_i], n = side > 200 ? 2 : side == 33 && !emulated() ? 70 : emulated() && side > 5 ? 1 : 3;
     double *value = malloc(8 * (size_t)side), off[NPOWERS];
     for (int how = 0; how < 6; how++) {
-        EigenMethod method = how / 2 == 2 ? EIGEN_F64 : how / 2 ? EIGEN_SPREAD : EIGEN_ROTATED;
+        EigenMethod method = how / 2 == 2 ? EIGEN_F64 : how / 2 ? EIGEN_DIVIDED : EIGEN_ROTATED;
         bool f64 = how % 2;
         if (emulated() ? side > 33 || (side == 33 ? how != 5 : how != (side == 5 ? 2 : 1)) : method == EIGEN_ROTATED &&
             side > 200) continue;
@@ -276,7 +277,7 @@ START_TEST(eigen_times)
             memcpy(a + k * all, a + k % 8 * all, 8 * (size_t)all);
     printf("eigenvectors, %lld x %lld^2:", (long long)n, (long long)side);
     for (EigenMethod method = EIGEN_ROTATED; method <= EIGEN_F64; method++)
-        if ((method != EIGEN_ROTATED || side <= 256) && (method != EIGEN_SPREAD || side > 32))
+        if ((method != EIGEN_ROTATED || side <= 256) && (method != EIGEN_DIVIDED || side > 32))
             printf(" %s %.2f ms%s", method_names[method], time_of(n, side, method, a), method == EIGEN_F64 ? "" : ",");
     printf("\n");
     fflush(stdout);

@@ -493,7 +493,7 @@ static void qr_steps(Factor *f)
     s->c = part_set(f, at(3, 0, 0));
     s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
     s->alpha = columns_off;
-    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block computes a whole matrix */
+    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_DIVIDED;           /* one block computes a whole matrix */
     if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
         s = on_area(f, KERNEL_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
