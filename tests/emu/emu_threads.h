@@ -206,7 +206,7 @@ static void emu_block(void)
 
 // ---- teams: the functions of templates/divide_cuda.txt ----
 #define OPTC_TEAM
-enum { EMU_TEAM_BLOCKS = 8, EMU_TEAM_BYTES = 64 << 10 };
+enum { EMU_TEAM_BLOCKS = 8, EMU_TEAM_BYTES = 16 << 10 };
 alignas(16) static char emu_team_room[EMU_TEAM_BLOCKS][EMU_TEAM_BYTES];
 static inline char *optc_team_memory() { return emu_team_room[blockIdx.x]; }
 static inline bool emu_team_came(const emu_thread &t) { return *(const unsigned *)t.word[0] >= t.word[1]; }

@@ -19,7 +19,7 @@
 /* A leaf has at most 32 rows: one warp solves it. `rows`: of the padded matrix. Panels of 256 reflectors keep products
  * large; those of small matrices would be mostly padding. */
 enum { DIVIDE_LEAF = 32, DIVIDE_PANEL = 256, DIVIDE_SMALL_PANEL = 64, DIVIDE_SMALL = 512, DIVIDE_THREADS = 512,
-       DIVIDE_PARTS = 4, DIVIDE_ARRAYS = 17 };
+       DIVIDE_PARTS = 4, DIVIDE_ARRAYS = 18 };
 typedef struct Divided { int64_t n, wide, leaf, rows, panel, panels; int levels; } Divided;
 
 static Divided divided(int64_t n)
