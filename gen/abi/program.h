@@ -103,7 +103,7 @@ typedef enum {
 typedef enum {                     /* bits: kernels that a rule with such a call needs */
     FOR_PRODUCTS = 0, FOR_ANY = 1, FOR_ROOT = 2, FOR_PANEL = 4, FOR_QR = 8, FOR_EIGEN = 16, FOR_SORT = 32, FOR_TAKE = 64
 } KernelSet;
-typedef enum { GRID_ONE, GRID_VALUES, GRID_ROWS, GRID_COLS, GRID_TILES, GRID_TRIANGLE, GRID_PAIRS } KernelGrid;
+typedef enum { GRID_ONE, GRID_VALUES, GRID_ROWS, GRID_COLS, GRID_TILES, GRID_TRIANGLE } KernelGrid;
 typedef enum { FAILED_SKIP, FAILED_RUN, FAILED_FLAG, FAILED_LIMIT } KernelFailed;
 /* name, section: [0] for calls with f32 operands, [1] for f64 */
 typedef struct KernelInfo {

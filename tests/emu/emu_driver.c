@@ -196,7 +196,8 @@ int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 {
     CALL;
     *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
-        : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000 : 1;
+        : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000
+        : a == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? 16 << 10 : 1;
     return d >= gpus;
 }
 static char context[MOST];
@@ -270,9 +271,9 @@ int cuModuleUnload(CUmodule m)                 /* only in a context that was pus
 }
 
 /* numbers: the kernel has a second parameter, array numbers; bytes: size of the first parameter; shared: memory that a
- * launch may ask for; asked: where its program reads how much that was */
+ * launch may ask for; asked: where its program reads how much that was; team: whether a launch is cooperative */
 typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers;
-    unsigned bytes, shared, *asked; } Kernel;
+    unsigned bytes, shared, *asked, *team; } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
     CALL;
@@ -281,6 +282,7 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     snprintf(mark, sizeof mark, "emu_numbers_%s", name);
     k->fn = dlsym(m, name);
     k->asked = dlsym(m, "emu_shared_bytes");
+    k->team = dlsym(m, "emu_team");
     k->numbers = dlsym(m, mark) != NULL;
     snprintf(mark, sizeof mark, "emu_bytes_%s", name);         /* a kernel whose parameter is not an optc_launch */
     const unsigned *bytes = dlsym(m, mark);

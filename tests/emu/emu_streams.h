@@ -6,7 +6,7 @@
  * number) only; otherwise, captured, on the node before it */
 typedef struct Node { Kernel *k; unsigned grid, threads, shared; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
     const void *from; size_t n; void (*call)(const void *); struct Graph **body; struct Handle *wanted;
-    struct Stream *of; bool alone, picks; int *after, nafter; } Node;
+    struct Stream *of; bool alone, picks, team; int *after, nafter; } Node;
 /* The value of a conditional node, and the value that it has at the start of each launch of its graph. */
 typedef struct Handle { unsigned value, usual; } Handle;
 /* fork: streams that became part of the capture, which began in another one */
@@ -40,6 +40,7 @@ static int run(const Node *x)
     } else if (x->k) {
         if (x->k->asked)
             *x->k->asked = x->shared;
+        *x->k->team = x->team;
         x->k->launch(x->k->fn, x->args, x->k->numbers ? x->numbers : NULL, x->grid, x->threads);
         clock_ms += x->threads > 512 ? x->threads / 1024. : 256. / x->threads;
     } else {
@@ -129,15 +130,23 @@ int emu_reaches(const void *p, size_t n)
     return !n || (s && (size_t)((const char *)p - s->at) + n <= s->n);
 }
 
+static int launch(CUfunction f, unsigned blocks, unsigned threads, unsigned shared, CUstream s, void **args, bool team)
+{
+    Node n = {.k = f, .grid = blocks, .threads = threads, .shared = shared, .team = team};
+    take(&n, args);
+    return !blocks || shared > n.k->shared || threads > 1024 ? INVALID : run_in(s, n);
+}
 int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, CUstream s, void **args, void **more)
 {
     CALL;
-    Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz, .shared = shared};
-    take(&n, args);
-    if (!x || shared > n.k->shared || more || n.threads > 1024)
-        return INVALID;
-    return run_in(s, n);
+    return more ? INVALID : launch(f, x * y * z, bx * by * bz, shared, s, args, false);
+}
+int cuLaunchCooperativeKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                              unsigned shared, CUstream s, void **args)
+{
+    CALL;
+    return x > 8 ? INVALID : launch(f, x * y * z, bx * by * bz, shared, s, args, true);
 }
 
 int cuStreamCreate(CUstream *s, unsigned flags)

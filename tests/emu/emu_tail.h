@@ -16,6 +16,14 @@ static void emu_blocks(unsigned grid, unsigned threads)
     blockDim.x = threads;
     gridDim.x = grid;
     emu_count = (int)threads;
+    if (emu_team) {
+        memset(emu_team_room, 0xa5, sizeof emu_team_room);
+        emu_count *= grid;
+        blockIdx.x = 0;
+        emu_block();
+        emu_team = 0;
+        return;
+    }
     for (unsigned b = EMU_FIRST; b < grid; b++) {
         blockIdx.x = b;
         emu_block();

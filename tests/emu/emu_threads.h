@@ -1,6 +1,6 @@
 // Runs a GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this before it).
-// Blocks run one after another. A thread runs until it waits for others, at a barrier or in a shuffle; only then it
-// gets its own stack.
+// Blocks run one after another, those of a cooperative launch side by side. A thread runs until it waits for others, at
+// a barrier or in a shuffle; only then it gets its own stack.
 #include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -57,7 +57,7 @@ struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct emu_dim { unsigned x; };
 static emu_dim threadIdx, blockIdx, blockDim, gridDim;
 
-enum { EMU_MOST = 1024, EMU_STACK = 128 * 1024, EMU_WAITED = 1 << 20 };
+enum { EMU_MOST = 4096, EMU_STACK = 128 * 1024, EMU_WAITED = 1 << 20 };
 enum emu_state { EMU_RUNS, EMU_BLOCK, EMU_WARP, EMU_UNTIL, EMU_DONE };
 // ready: what a thread in the state EMU_UNTIL waits for
 struct emu_thread { jmp_buf at; emu_state state; unsigned long long word[2]; int turn;
@@ -68,6 +68,17 @@ static void (*emu_body)(void);
 struct emu_stack { char *memory; jmp_buf idle; };
 static emu_stack emu_stack_of[EMU_MOST];
 static int emu_stacks, emu_starting, emu_next, emu_count;
+// The current thread among all that run side by side: of a block, or of a cooperative launch (emu_team, emu_driver.c).
+static unsigned emu_me;
+extern "C" __attribute__((visibility("default"))) unsigned emu_team;
+unsigned emu_team;
+static void emu_enter(unsigned me)
+{
+    emu_me = me;
+    threadIdx.x = me % blockDim.x;
+    if (emu_team)
+        blockIdx.x = me / blockDim.x;
+}
 // Before and after each block, and when no thread can continue (true: one may now); emu_hopper.h sets them.
 static void (*emu_begins)(), (*emu_ends)();
 static bool (*emu_idle)();
@@ -75,29 +86,30 @@ static bool (*emu_skips)();             // a warp that could continue does not y
 
 static void emu_wait(emu_state why)
 {
-    unsigned me = threadIdx.x;
+    unsigned me = emu_me;
     emu_thread_of[me].state = why;
     emu_thread_of[me].turn |= EMU_WAITED;
     if (!_setjmp(emu_thread_of[me].at))
         _longjmp(emu_home, 1);
-    threadIdx.x = me;
+    emu_enter(me);
 }
 
 static inline void emu_wait_until(bool (*ready)(const emu_thread &))
 {
-    emu_thread_of[threadIdx.x].ready = ready;
+    emu_thread_of[emu_me].ready = ready;
     emu_wait(EMU_UNTIL);
 }
 #define __syncwarp() emu_wait(EMU_WARP)
 
 template <typename T> static T emu_shuffle(T x, unsigned from)
 {
-    emu_thread &t = emu_thread_of[threadIdx.x];
+    emu_thread &t = emu_thread_of[emu_me];
+    const unsigned first = emu_me - threadIdx.x;
     int turn = t.turn++ & 1;
     memcpy(&t.word[turn], &x, sizeof x);
     emu_wait(EMU_WARP);
     T y;
-    memcpy(&y, &emu_thread_of[from].word[turn], sizeof y);
+    memcpy(&y, &emu_thread_of[first + from].word[turn], sizeof y);
     return y;
 }
 
@@ -116,7 +128,7 @@ static void emu_run_threads(void)
     for (;;) {
         for (bool waited = false; emu_next < emu_count && !waited;) {
             unsigned me = emu_next++;
-            threadIdx.x = me;
+            emu_enter(me);
             emu_body();
             emu_thread_of[me].state = EMU_DONE;
             waited = emu_thread_of[me].turn >= EMU_WAITED;
@@ -163,9 +175,12 @@ static void emu_block(void)
     for (bool moved = true, skips = false; moved || skips;) {
         skips = emu_skips && moved;
         moved = false;
-        bool barrier = emu_all(0, emu_count, EMU_BLOCK);
+        const int block = (int)blockDim.x;
+        bool barrier = false;
         for (int w = 0; w < emu_count; w += 32) {
             int end = w + 32 < emu_count ? w + 32 : emu_count;
+            if (w % block == 0)
+                barrier = emu_all(w, w + block, EMU_BLOCK);
             bool warp = emu_all(w, end, EMU_WARP);
             if (skips && !barrier && emu_skips())
                 continue;
@@ -188,3 +203,23 @@ static void emu_block(void)
     if (emu_ends)
         emu_ends();
 }
+
+// ---- teams: the functions of templates/divide_cuda.txt ----
+#define OPTC_TEAM
+enum { EMU_TEAM_BLOCKS = 8, EMU_TEAM_BYTES = 16 << 10 };
+alignas(16) static char emu_team_room[EMU_TEAM_BLOCKS][EMU_TEAM_BYTES];
+static inline char *optc_team_memory() { return emu_team_room[blockIdx.x]; }
+static inline bool emu_team_came(const emu_thread &t) { return *(const unsigned *)t.word[0] >= t.word[1]; }
+static inline void optc_team_wait(unsigned *counter, unsigned arrivals)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        emu_thread &t = emu_thread_of[emu_me];
+        ++*counter;
+        t.word[0] = (unsigned long long)counter;
+        t.word[1] = arrivals;
+        emu_wait_until(emu_team_came);
+    }
+    __syncthreads();
+}
+template <typename T> static inline T optc_team_read(const T *p) { return *p; }

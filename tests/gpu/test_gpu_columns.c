@@ -67,7 +67,7 @@ START_TEST(orthonormal_columns)
         return;
     use_shapes(some);
     use_cublas(_i);
-    side_method = alone ? EIGEN_BY_SIZE : EIGEN_SPREAD;
+    side_method = alone ? EIGEN_BY_SIZE : EIGEN_DIVIDED;
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
     side_method = EIGEN_BY_SIZE;
     for (int k = 0; k < NCOLUMNS; k++) {

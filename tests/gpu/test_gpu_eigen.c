@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const method_names[] = {"by size", "rotations", "rotations by many", "f32", "f64"};
+static const char *const method_names[] = {"by size", "rotations", "divide and conquer", "f32", "f64"};
 
 static void vectors_of(int64_t n, int64_t side)
 {
@@ -23,7 +23,7 @@ static void vectors_of(int64_t n, int64_t side)
         char what[100];
         if ((method == EIGEN_F32 && f64) || (method == EIGEN_BY_SIZE && f64) ||
             (emulated() && method != EIGEN_F64 && f64) || (method == EIGEN_ROTATED && side > 200) ||
-            (side > 200 && n == 3) || (emulated() && method == EIGEN_SPREAD && (side > 5 ? n > 1 : n != 3))) continue;
+            (side > 200 && n == 3) || (emulated() && method == EIGEN_DIVIDED && (side > 5 ? n > 1 : n != 3))) continue;
         snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side, f64 ? "f64" : "f32",
                  method_names[method]);
         One o;
@@ -36,7 +36,8 @@ static void vectors_of(int64_t n, int64_t side)
         for (int64_t k = 0; k < n; k++)
             if (side < 100 || k == n - 1)
                 are_vectors(a + k * all, v + k * all, side, side, f64 ? 1e-14 * (double)(side + 20)
-                            : 3e-7 * (method == EIGEN_F32 ? sqrt((double)side) + 20 : 2), what);
+                            : 3e-7 * (method == EIGEN_F32 || method == EIGEN_DIVIDED || side > 256
+                                    ? sqrt((double)side) + 20 : 2), what);
         close_one(&o);
     }
     free(a), free(value);
@@ -49,6 +50,70 @@ START_TEST(vectors)
     for (int i = 0; i < 3; i++)
         if (!emulated() || (numbers[i] * sides[_i] <= 600 && !thinned(numbers[i] == 70 && sides[_i] != 5)))
             vectors_of(numbers[i], sides[_i]);
+}
+END_TEST
+
+/* A V = V w for 17 of the eigenvectors. */
+static void some_are_vectors(const double *a, const double *v, int64_t n, double bound)
+{
+    double size = 0, *av = malloc(8 * (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        size = fmax(size, fabs(a[i * (n + 1)]));
+    for (int64_t k = 0; k < n; k += (n - 1) / 16) {
+        double w = 0, norm = 0;
+        for (int64_t i = 0; i < n; i++) {
+            av[i] = 0;
+            for (int64_t j = 0; j < n; j++)
+                av[i] += a[i * n + j] * v[j * n + k];
+            w += v[i * n + k] * av[i];
+            norm += v[i * n + k] * v[i * n + k];
+        }
+        for (int64_t i = 0; i < n; i++)
+            ck_assert_msg(fabs(av[i] - w * v[i * n + k]) <= bound * size, "A V - V w of vector %lld is %g",
+                          (long long)k, av[i] - w * v[i * n + k]);
+        ck_assert_msg(fabs(norm - 1) <= bound, "vector %lld has the squared norm %g", (long long)k, norm);
+    }
+    free(av);
+}
+
+/* Divide and conquer on many matrices with few eigenvalues that are not 0: parts with equal values, and leaves of zeros.
+ * Every second matrix has equal values as well. Also sizes at which a block's rows do not fit into shared memory. */
+START_TEST(divided)
+{
+    SHARED();
+    static const struct { int64_t n, side, rank; bool f64; } of[] = {
+        {12, 40, 40, false}, {6, 70, 9, true}, {1, 125, 60, true}, {20, 520, 130, false}, {2, 2100, 300, true},
+        {2, 3000, 700, false}};
+    int64_t n = of[_i].n, side = of[_i].side, all = side * side;
+    if (emulated() && (side > 200 || thinned(_i + 1)))
+        return;
+    double *a = malloc(16 * (size_t)(n * all)), *v = a + n * all, *value = malloc(8 * (size_t)side);
+    for (int64_t k = 0; k < n; k++) {
+        spread(value, side, 1e-2);
+        for (int64_t i = 0; i < side; i++)
+            value[i] = i >= of[_i].rank ? 0 : k % 2 && i % 3 ? value[0] : value[i];
+        if (k < 4)
+            make_matrix(a + k * all, side, value, 1, 7 + (uint64_t)k);
+        else
+            memcpy(a + k * all, a + k % 4 * all, 8 * (size_t)all);
+    }
+    One o;
+    open_one(&o, vectors_rule, n, side, (How){EIGEN_DIVIDED, of[_i].f64, 0, 0});
+    OK(optc_state_write(o.b, 0, "A", a, n * all));
+    OK(optc_step(o.b));
+    OK(optc_state_read(o.b, 0, "A", a, n * all));
+    OK(optc_state_read(o.b, 0, "V", v, n * all));
+    for (int64_t k = 0; k < n; k++)
+        if (k >= 4)
+            ck_assert_msg(!memcmp(v + k * all, v + k % 4 * all, 8 * (size_t)all), "matrix %lld has other bits",
+                          (long long)k);
+        else if (side > 1000)
+            some_are_vectors(a + k * all, v + k * all, side, (of[_i].f64 ? 1e-14 : 5e-7) * (sqrt((double)side) + 20));
+        else
+            are_vectors(a + k * all, v + k * all, side, side, (of[_i].f64 ? 1e-14 : 5e-7) * (sqrt((double)side) + 20),
+                        "divided");
+    close_one(&o);
+    free(a), free(value);
 }
 END_TEST
 
@@ -70,7 +135,7 @@ START_TEST(some_vectors)
     for (int64_t k = 0; k < n; k++)
         make_matrix(a + k * all, side, value, 1, 3 + (uint64_t)k);
     One o;
-    open_one(&o, text, n, side, (How){_i % 2 ? EIGEN_F64 : EIGEN_SPREAD, true, 0, 5});
+    open_one(&o, text, n, side, (How){_i % 2 ? EIGEN_F64 : EIGEN_DIVIDED, true, 0, 5});
     optc_state_view view;
     OK(optc_state(o.b, 0, "V", &view));
     int64_t some = view.count / n / side;
@@ -146,7 +211,7 @@ START_TEST(powers)
     int64_t side = sides[_i], n = side > 200 ? 2 : side == 33 && !emulated() ? 70 : emulated() && side > 5 ? 1 : 3;
     double *value = malloc(8 * (size_t)side), off[NPOWERS];
     for (int how = 0; how < 6; how++) {
-        EigenMethod method = how / 2 == 2 ? EIGEN_F64 : how / 2 ? EIGEN_SPREAD : EIGEN_ROTATED;
+        EigenMethod method = how / 2 == 2 ? EIGEN_F64 : how / 2 ? EIGEN_DIVIDED : EIGEN_ROTATED;
         bool f64 = how % 2;
         if (emulated() ? side > 33 || (side == 33 ? how != 5 : how != (side == 5 ? 2 : 1)) : method == EIGEN_ROTATED &&
             side > 200) continue;
@@ -276,7 +341,7 @@ START_TEST(eigen_times)
             memcpy(a + k * all, a + k % 8 * all, 8 * (size_t)all);
     printf("eigenvectors, %lld x %lld^2:", (long long)n, (long long)side);
     for (EigenMethod method = EIGEN_ROTATED; method <= EIGEN_F64; method++)
-        if ((method != EIGEN_ROTATED || side <= 256) && (method != EIGEN_SPREAD || side > 32))
+        if ((method != EIGEN_ROTATED || side <= 256) && (method != EIGEN_DIVIDED || side > 32))
             printf(" %s %.2f ms%s", method_names[method], time_of(n, side, method, a), method == EIGEN_F64 ? "" : ",");
     printf("\n");
     fflush(stdout);
@@ -289,6 +354,7 @@ void add_eigen_times(TCase *t) { tcase_add_loop_test(t, eigen_times, 0, 16); }
 void add_eigenvectors(TCase *t)
 {
     tcase_add_loop_test(t, vectors, 0, 7);
+    tcase_add_loop_test(t, divided, 0, 6);
     tcase_add_loop_test(t, some_vectors, 0, 4);
     tcase_add_loop_test(t, powers, 0, 5);
     tcase_add_loop_test(t, ill_conditioned, 0, 2);

@@ -41,6 +41,7 @@ typedef void CUgraphEdgeData;                          /* opaque */
     F(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                                                           \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                                \
+    F(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                                       \
     F(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                                                 \
     F(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                                                                              \
     F(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                          \
@@ -121,6 +122,8 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: older drivers may not load 
     F(cuModuleGetFunction, , 2000, (CUfunction *, CUmodule, const char *))                                             \
     F(cuLaunchKernel, , 4000, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,       \
                                CUstream, void **, void **))                                                            \
+    F(cuLaunchCooperativeKernel, , 9000, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
+                                          unsigned, CUstream, void **))                                                \
     F(cuMemAlloc, _v2, 3020, (CUdeviceptr *, size_t))                                                                  \
     F(cuMemFree, _v2, 3020, (CUdeviceptr))                                                                             \
     F(cuMemHostAlloc, , 2020, (void **, size_t, unsigned))                                                             \

@@ -18,9 +18,9 @@
 #include "runtime/core/gpu/cuda_driver.h"
 
 /* Method for eigenvectors: chosen by size, GPU and available libraries, or fixed (for tests and measurements):
- * rotations by one thread block, rotations by many, cuSOLVER in f32 or f64. For roots, EIGEN_F32 and EIGEN_F64 are
+ * rotations by one thread block, divide and conquer, cuSOLVER in f32 or f64. For roots, EIGEN_F32 and EIGEN_F64 are
  * products in f32 or f64. Files of tuned results contain these numbers: do not renumber. */
-typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_SPREAD, EIGEN_F32, EIGEN_F64 } EigenMethod;
+typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_DIVIDED, EIGEN_F32, EIGEN_F64 } EigenMethod;
 
 enum { MOST_SPARE = 64 };
 
@@ -29,7 +29,7 @@ typedef struct GpuEngine {
     Driver own;
     CUdevice device;
     CUcontext ctx;
-    int ordinal, arch, sms, pools, l2;
+    int ordinal, arch, sms, shared, pools, l2;     /* shared: bytes of memory that a block's threads can share */
     int driver;                            /* major version of the kernel driver (580), or of CUDA if that is unknown */
     int64_t memory;                        /* total bytes */
     char name[128];

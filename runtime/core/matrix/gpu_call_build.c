@@ -105,14 +105,13 @@ static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
 
 CORE int64_t kernel_blocks(CallKernel k, int64_t m, int64_t n, bool lower)
 {
-    int64_t tile = kernel_info[k].tile, down = count_up(m, tile), across = count_up(n, tile), half = (n + 1) / 2;
+    int64_t tile = kernel_info[k].tile, down = count_up(m, tile), across = count_up(n, tile);
     switch (kernel_info[k].grid) {
     case GRID_VALUES: return count_up(dom_times(m, n), tile);
     case GRID_ROWS: return down;
     case GRID_COLS: return across;
     case GRID_TILES: return lower ? dom_times(down, down + 1) / 2 : dom_times(down, across);
     case GRID_TRIANGLE: return dom_times(across, across + 1) / 2;
-    case GRID_PAIRS: return count_up(dom_times(half, half + n), tile);
     default: return 1;
     }
 }

@@ -253,7 +253,7 @@ static void count_steps(const optc_binding *b, const ProgStage *s, const Units *
         else if (is_root(s))
             step = root_step_count(s), set = SETS_A_ROOT;
         else if (is_eigen(s))
-            step = STEPS_EIGEN, set = SETS_EIGEN;
+            eigen_most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
         else if (is_factor(s))
             factor_most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
         *steps += times * step;
@@ -441,7 +441,7 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
               : OPTC_OK;
 }
 
-/* Products that cuBLAS computes need no kernel of ours. eigen_rounds launches APPLY after ANGLES. */
+/* Products that cuBLAS computes need no kernel of ours. */
 CORE void calls_need(const optc_binding *b, bool captured, bool *need)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -450,7 +450,6 @@ CORE void calls_need(const optc_binding *b, bool captured, bool *need)
         if (!s->own || s->instead != captured || (captured && x->step[s->solver].captured))
             continue;
         need[s->kernel] = true;
-        need[KERNEL_EIGEN_APPLY] = need[KERNEL_EIGEN_APPLY] || s->kernel == KERNEL_EIGEN_ANGLES;
     }
     if (x && !captured)
         need[KERNEL_GATHER] = need[KERNEL_PHASE] = true;

@@ -54,7 +54,7 @@ typedef struct PointerSet {
     /* Areas: bytes of a matrix' record, and the area's offset in it, in values. There are pointers for as many matrices
      * as the workspace holds. */
     int64_t record, base;
-    int64_t most;                          /* OWN_EIGEN: matrices of a round; base is an offset in bytes */
+    int64_t most;                          /* OWN_EIGEN: matrices of a round; base and apart are in bytes */
 } PointerSet;
 
 typedef struct CallStep {
@@ -250,7 +250,9 @@ CORE bool is_order(const ProgStage *s);                    /* sort, take */
 CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 
 /* ---- gpu_eigen.c ---- */
-enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* per group, upper bounds */
+/* upper bounds per group: of a method, without divide and conquer; and of all */
+enum { STEPS_EIGEN = 14, SETS_EIGEN = 11 };
+CORE void eigen_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
 CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers by neither products nor triangles */
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* appends to buf if the rule has such calls */
 /* The measured method, or EIGEN_BY_SIZE. rows 0: EIGEN_F32 if it was the best for any size. */

@@ -12,7 +12,7 @@
  *
  * If cuSOLVER's call cannot be captured, a captured step uses rotations: their steps follow the library's, and run only
  * in a capture. */
-#include "runtime/core/matrix/gpu_calls.h"
+#include "runtime/core/matrix/gpu_eigen.h"
 
 #include <float.h>
 #include <limits.h>
@@ -20,11 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { EIGEN_SQUARES, EIGEN_MORE, EIGEN_PRODUCT, EIGEN_VALUES, EIGEN_NUMBERS, EIGEN_INFO, EIGEN_ARRAYS,
-       EIGEN_NUMBERS_BYTES = 64 };
-/* flags of the kernels */
-static const unsigned eigen_vectors = 128, eigen_in_f32 = 256, eigen_lifted = 512;
 
 CORE bool is_eigen(const ProgStage *s)
 {
@@ -40,21 +35,23 @@ CORE bool is_eigen(const ProgStage *s)
  *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
  * One block synchronises hundreds of times per sweep. Many blocks need two launches per round, each of which moves all
  * matrices through memory. */
-enum { EIGEN_ROTATED_MOST = 4 };
+enum { EIGEN_ROTATED_MOST = 4, EIGEN_LIBRARY_MOST = 256 };
 /* rows for one block per matrix */
 enum { EIGEN_ALONE_MOST = 96 };
 
 CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n)
 {
-    if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_SPREAD)
+    if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_DIVIDED)
         return g->eigen;
-    return n <= EIGEN_ALONE_MOST ? EIGEN_ROTATED : EIGEN_SPREAD;
+    return n <= EIGEN_ALONE_MOST || !divide_fits(g, n, false) ? EIGEN_ROTATED : EIGEN_DIVIDED;
 }
 
 CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n)
 {
     if (n <= EIGEN_ROTATED_MOST)
         return EIGEN_ROTATED;
+    if (n > EIGEN_LIBRARY_MOST && divide_fits(g, n, !f64))
+        return EIGEN_DIVIDED;
     return f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
 }
 
@@ -101,6 +98,22 @@ static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_
     return method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
 }
 
+static bool eigen_in_f32(const optc_binding *b, const ProgCall *c, EigenMethod method)
+{
+    bool f64 = b->program->array[c->a].type == (int)T_F64;
+    return method == EIGEN_F32 || (method == EIGEN_DIVIDED && !f64 && !call_spectral(c));
+}
+
+CORE void eigen_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
+{
+    int64_t n, wanted;
+    int divide_steps, divide_sets;
+    factor_sides(b->program, s->call, shape, &n, &wanted);
+    divide_most(n, &divide_steps, &divide_sets);
+    *steps = 2 * (STEPS_EIGEN + divide_steps);
+    *sets = 2 * (SETS_EIGEN + divide_sets);
+}
+
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
 {
     const Program *p = r->program;
@@ -135,26 +148,9 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
 }
 
 /* ---- a round's memory ---- */
-typedef struct EigenRound {
-    const optc_binding *b;
-    GpuCalls *x;
-    const ProgStage *stage;
-    int group;
-    int64_t n, wanted;
-    EigenMethod method;
-    int64_t count;                                         /* matrices of a round: a multiple of per_call */
-    int64_t per_call;                                      /* matrices of a call of the library */
-    int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* bytes per matrix; offsets of the arrays; bytes of all */
-    int64_t work_at, work_apart;
-    size_t work, host;                                     /* the library's workspace */
-    int lanes;                                             /* calls at a time, each with such a workspace */
-    int solver;                                            /* the step that calls it; -1: none */
-    bool fits;
-} EigenRound;
-
 static bool eigen_by_library(const EigenRound *r) { return r->method == EIGEN_F32 || r->method == EIGEN_F64; }
 static bool eigen_of_power(const EigenRound *r) { return call_spectral(r->stage->call); }
-static cudaDataType eigen_type(const EigenRound *r) { return r->method == EIGEN_F32 ? CUDA_R_32F : CUDA_R_64F; }
+static cudaDataType eigen_type(const EigenRound *r) { return r->f32 ? CUDA_R_32F : CUDA_R_64F; }
 
 static int64_t eigen_past(int64_t at, int64_t bytes)             /* saturates */
 {
@@ -174,14 +170,15 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
 {
     const Eigen *e = &r->x->eigen;
     const void *any = call_space(r->b);                    /* any device address: it is not read */
-    const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8), size = r->method == EIGEN_F32 ? 4 : 8;
-    const int64_t each[EIGEN_ARRAYS] = {dom_times(square, size),
-                                        eigen_of_power(r) || !eigen_by_library(r) ? wide : 0,
+    const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8), size = r->f32 ? 4 : 8;
+    int64_t each[EIGEN_ARRAYS] = {dom_times(square, size), eigen_of_power(r) || !eigen_by_library(r) ? wide : 0, 0, 0,
                                         eigen_of_power(r) ? wide : 0,
                                         eigen_by_library(r) ? r->n * size : (2 * r->n + 2) * 8,
                                         EIGEN_NUMBERS_BYTES,
                                         eigen_by_library(r) ? (int64_t)sizeof(int) : 0};
     int rc = 0;
+    if (r->method == EIGEN_DIVIDED)
+        divide_sizes(r, each);
     r->count = count;
     r->bytes = 0;
     for (int i = 0; i < EIGEN_ARRAYS; i++) {
@@ -256,7 +253,7 @@ static optc_status eigen_cut(EigenRound *r)
 }
 
 /* ---- steps ---- */
-static int eigen_array(const EigenRound *r, int array)
+CORE int eigen_array(const EigenRound *r, int array)
 {
     PointerSet s;
     memset(&s, 0, sizeof s);
@@ -271,20 +268,23 @@ static int eigen_array(const EigenRound *r, int array)
 
 static int eigen_rule_set(const EigenRound *r, int array) { return whole_set(r->x, array, r->group, 0); }
 
-/* alpha: bytes from the start of array `from` to the numbers */
-static CallStep *eigen_step(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n)
+CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n, int64_t blocks)
 {
-    int64_t blocks = kernel_blocks(kernel, m, n, false);
     CallStep *s = add_step(r->x, kernel, call_type_f64(), r->group);
     s->a = s->b = s->c = eigen_array(r, from);
     s->m = m;
     s->n = n;
     s->own = true;
-    s->flags = r->method == EIGEN_F32 ? eigen_in_f32 : 0;
+    s->flags = r->f32 ? EIGEN_IN_F32 : 0;
     s->alpha = (double)(r->at[EIGEN_NUMBERS] - r->at[from]);
     s->blocks = (unsigned)blocks;
     r->fits = r->fits && dom_times(blocks, r->count) <= MOST_BLOCKS && m <= INT_MAX && n <= INT_MAX;
     return s;
+}
+
+static CallStep *eigen_step(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n)
+{
+    return eigen_blocks(r, kernel, from, m, n, kernel_blocks(kernel, m, n, false));
 }
 
 static void eigen_begin(EigenRound *r)
@@ -295,29 +295,13 @@ static void eigen_begin(EigenRound *r)
     s->a = s->b = eigen_rule_set(r, c->a);
     s = eigen_step(r, KERNEL_EIGEN_LOAD, EIGEN_SQUARES, r->n, r->n);
     s->b = eigen_rule_set(r, c->a);
-}
-
-/* Rotations usually need 8 to 12 sweeps. */
-enum { EIGEN_SWEEPS = 20 };
-
-/* The step ANGLES stands for all rounds of all sweeps (eigen_rounds). */
-static void eigen_spread(EigenRound *r)
-{
-    CallStep *s[] = {eigen_step(r, KERNEL_EIGEN_BEGIN, EIGEN_SQUARES, r->n, r->n),
-                     eigen_step(r, KERNEL_EIGEN_ANGLES, EIGEN_SQUARES, 0, r->n),
-                     eigen_step(r, KERNEL_EIGEN_RANKS, EIGEN_SQUARES, 0, r->n),
-                     eigen_step(r, KERNEL_EIGEN_ORDER, EIGEN_SQUARES, r->n, r->n)};
-    for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
-        s[i]->b = eigen_array(r, EIGEN_MORE);
-        s[i]->c = eigen_array(r, EIGEN_VALUES);
-    }
-    r->fits = r->fits && dom_times(kernel_blocks(KERNEL_EIGEN_APPLY, r->n, r->n, false), r->count) <= MOST_BLOCKS;
+    s->flags |= r->method == EIGEN_DIVIDED ? EIGEN_MIRRORED : 0;
 }
 
 static void eigen_solver(EigenRound *r)
 {
-    if (r->method == EIGEN_SPREAD) {
-        eigen_spread(r);
+    if (r->method == EIGEN_DIVIDED) {
+        add_divide(r);
         return;
     }
     CallStep *s = eigen_step(r, KERNEL_EIGEN_ROTATE, EIGEN_SQUARES, r->n, r->n);
@@ -328,7 +312,7 @@ static void eigen_solver(EigenRound *r)
     s->work_at = r->work_at;
     s->work_apart = r->work_apart;
     s->lanes = r->lanes;
-    s->in_f32 = r->method == EIGEN_F32;
+    s->in_f32 = r->f32;
     s->work = r->work;
     s->host = r->host;
     r->solver = eigen_by_library(r) ? r->x->nstep - 1 : r->solver;
@@ -342,7 +326,7 @@ static void eigen_power(EigenRound *r)
     s->b = c->b >= 0 ? eigen_rule_set(r, c->b) : s->a;
     s->c = eigen_array(r, EIGEN_VALUES);
     s->beta = c->alpha;
-    s->flags |= c->b >= 0 ? eigen_lifted : 0;
+    s->flags |= c->b >= 0 ? EIGEN_LIFTED : 0;
     s = eigen_step(r, KERNEL_EIGEN_SCALE, EIGEN_SQUARES, r->n, r->n);
     s->b = eigen_array(r, EIGEN_VALUES);
     s->c = eigen_array(r, EIGEN_MORE);
@@ -364,7 +348,7 @@ static void eigen_end(EigenRound *r)
     const ProgCall *c = r->stage->call;
     bool f64 = r->b->program->array[c->out].type == (int)T_F64;
     int from = eigen_of_power(r) ? EIGEN_PRODUCT : EIGEN_SQUARES;
-    unsigned method = eigen_of_power(r) ? 0 : eigen_vectors;
+    unsigned method = eigen_of_power(r) ? 0 : EIGEN_VECTORS;
     if (!eigen_of_power(r))
         eigen_step(r, KERNEL_EIGEN_SIGNS, EIGEN_SQUARES, r->wanted, r->n);
     CallStep *s = eigen_step(r, KERNEL_EIGEN_CHECK, from, r->wanted, r->n);
@@ -424,10 +408,12 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     if (!x->eigen.library || r.n > INT_MAX / r.n)
         r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n) : r.method;
+    r.f32 = eigen_in_f32(b, stage->call, r.method);
     if (s == OPTC_OK)
         s = eigen_round(&r, false);
     if (s == OPTC_OK && r.solver >= 0) {                   /* for captures */
         r.method = eigen_rotation_method(b->rule->engine->gpu, r.n);
+        r.f32 = eigen_in_f32(b, stage->call, r.method);
         s = eigen_round(&r, true);
     }
     if (s != OPTC_OK)
@@ -438,8 +424,9 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
 CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
 {
     for (int64_t i = 0; i < root_pointers(x, s); i++) {
+        int64_t at = s->base + i / s->each * s->record + i % s->each * s->apart;
         to[i].slot = -1;
-        to[i].offset = (long long)(x->eigen.scratch + (CUdeviceptr)(s->base + i * s->record));
+        to[i].offset = (long long)(x->eigen.scratch + (CUdeviceptr)at);
     }
 }
 
@@ -458,26 +445,9 @@ static int eigen_pad(const optc_binding *b, const CallStep *s, int64_t n)
     return pad ? b->rule->engine->gpu->d->cuMemsetD8Async(at, 0, (size_t)(pad * squares->record), b->gpu->stream) : 0;
 }
 
-/* Each round computes angles, then applies them. The host does not check for convergence: kernels return at once for
- * matrices that have converged. */
-static int eigen_rounds(const optc_binding *b, const CallStep *angles, Matrices of)
-{
-    CallStep find = *angles, turn = *angles;
-    int rc = 0;
-    turn.kernel = KERNEL_EIGEN_APPLY;
-    turn.blocks = (unsigned)kernel_blocks(KERNEL_EIGEN_APPLY, angles->n, angles->n, false);
-    for (find.m = 0; find.m < EIGEN_SWEEPS && !rc; find.m++)
-        for (find.k = 0; find.k < (angles->n + 1) / 2 * 2 - 1 && !rc; find.k++) {
-            turn.k = find.k;
-            rc = launch_own_kernel(b, &find, of);
-            rc = rc ? rc : launch_own_kernel(b, &turn, of);
-        }
-    return rc;
-}
-
 CORE bool eigen_launches(const CallStep *s)
 {
-    return (s->kernel == KERNEL_EIGEN_ROTATE && !s->own) || s->kernel == KERNEL_EIGEN_ANGLES;
+    return (s->kernel == KERNEL_EIGEN_ROTATE && !s->own) || divide_launches(s);
 }
 
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
@@ -487,8 +457,8 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
     char what[400];
     if (x->probing && !s->own && !s->captured)
         return OPTC_OK;
-    int rc = 0, failed = s->own ? eigen_rounds(b, s, of) : eigen_pad(b, s, of.n);
-    const char *driver = s->own ? "cuLaunchKernel" : "cuMemsetD8Async";
+    int rc = 0, failed = s->own ? divide_launch(b, s, of) : eigen_pad(b, s, of.n);
+    const char *driver = s->own ? "cuLaunchCooperativeKernel" : "cuMemsetD8Async";
     if (!failed && !s->own) {
         driver = "cuEventRecord";
         rc = lanes_call(b, s, of.n, &call, &failed);

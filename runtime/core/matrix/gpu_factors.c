@@ -554,7 +554,7 @@ static void qr_steps(Factor *f)
     add_gram(f, 1, true);
     on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n)->c = part_set(f, at(3, 0, 0));
     on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n)->alpha = columns_off;
-    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block computes a whole matrix */
+    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_DIVIDED;           /* one block computes a whole matrix */
     if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
         CallStep *s = on_area(f, KERNEL_FACTOR_HOUSE, at(0, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
