@@ -64,10 +64,16 @@ CORE void divide_most(int64_t n, int *steps, int *sets)
 }
 
 /* ---- steps ---- */
-/* `count` matrices in each array, `apart` values apart, from `offset` on */
-typedef struct Operand { int array; int64_t offset, ld, apart, count; } Operand;
+/* `count` matrices in an array of each matrix, `apart` values apart, from `offset` on */
+typedef struct DividePart { int array; int64_t offset, ld, apart, count; } DividePart;
 
-static int operand_set(const EigenRound *r, Operand o)
+static DividePart in_array(int array, int64_t offset, int64_t ld, int64_t apart, int64_t count)
+{
+    DividePart y = {array, offset, ld, apart, count};
+    return y;
+}
+
+static int array_part_set(const EigenRound *r, DividePart o)
 {
     PointerSet s;
     memset(&s, 0, sizeof s);
@@ -83,15 +89,15 @@ static int operand_set(const EigenRound *r, Operand o)
     return add_set(r->x, &s);
 }
 
-static void divide_product(EigenRound *r, unsigned flags, int64_t m, int64_t n, int64_t k, Operand a, Operand b,
-                           Operand c, double alpha, double beta)
+static void divide_product(EigenRound *r, unsigned flags, int64_t m, int64_t n, int64_t k, DividePart a, DividePart b,
+                           DividePart c, double alpha, double beta)
 {
     const CallType *t = r->f32 ? call_type_f32() : call_type_f64();
     CallStep *s = add_step(r->x, t->mm, t, r->group);
     int64_t blocks = dom_times(kernel_blocks(t->mm, m, n, false), c.count);
-    s->a = operand_set(r, a);
-    s->b = operand_set(r, b);
-    s->c = operand_set(r, c);
+    s->a = array_part_set(r, a);
+    s->b = array_part_set(r, b);
+    s->c = array_part_set(r, c);
     s->m = m, s->n = n, s->k = k;
     s->lda = a.ld, s->ldb = b.ld, s->ldc = c.ld;
     s->flags = flags;
@@ -122,27 +128,28 @@ static void add_merges(EigenRound *r, const Divided *d, int64_t half, int from, 
     for (int i = 0; i < 4; i++)
         s[i]->flags |= odd ? EIGEN_ODD : 0;
     for (int part = 0; part < 2; part++)
-        divide_product(r, 0, all, half, half, (Operand){EIGEN_BASES, part * half, all, all * all, merges},
-                       (Operand){from, part * half * half, half, 2 * half * half, merges},
-                       (Operand){to, part * half, all, all * all, merges}, 1, 0);
+        divide_product(r, 0, all, half, half, in_array(EIGEN_BASES, part * half, all, all * all, merges),
+                       in_array(from, part * half * half, half, 2 * half * half, merges),
+                       in_array(to, part * half, all, all * all, merges), 1, 0);
 }
 
 /* PARTS = Z H.T, where rows are eigenvectors: from the last panel to the first, Z - (Z V) T.T V.T. */
 static void add_reflections(EigenRound *r, const Divided *d)
 {
     const int64_t n = d->n, wide = d->wide, panel = d->panel, square = panel * panel, apart = panel * wide;
-    const Operand all = {EIGEN_MORE, 0, wide, apart, d->panels}, triangles = {EIGEN_SQUARES, 0, panel, square,
-                                                                              d->panels};
-    divide_product(r, TRANS_B, panel, panel, n, all, all, (Operand){EIGEN_BASES, 0, panel, square, d->panels}, 1, 0);
+    const DividePart all = in_array(EIGEN_MORE, 0, wide, apart, d->panels),
+                     triangles = in_array(EIGEN_SQUARES, 0, panel, square, d->panels);
+    divide_product(r, TRANS_B, panel, panel, n, all, all, in_array(EIGEN_BASES, 0, panel, square, d->panels), 1, 0);
     CallStep *s = divide_step(r, KERNEL_DIVIDE_PANELS, EIGEN_BASES, EIGEN_SQUARES, panel, d->rows, d->panels,
                               d->panels * panel / 8);
     s->alpha = (double)(n - 1);
-    divide_product(r, TRANS_A, panel, n, panel, triangles, all, (Operand){EIGEN_BASES, 0, wide, apart, d->panels}, 1, 0);
+    divide_product(r, TRANS_A, panel, n, panel, triangles, all, in_array(EIGEN_BASES, 0, wide, apart, d->panels), 1, 0);
     for (int64_t i = d->panels - 1; i >= 0; i--) {
         const int64_t from = i * panel, at = i * apart + from;
-        const Operand z = {EIGEN_PARTS, from, d->rows, 0, 1}, product = {EIGEN_SQUARES, 0, panel, 0, 1};
-        divide_product(r, TRANS_B, n, panel, n - from, z, (Operand){EIGEN_MORE, at, wide, 0, 1}, product, 1, 0);
-        divide_product(r, 0, n, n - from, panel, product, (Operand){EIGEN_BASES, at, wide, 0, 1}, z, -1, 1);
+        const DividePart z = in_array(EIGEN_PARTS, from, d->rows, 0, 1),
+                         product = in_array(EIGEN_SQUARES, 0, panel, 0, 1);
+        divide_product(r, TRANS_B, n, panel, n - from, z, in_array(EIGEN_MORE, at, wide, 0, 1), product, 1, 0);
+        divide_product(r, 0, n, n - from, panel, product, in_array(EIGEN_BASES, at, wide, 0, 1), z, -1, 1);
     }
 }
 
