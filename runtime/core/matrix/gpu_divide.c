@@ -44,13 +44,13 @@ CORE bool divide_fits(const GpuEngine *g, int64_t n, bool f32)
     return n <= INT_MAX / n && shared_without_rows((n + 3) / 4 * 4, count_up(n, g->sms), f32 ? 4 : 8) <= g->shared;
 }
 
-static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS])
 {
     const Divided d = divided(r->n);
     int64_t reflectors = d.panels * d.panel * d.wide, panels = d.panels * d.panel * d.panel, size = r->f32 ? 4 : 8;
-    int64_t most = largest(d.rows * d.rows, largest(reflectors, panels)) * size;
+    int64_t most = greater_of(d.rows * d.rows, greater_of(reflectors, panels)) * size;
     each[EIGEN_SQUARES] = each[EIGEN_PARTS] = each[EIGEN_BASES] = (most + 255) / 256 * 256;
     each[EIGEN_MORE] = (reflectors * size + 255) / 256 * 256;
     each[EIGEN_VALUES] = ((DIVIDE_ARRAYS * d.rows + 4 * d.wide) * 8 + 255) / 256 * 256;
