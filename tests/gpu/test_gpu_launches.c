@@ -137,7 +137,8 @@ static bool some_won(const Side *x)
                   sizeof(Launch) * (size_t)x->r->library->plan->nfn) != 0;
 }
 
-/* A rule with products and with eigenvectors. A launch that wins is in the graph, and stays in use when other tensors have a gradient. Times of the emulated GPU let one win. */
+/* A rule with products and with eigenvectors. A launch that wins is in the graph, and stays in use when other tensors
+ * have a gradient. Times of the emulated GPU let one win. */
 START_TEST(live_with_products)
 {
     SHARED();

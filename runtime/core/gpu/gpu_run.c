@@ -326,7 +326,8 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
     /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
      * know the phase or the stagger slot: the device decides, as in a graph. */
-    bool by_device = capturing || ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) || phases_guarded(b, entry);
+    bool by_device = capturing || ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) ||
+                     phases_guarded(b, entry);
     optc_status s = prepare(b, entry, p, capturing != 0, by_device);
     *begun = s == OPTC_OK || capturing;
     if (s != OPTC_OK)

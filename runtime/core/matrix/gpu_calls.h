@@ -239,7 +239,7 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
 enum { EIGEN_LIBRARY_MOST = 256 };
 /* The default where nothing was measured. library: cuSOLVER is there. f64: the result must be as exact as f64. */
 CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n);
-CORE bool eigen_in_f32(EigenMethod method, bool f64);
+CORE bool eigen_in_f32(EigenMethod method, bool f64);      /* the method's type, for matrices of that type */
 /* This method, or that of our own kernels if it cannot compute such matrices. */
 CORE EigenMethod eigen_possible(const GpuEngine *g, EigenMethod method, bool library, bool f64, int64_t n);
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);

@@ -7,8 +7,8 @@
  *
  * No step waits for the host, and all of them can be captured. Time on an H200 in ms, f32 (f64), by tests/gpu/roots.sh,
  * beside cuSOLVER 12.0, which waits for the host from 512 rows on:
- *   1 x 3072   25.7 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   31, 480     12 x 768   6.9 (12.7), - (96)
- *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6, -
+ *   1 x 3072   25.7 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   31, 480
+ *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6, -               12 x 768   6.9 (12.7), - (96)
  * Of the 25.7 ms T takes 20: some 3 us for each wait of a column, the rest for the rows that shared memory has no room
  * for. */
 #include "runtime/core/matrix/gpu_eigen.h"
@@ -44,13 +44,13 @@ CORE bool divide_fits(const GpuEngine *g, int64_t n, bool f32)
     return n <= INT_MAX / n && shared_without_rows((n + 3) / 4 * 4, count_up(n, g->sms), f32 ? 4 : 8) <= g->shared;
 }
 
-static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t divide_larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS])
 {
     const Divided d = divided(r->n);
     int64_t reflectors = d.panels * d.panel * d.wide, panels = d.panels * d.panel * d.panel, size = r->f32 ? 4 : 8;
-    int64_t most = largest(d.rows * d.rows, largest(reflectors, panels)) * size;
+    int64_t most = divide_larger(d.rows * d.rows, divide_larger(reflectors, panels)) * size;
     each[EIGEN_SQUARES] = each[EIGEN_PARTS] = each[EIGEN_BASES] = (most + 255) / 256 * 256;
     each[EIGEN_MORE] = (reflectors * size + 255) / 256 * 256;
     each[EIGEN_VALUES] = ((DIVIDE_ARRAYS * d.rows + 4 * d.wide) * 8 + 255) / 256 * 256;
@@ -137,7 +137,8 @@ static void add_reflections(EigenRound *r, const Divided *d)
     CallStep *s = divide_step(r, KERNEL_DIVIDE_PANELS, EIGEN_BASES, EIGEN_SQUARES, panel, d->rows, d->panels,
                               d->panels * panel / 8);
     s->alpha = (double)(n - 1);
-    divide_product(r, TRANS_A, panel, n, panel, triangles, all, (Operand){EIGEN_BASES, 0, wide, apart, d->panels}, 1, 0);
+    divide_product(r, TRANS_A, panel, n, panel, triangles, all, (Operand){EIGEN_BASES, 0, wide, apart, d->panels}, 1,
+                   0);
     for (int64_t i = d->panels - 1; i >= 0; i--) {
         const int64_t from = i * panel, at = i * apart + from;
         const Operand z = {EIGEN_PARTS, from, d->rows, 0, 1}, product = {EIGEN_SQUARES, 0, panel, 0, 1};

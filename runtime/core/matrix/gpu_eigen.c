@@ -5,7 +5,7 @@
  *   (templates/eigen_cuda.txt)
  *
  * The solver is cuSOLVER's, in calls of a fixed number of matrices (eigen_per_call), our Jacobi rotations in f64 with
- * one thread block per matrix, or divide and conquer (gpu_divide.c); eigen_method selects it and its type. cuSOLVER
+ * one thread block per matrix, or divide and conquer (gpu_divide.c); eigen_choose selects it and its type. cuSOLVER
  * needs matrices without gaps, so the squares, values and numbers of a round are separate arrays, followed by its
  * workspace. The binding allocates this memory once. A round has as many matrices as half of the engine's workspace
  * holds, at least those of one call.
@@ -29,7 +29,6 @@ CORE bool is_eigen(const ProgStage *s)
 /* Limits of the methods where nothing was measured (`optc tune`), from an H200, in milliseconds (tests/gpu/roots.sh):
  *             5000 x 8^2  5000 x 16^2  8 x 16^2  2000 x 64^2  8 x 64^2  500 x 128^2  8 x 128^2  64 x 256^2  8 x 256^2
  *   a block         0.96         2.54      0.29           40       6.3          146         51         619        456
- *   many blocks                                           97       7.9          175         17         188         42
  *   library, f64    0.44         1.44      0.13          6.3      0.37          5.9        0.8         7.1        4.3
  *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
  * One block synchronises hundreds of times per sweep. gpu_divide.c has the times of divide and conquer. */
@@ -46,14 +45,15 @@ CORE EigenMethod eigen_possible(const GpuEngine *g, EigenMethod method, bool lib
     return method == EIGEN_DIVIDED && !divide_fits(g, n, !f64) ? EIGEN_ROTATED : method;
 }
 
-CORE bool eigen_in_f32(EigenMethod method, bool f64) { return method == EIGEN_F32 || (method == EIGEN_DIVIDED && !f64); }
+CORE bool eigen_in_f32(EigenMethod method, bool f64)
+{
+    return method == EIGEN_F32 || (method == EIGEN_DIVIDED && !f64);
+}
 
 CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n)
 {
-    EigenMethod method = n <= EIGEN_ROTATED_MOST      ? EIGEN_ROTATED
-                         : f64 || f64_fast(g->arch) ? EIGEN_F64
-                                                    : EIGEN_F32;
-    return eigen_possible(g, method, library, f64, n);
+    EigenMethod method = f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
+    return eigen_possible(g, n <= EIGEN_ROTATED_MOST ? EIGEN_ROTATED : method, library, f64, n);
 }
 
 CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows)
@@ -187,9 +187,10 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
     r->work_at = r->bytes;
     r->work = r->host = 0;
     if (eigen_by_library(r))
-        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER,
-                                                    r->n, eigen_type(r), any, r->n, eigen_type(r), any,
-                                                    eigen_type(r), &r->work, &r->host, r->per_call);
+        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
+                                                    CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r), any, r->n,
+                                                    eigen_type(r), any, eigen_type(r), &r->work, &r->host,
+                                                    r->per_call);
     r->bytes = eigen_past(r->bytes, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
     return rc ? eigen_failed(r->b, r->stage, r->group, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
 }

@@ -20,8 +20,8 @@ static void solver_close(const optc_binding *b, Eigen *e)
 {
     if (e->params)
         e->f.cusolverDnDestroyParams(e->params);
-    /* The caller may destroy the binding's stream. NVIDIA's documentation does not tell which functions use the handle's
-     * stream. The next binding calls bufferSize before it sets another one. */
+    /* The caller may destroy the binding's stream. NVIDIA's documentation does not tell which functions use the stream
+     * of a handle. The next binding calls bufferSize before it sets another one. */
     if (e->handle) {
         (void)e->f.cusolverDnSetStream(e->handle, NULL);
         spare_keep(b->rule->engine->gpu, e->handle, e->f.cusolverDnDestroy);
