@@ -4,9 +4,9 @@
 /* k NULL: a copy from its recorded source; call: a library function with a copy of its arguments, which is never
  * freed. body: of a conditional node, n graphs; picks: it is a switch node. alone: it depends on the nodes `after` (by
  * number) only; otherwise, captured, on the node before it */
-typedef struct Node { Kernel *k; unsigned grid, threads, shared; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
-    const void *from; size_t n; void (*call)(const void *); struct Graph **body; struct Handle *wanted;
-    struct Stream *of; bool alone, picks, team; int *after, nafter; } Node;
+typedef struct Node { Kernel *k; unsigned grid, threads, shared; _Alignas(16) char args[MOST_ARGS];
+    char numbers[NUMBERS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph **body;
+    struct Handle *wanted; struct Stream *of; bool alone, picks, team; int *after, nafter; } Node;
 /* The value of a conditional node, and the value that it has at the start of each launch of its graph. */
 typedef struct Handle { unsigned value, usual; } Handle;
 /* fork: streams that became part of the capture, which began in another one */
