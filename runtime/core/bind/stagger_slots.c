@@ -70,9 +70,9 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
 /* ---- cost ---- */
 /* Eigenvectors of n rows take a GPU far longer than their operations would. Steps of SPlus on an H200 with one matrix
  * of 3072 or 2304 rows take 66 or 42 ms more than steps with none; 768 rows take about 5.6 ms, as the mean of all steps
- * implies (one cuSOLVER call each, f64). The time grows with n^1.6 to n^1.8; 1.5 is a round number below. Up to 512
- * rows a call has several matrices: 256 rows 0.11 ms, 128 rows 0.012 ms each (gpu_eigen.c). The factor converts to
- * operations of products at 50 TFLOP/s.
+ * implies (one cuSOLVER call each, f64; gpu_divide.c has the times of the solver that is used now). The time grows with
+ * n^1.6 to n^1.8; 1.5 is a round number below. Small matrices are computed side by side: 256 rows 0.11 ms, 128 rows
+ * 0.012 ms each (gpu_eigen.c). The factor converts to operations of products at 50 TFLOP/s.
  *
  * A slot cannot be shorter than its largest matrix, and that call cannot be divided or hidden. Alone it takes 59, 34
  * and 8.1 ms for 3072, 2304 and 768 rows, in f32 50, 31 and 7.8: its launches are short and depend on each other.

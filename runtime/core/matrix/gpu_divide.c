@@ -7,8 +7,8 @@
  *
  * No step waits for the host, and all of them can be captured. Time on an H200 in ms, f32 (f64), by tests/gpu/roots.sh,
  * beside cuSOLVER 12.0, which waits for the host from 512 rows on:
- *   1 x 3072   25.7 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   31, 480     12 x 768   6.9 (12.7), - (96)
- *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6, -
+ *   1 x 3072   25.7 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   31, 480
+ *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6, -               12 x 768   6.9 (12.7), - (96)
  * Of the 25.7 ms T takes 20: some 3 us for each wait of a column, the rest for the rows that shared memory has no room
  * for. */
 #include "runtime/core/matrix/gpu_eigen.h"

@@ -22,10 +22,8 @@ typedef struct EigenRound {
     int64_t count;                                         /* matrices of a round: a multiple of per_call */
     int64_t per_call;                                      /* matrices of a call of the library */
     int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* bytes per matrix; offsets of the arrays; bytes of all */
-    int64_t work_at, work_apart;
+    int64_t work_at;
     size_t work, host;                                     /* the library's workspace */
-    int lanes;                                             /* calls at a time, each with such a workspace */
-    int solver;                                            /* the step that calls it; -1: none */
     bool fits;
 } EigenRound;
 
