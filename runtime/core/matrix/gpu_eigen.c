@@ -33,8 +33,8 @@ CORE bool is_eigen(const ProgStage *s)
  *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
  * One block synchronises hundreds of times per sweep. gpu_divide.c has the times of divide and conquer. */
 enum { EIGEN_ROTATED_MOST = 4 };
-/* rows for one block per matrix */
-enum { EIGEN_ALONE_MOST = 96 };
+/* rows for one block per matrix; beyond LIMIT it would take hours, so it is refused */
+enum { EIGEN_ALONE_MOST = 96, EIGEN_ALONE_LIMIT = 2048 };
 
 static bool is_library(EigenMethod method) { return method == EIGEN_F32 || method == EIGEN_F64; }
 
@@ -44,6 +44,8 @@ CORE EigenMethod eigen_possible(const GpuEngine *g, EigenMethod method, bool lib
         method = n > EIGEN_ALONE_MOST ? EIGEN_DIVIDED : EIGEN_ROTATED;
     return method == EIGEN_DIVIDED && !divide_fits(g, n, !f64) ? EIGEN_ROTATED : method;
 }
+
+static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
 
 CORE bool eigen_in_f32(EigenMethod method, bool f64)
 {
@@ -82,7 +84,13 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
     return (EigenMethod)method;
 }
 
-static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
+/* Divide and conquer computes in f64 what is stored in f32 if that is not slow and the rule uses the eigenvalues:
+ * (A + 1e-6)^(-1/2) of 1000 rows at condition 1e4, made of both, was off by 8e-4 with vectors in f32, and by 4e-8 with
+ * vectors in f64 that were rounded to f32. Also for so few rows that cuSOLVER, or rotations, would compute in f64. */
+static bool divides_in_f64(const GpuEngine *g, const ProgCall *c, int64_t n)
+{
+    return (c->flags & WITH_VALUES && f64_fast(g->arch)) || (n <= EIGEN_LIBRARY_MOST && g->eigen != EIGEN_DIVIDED);
+}
 
 /* Sets the round's method and type. Must not select a method that is less exact than the model's. */
 static void eigen_choose(EigenRound *r, bool library)
@@ -97,6 +105,7 @@ static void eigen_choose(EigenRound *r, bool library)
     if (method == EIGEN_BY_SIZE || (!g->eigen && eigen_in_f32(method, exact) && !eigen_in_f32(model, exact)))
         method = model;
     method = method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
+    exact = exact || divides_in_f64(g, c, r->n);
     r->method = eigen_possible(g, method, library, exact, r->n);
     r->f32 = eigen_in_f32(r->method, exact);
 }
@@ -106,7 +115,7 @@ CORE void eigen_most(const optc_binding *b, const ProgStage *s, Shape shape, int
     int64_t n, wanted;
     int divide_steps, divide_sets;
     factor_sides(b->program, s->call, shape, &n, &wanted);
-    divide_most(n, &divide_steps, &divide_sets);
+    divide_bounds(n, &divide_steps, &divide_sets);
     *steps = STEPS_EIGEN + divide_steps;
     *sets = SETS_EIGEN + divide_sets;
 }
@@ -371,6 +380,9 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     eigen_choose(&r, true);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     eigen_choose(&r, x->eigen.library);
+    if (s == OPTC_OK && r.method == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
+        return too_long(b, stage, g, "a thread block of this GPU has too little shared memory for so many rows; choose "
+                                     "a smaller `limit`, or divide the tensor into blocks");
     if (s == OPTC_OK)
         s = eigen_round(&r);
     if (s != OPTC_OK)

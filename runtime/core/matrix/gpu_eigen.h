@@ -35,7 +35,7 @@ CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t 
 /* ---- gpu_divide.c ---- */
 CORE bool divide_fits(const GpuEngine *g, int64_t n, bool f32);    /* a block has the shared memory that it needs */
 CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS]);
-CORE void divide_most(int64_t n, int *steps, int *sets);           /* upper bounds */
+CORE void divide_bounds(int64_t n, int *steps, int *sets);           /* upper bounds */
 CORE void add_divide(EigenRound *r);
 CORE bool divide_launches(const CallStep *s);                      /* divide_launch launches it */
 CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of);     /* returns the driver's status */
