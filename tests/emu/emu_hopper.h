@@ -3,7 +3,7 @@
 // Wrong results in one of these orders show that a wait is missing. What is wrong in every order aborts: missing
 // fences, accesses outside of shared memory, barriers with other sizes, work that nothing waits for. Not shown: missing
 // fences of maps and of barriers that were just initialised. Blocks run one after another, so a pair of blocks is one
-// block here: it loads all for itself, and waits for no other.
+// block here: it loads all for itself, and waits for no other. The barriers between the two blocks are not tested.
 #include "emu_map.h"
 
 #define OPTC_HOPPER
@@ -40,7 +40,15 @@ static unsigned char *emu_at(unsigned at, unsigned bytes)
 static unsigned emu_permuted(unsigned at) { return at ^ (at >> 7 & 7) << 4; }
 
 // A thread has written or read shared memory after its last fence; it has a fence before its next multiplication.
-static bool emu_written[EMU_MOST], emu_read[EMU_MOST], emu_fenced[EMU_MOST];
+// emu_ahead: it has waited for a barrier and then not for its warp, so other lanes may still wait for that phase.
+static bool emu_written[EMU_MOST], emu_read[EMU_MOST], emu_fenced[EMU_MOST], emu_ahead[EMU_MOST];
+static void emu_sync_warp()
+{
+    emu_ahead[threadIdx.x] = false;
+    emu_wait(EMU_WARP);
+}
+#undef __syncwarp
+#define __syncwarp() emu_sync_warp()
 static void optc_box_fence() { emu_written[threadIdx.x] = emu_read[threadIdx.x] = false; }
 
 static void optc_load_16(unsigned (&y)[4], unsigned at) { memcpy(y, emu_at(at, 16), 16); }
@@ -56,7 +64,7 @@ static const unsigned *emu_addresses(unsigned at)
     static unsigned of[2][EMU_MOST];
     const int turn = emu_thread_of[threadIdx.x].turn++ & 1;
     of[turn][threadIdx.x] = at;
-    emu_wait(EMU_WARP);
+    emu_sync_warp();
     return of[turn] + threadIdx.x / 32 * 32;
 }
 static void optc_fragments(unsigned (&r)[4], unsigned at)
@@ -130,6 +138,8 @@ static void optc_bar_arrive(unsigned at)
     for (unsigned i = threadIdx.x / 32 * 32, end = i + 32; i < end; i++)
         if (emu_read[i])
             emu_stop("no fence between reads of a slot and its release");
+    if (emu_ahead[threadIdx.x])
+        emu_stop("a slot is released, and lanes of the warp may still wait for it");
     emu_bar_count(emu_bar_at(at), 1, 0);
     emu_wait_until(emu_at_once);                           // other threads continue first
 }
@@ -141,6 +151,7 @@ static void optc_bar_wait(unsigned at, unsigned phase)
     t.word[0] = at, t.word[1] = phase;
     if (!emu_bar_passed(t))
         emu_wait_until(emu_bar_passed);
+    emu_ahead[threadIdx.x] = true;
 }
 
 static struct { int there; unsigned long long ended; } emu_group[16];
@@ -149,6 +160,7 @@ static void optc_group_sync(int group)
 {
     emu_thread &t = emu_thread_of[threadIdx.x];
     t.word[0] = group, t.word[1] = emu_group[group].ended;
+    emu_ahead[threadIdx.x] = false;
     if (++emu_group[group].there < 128)
         emu_wait_until(emu_group_ended);
     else
@@ -314,7 +326,11 @@ static void optc_wgmma(K, optc_width<N>, float (&d)[128], unsigned long long a, 
     emu_enqueue(emu_product{emu_multiply<K, TA, TB, N>, d, a, b, add, emu_product_group[threadIdx.x]});
 }
 static void optc_wgmma_fence() { emu_fenced[threadIdx.x] = true; }
-static void optc_wgmma_commit() { emu_product_group[threadIdx.x]++; }
+static void optc_wgmma_commit()                            // of the whole warp, as all functions of the tensor cores
+{
+    emu_ahead[threadIdx.x] = false;
+    emu_product_group[threadIdx.x]++;
+}
 // The last `left` groups may remain.
 static void emu_wait_sums(int left)
 {
@@ -348,6 +364,7 @@ static void emu_block_begins()
     memset(emu_written, 0, sizeof emu_written);
     memset(emu_read, 0, sizeof emu_read);
     memset(emu_fenced, 0, sizeof emu_fenced);
+    memset(emu_ahead, 0, sizeof emu_ahead);
 }
 static void emu_block_ends()
 {

@@ -17,6 +17,7 @@ stores_not_awaited   s/optc_box_wait_read_before();/;/
 no_sync_before_put   /optc_box_wait_read_before/{n;s/optc_group_sync(1 + group);//}
 no_sync_after_put    /^ *optc_box_fence();/{n;s/optc_group_sync(1 + group);//}
 no_sync_before_blend /if (col == row) {/{n;s/optc_group_sync(1 + group);//}
+no_syncwarp          s/__syncwarp();//
 no_fence             s/^ *optc_box_fence();//
 sums_not_awaited     s/optc_wgmma_wait_before();//
 last_not_awaited     s/optc_wgmma_wait<COLS \/ 2>(sum);//

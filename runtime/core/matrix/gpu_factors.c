@@ -12,17 +12,19 @@
  * POWER is the inverse of a matrix with positive eigenvalues (inverse_by_triangle): L L.T = a, X = L^-T L^-1. It is
  * refused if there is no L, or if X a differs from 1 by more than inverse_off. Eigenvectors would take about ten times
  * as many operations.
- * QR is Cholesky QR in three rounds, each by the triangle of the columns' Gram matrix: the first with its diagonal
- * slightly raised, the others as it is. The Gram matrix of the result decides whether it is accepted. A column that
- * depends on earlier ones, or is zero, shows in the second round: only rounding errors are left of it. Its row of the
- * triangle is zero, so any column may replace it; one of random numbers does, which the third round makes orthogonal to
- * the others. A matrix stored in f32 whose columns are orthonormal within settled_off after two rounds is settled:
- * their result is stored. Large matrices are checked with random vectors for that. The third round is for the others,
- * and a graph runs it only if there are any (gpu_conditional.c).
- * Most bases of a power iteration have columns of very different lengths but not close to each other, and Cholesky's
- * errors do not depend on lengths. So rules whose graphs have conditional nodes first try one round, then two, with the
- * diagonal as it is (add_short_rounds); the three rounds start again from the matrix, for those that these do not
- * settle.
+ * QR is Cholesky QR in rounds, each by the triangle of the columns' Gram matrix. A matrix that is not stored in f64 and
+ * whose columns are orthonormal within settled_off after a round is settled: the result of that round is stored. Large
+ * matrices are checked with random vectors for that. A graph runs further rounds only if there are matrices that are
+ * not settled (gpu_conditional.c). In the order in which they run:
+ *   1. Rules whose graphs have conditional nodes first try one round, then two, with the diagonal of the Gram matrix as
+ *      it is (add_short_rounds). Most bases of a power iteration have columns of very different lengths but not close
+ *      to each other, and Cholesky's errors do not depend on lengths. The second round is for matrices that it will
+ *      settle.
+ *   2. Two rounds that start again from the matrix: the first with the diagonal slightly raised, the second as it is. A
+ *      column that depends on earlier ones, or is zero, shows in the second: only rounding errors are left of it. Its
+ *      row of the triangle is zero, so any column may replace it; one of random numbers does, which the third round
+ *      makes orthogonal to the others.
+ *   3. A third round for matrices that are not settled. Its Gram matrix decides whether the result is accepted.
  * If the third round fails (huge and tiny values, nothing but zeros), one thread block computes Householder reflections
  * from the original matrix; blocks of other matrices return at once. That block reads the matrix as often as it has
  * columns, by its bytes a tenth of a second at 1024 and minutes at 3000, so larger matrices keep the previous result if
@@ -36,12 +38,15 @@
 
 enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, SHORT_ROUNDS = 2, ROUNDS = 3 };
 static const double columns_off = 1e-6, reflected_most = 0x1p30, inverse_off = 0.05;      /* as roots: root_off */
-/* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. A quarter of that
- * adds 3 % to the error. Of 200 bases of a small transformer under SOAP (ten matrices, every tenth of 200 steps,
+/* Rounding a result of m x n to f32 moves its Gram matrix by about 2^-25 n / sqrt(m): 1e-6 at 1024 x 1024. A quarter of
+ * that adds 3 % to the error. Of 200 bases of a small transformer under SOAP (ten matrices, every tenth of 200 steps,
  * emulated) two rounds settled 197 within 1e-7, most at 1e-14. One round leaves 1e-13 to 1e-9 where each step has a new
  * gradient (NumPy, 768 columns, spectrum over 4 decades), and 2e-9 to 1e-7 for the fixed gradient of 768 x 3072 that
  * `optc bench` has, whose Gram matrix has rank 768. */
-static double settled_off(int64_t n) { return fmin(columns_off, 0x1p-27 * sqrt((double)n)); }
+static double settled_off(int64_t m, int64_t n)
+{
+    return fmin(columns_off, 0x1p-27 * (double)n / sqrt((double)m));
+}
 /* flags of some steps: for settled matrices only, and for the others */
 static const unsigned for_settled = 1024, for_open = 2048;
 
@@ -110,7 +115,8 @@ CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shap
 }
 
 /* Upper bounds. Steps of a panel: three for a triangle, two for its right-hand sides, one for a tile of its own; two
- * more for every eight panels. */
+ * more for every eight panels. 24 others of a round: Gram matrix, at most 10 steps for inverses of blocks, check,
+ * result. */
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
     Factor f = factor_in(b, NULL, s, 0, shape);
@@ -310,11 +316,11 @@ static int pairs_set(const Factor *f, Part p, int64_t pairs, int64_t length)
 
 /* The areas of a triangle, of inverses of blocks on its diagonal, and of products between. The triangle's area may be
  * that of the inverses. */
-typedef struct Inverted { int triangle, inverse, between; } Inverted;
+typedef struct InverseAreas { int triangle, inverse, between; } InverseAreas;
 
 /* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. From their inverses
  * this makes that of each pair: -D^-1 C A^-1 for the block C below A. No operand is in the rows of a result. */
-static void add_pairs(Factor *f, Inverted z, int64_t first, int64_t w, int64_t v, int64_t pairs)
+static void add_pairs(Factor *f, InverseAreas z, int64_t first, int64_t w, int64_t v, int64_t pairs)
 {
     Part a = at(z.inverse, first, first), c = at(z.triangle, first + w, first), d = at(z.inverse, first + w, first + w),
          below = at(z.inverse, first + w, first), between = at(z.between, first + w, first);
@@ -330,7 +336,7 @@ static void add_pairs(Factor *f, Inverted z, int64_t first, int64_t w, int64_t v
 
 /* Inverts the blocks of `most` rows on a triangle's diagonal, n rows in all: its tiles, then triangles of 128 rows, 256
  * and so on. */
-static void add_inverse(Factor *f, Inverted z, int64_t n, int64_t most)
+static void add_inverse(Factor *f, InverseAreas z, int64_t n, int64_t most)
 {
     on_area(f, KERNEL_FACTOR_TILES, at(z.triangle, 0, 0), n, n)->b = part_set(f, at(z.inverse, 0, 0));
     for (int64_t w = FACTOR_PANEL; w < n && w < most; w *= 2) {
@@ -362,7 +368,7 @@ static void solve_steps(Factor *f)
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
     Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
-    Inverted whole = {0, 0, 2};
+    InverseAreas whole = {0, 0, 2};
     add_load(f, f->call->a, 0, f->m, f->m, 64 | 512);
     add_load(f, f->call->b, 1, down, across, 512);
     if (solves_by_inverse(f) && f->x->library) {           /* our own product takes no pairs */
@@ -460,7 +466,7 @@ static int add_settle(Factor *f, int x, unsigned number)
         add_gram(f, x, false), add_gram_error(f);
     CallStep *s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, probed ? (int64_t)PROBES : f->n);
     int judge = f->x->nstep - 1;
-    s->alpha = settled_off(f->n);
+    s->alpha = settled_off(f->m, f->n);
     s->flags = 64 | number << 12;
     add_result(f, x, f->m, f->n, for_settled | number << 12);
     return judge;
@@ -486,7 +492,7 @@ static bool qr_by_blocks(const Factor *f)
 
 static void add_block_solve(Factor *f, Solved z)
 {
-    Inverted blocks = {z.t, 2, z.to};
+    InverseAreas blocks = {z.t, 2, z.to};
     add_load(f, f->call->a, 2, z.n, z.n, 256);             /* the products read zeros above the inverses */
     add_inverse(f, blocks, z.n, INVERSE_PANEL);
     for (int64_t k = 0, w; k < z.n; k += w) {
@@ -532,13 +538,13 @@ static void add_short_rounds(Factor *f)
 static void qr_steps(Factor *f)
 {
     double hair = 11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
-    bool settles = !stores_f64(f), brief = qr_short(f);
+    bool settles = !stores_f64(f), tries_short = qr_short(f);
     int judge = 0, body;
     add_load(f, f->call->a, 0, f->m, f->n, 0);
-    if (brief)
+    if (tries_short)
         add_short_rounds(f);
     body = f->x->nstep;
-    if (brief) {
+    if (tries_short) {
         on_area(f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1)->flags = for_open;
         add_load(f, f->call->a, 0, f->m, f->n, 0);
     }
@@ -547,7 +553,7 @@ static void qr_steps(Factor *f)
     on_area(f, KERNEL_FACTOR_FILL, at(0, 0, 0), f->m, f->n)->a = part_set(f, at(3, 0, 0));
     if (settles)
         judge = add_settle(f, 0, ROUNDS);
-    if (brief)
+    if (tries_short)
         close_body(f, body, judge, false);
     body = f->x->nstep;
     add_round(f, 0, !settles || qr_probed(f), 0, 0);

@@ -7,12 +7,13 @@
  *   32 x 2048 x 2048    720, 523, 671, 450, 470
  *   48 x 2048 x 2048   1090, 785, 1006, 735, 760
  * and shares of the full product's time with 12 to 48 matrices: 0.6 for 2048 rows, 0.8 for 1024, 0.9 for 768, 1.0 to
- * 1.4 for 512, where blocks of cuBLAS need 0.8 to 1.0. The kernel of that time and the present one, which works in
- * pairs of blocks and does not multiply above the diagonal in steps of 64 columns, on another H200 after a pause:
+ * 1.4 for 512, where blocks of cuBLAS need 0.8 to 1.0. On another H200 after a pause, us. Single blocks with a tile
+ * counter (2026-11-18), then pairs of blocks:
  *   32 x 2048 x 2048    495, 478       3 x 1032 x 1032, addend and diagonal    31, 26
  *   32 x 2048 x 8192   1684, 1623     48 x 768 x 3072                         203, 190
  * After a quarter of a second the chip is at its power limit, and all of these take 10 to 20 % longer. With pairs from
- * 512 rows on, Muon on GPT-2 (768 rows) took 3.93 ms instead of 3.45. */
+ * 512 rows on, Muon on GPT-2 (768 rows) took 3.93 ms instead of 3.45. Pairs take tiles in a fixed order, so another
+ * kernel that holds multiprocessors may double the time; this was not measured. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <assert.h>
@@ -174,7 +175,8 @@ CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of)
                        (float)s->beta,
                        (float)s->diagonal};
     void *args[] = {&a};
-    int64_t pairs = count_up(s->n, 256), all = pairs * (pairs + 1) * of.n, most = g->sms / 2 * 2;  /* blocks in pairs */
+    int64_t pairs = count_up(s->n, 256), all = pairs * (pairs + 1) * of.n;
+    int64_t most = g->sms < 2 ? 2 : g->sms / 2 * 2;        /* blocks in pairs */
     int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, SYMMETRIC_SHARED);
     return rc ? rc : g->d->cuLaunchKernel(fn, (unsigned)(all < most ? all : most), 1, 1, SYMMETRIC_THREADS, 1, 1,
                                           SYMMETRIC_SHARED, b->gpu->stream, args, NULL);

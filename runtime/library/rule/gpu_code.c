@@ -215,7 +215,7 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
         snprintf(r->library->path, sizeof r->library->path, "from the package %.60s (%s_%d)", p.m.name,
                  p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
         r->library->tuned[0] = 0;
-        c->code.empty_symmetric = p.m.image[p.image].ptx;
+        c->code.empty_symmetric = p.m.image[p.image].ptx || p.m.cuda < HALVES_NEEDED;
     }
     package_free(&p);
     return s == OPTC_OK;
