@@ -1,6 +1,6 @@
 -- As REKLS of NVIDIA's Emerging-Optimizers fd77292: KL-SOAP with eigenvectors of the present factors at every step.
--- Each step computes all eigenvectors, as theirs does: 2.4 s for GPT-2 124M on an H200, which the host waits for, since
--- cuSOLVER's solver for more than 512 rows does. klsoap has a period.
+-- Each step computes all eigenvectors, as theirs does, which takes longer than all of its other work. klsoap has a
+-- period.
 -- limit: they have none; AdamW steps matrices with a longer side.
 -- products: f32. Rounding errors in the factors rotate the basis.
 -- f32 range: as klsoap.

@@ -196,7 +196,8 @@ typedef enum {
     IN_F32 = 1024,         /* MM: computed in f32, and not in the rule's precision */
     IN_TF32 = 2048,        /* MM: computed in tf32 */
     LOWER_A = 4096,        /* MM: the first operand, before it is transposed, is 0 above its diagonal */
-    LOWER_B = 8192         /* MM: the second operand is */
+    LOWER_B = 8192,        /* MM: the second operand is */
+    WITH_VALUES = 16384    /* EIGH: the rule uses the eigenvalues, too */
 } ProductFlag;
 
 /* The precision of one product: its own, else the rule's. */

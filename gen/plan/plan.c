@@ -425,11 +425,23 @@ static unsigned lower_operands(const Plan *p, const Graph *g, const Node *n)
     return (lower[n->arg[0]] ? LOWER_A : 0) | (lower[n->arg[1]] ? LOWER_B : 0);
 }
 
+/* The eigenvalues are made of the product of the matrix and its eigenvectors (matrix_eigh). */
+static bool uses_values(const Graph *g, const Node *eigh)
+{
+    for (int i = 0; i < g->len; i++) {
+        const Node *n = &g->n[i];
+        if (n->op == OP_MM && &g->n[n->arg[1]] == eigh && n->arg[0] == eigh->arg[0])
+            return true;
+    }
+    return false;
+}
+
 unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
     bool exact = facts_of(n)->traits & EXPONENT && p->mem[s->store[0].mem].type == T_F64;
-    return (unsigned)n->sym | (s->half ? LOWER : 0) | (exact ? EXACT : 0) | lower_operands(p, g, n);
+    return (unsigned)n->sym | (s->half ? LOWER : 0) | (exact ? EXACT : 0) | lower_operands(p, g, n) |
+        (n->op == OP_EIGH && uses_values(g, n) ? WITH_VALUES : 0);
 }
 
 static unsigned stage_kernels(const Plan *p, const Graph *g, const Stage *s)

@@ -161,8 +161,8 @@ static void say_cusolver(Buf *b, const Driver *d)
         buf_printf(b, "cusolver   %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
     else
         buf_printf(b, "cusolver   %s\n"
-                      "           Without it optc's own kernel computes eigenvectors on the GPU, which is slow beyond "
-                      "some hundred rows\n", why);
+                      "           Without it optc's own kernels compute all eigenvectors on the GPU, with it those of "
+                      "more than 256 rows\n", why);
 }
 
 static void say_packer(Buf *b)

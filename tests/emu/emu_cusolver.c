@@ -1,10 +1,10 @@
 /* A libcusolver.so.12 for the emulated driver: eigenvectors of a batch by Jacobi rotations, run in the order of their
  * stream, or recorded into its graph during a capture. It refuses what the real library refuses or might refuse: sizes
  * that do not fit, memory outside of the device, a workspace that is too small, a stream that was not set, more than
- * 65535 matrices, values that are not finite. It cannot be captured beyond 512 rows. EMU_FAIL: the call that fails
- * (emu_fail.h). EMU_SOLVER gives one call a status ("create 2", "params 2", "stream 6", "size 2", "call 7"), or "info
- * 3" the fourth matrix of every batch, whose vectors become NaN. emu_solved: number of batches, of matrices, and of
- * refusals. */
+ * 65535 matrices, values that are not finite; and more than the 256 rows that it is used for. EMU_FAIL: the call that
+ * fails (emu_fail.h). EMU_SOLVER gives one call a status ("create 2", "params 2", "stream 6", "size 2", "call 7"), or
+ * "info 3" the fourth matrix of every batch, whose vectors become NaN. emu_solved: number of batches, of matrices, and
+ * of refusals. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 #include <stdint.h>
@@ -166,7 +166,7 @@ static int known(cusolverEigMode_t job, cublasFillMode_t fill, int64_t n, cudaDa
 {
     if (job != CUSOLVER_EIG_MODE_VECTOR || fill != CUBLAS_FILL_MODE_UPPER || a != w || a != c ||
         (a != CUDA_R_32F && a != CUDA_R_64F)) return refuse("a job, a triangle or types that it does not know");
-    if (n < 1 || lda != n || count < 1 || count > 65535 || n * n * count > INT32_MAX)
+    if (n < 1 || n > 256 || lda != n || count < 1 || count > 65535 || n * n * count > INT32_MAX)
         return refuse("sizes that it does not take, or matrices with gaps");
     return 0;
 }
@@ -206,8 +206,6 @@ int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverE
     if (!x->has_stream || bytes < workspace(n, count, ta == CUDA_R_64F) || !host || host_bytes < 100)
         return refuse("no stream was set, or a workspace is too small");
     bool captured = captures(x->stream, &yes) == 0 && yes;
-    if (n > 512 && captured)
-        return waits(x->stream), CUSOLVER_STATUS_INTERNAL_ERROR;       /* waiting ends the capture */
     /* the library may wait internally: only relaxed threads may call it during a capture */
     if (captured && waits(NULL))
         return CUSOLVER_STATUS_INTERNAL_ERROR;

@@ -40,7 +40,8 @@ static int run(const Node *x)
     } else if (x->k) {
         if (x->k->asked)
             *x->k->asked = x->shared;
-        *x->k->team = x->team;
+        if (x->k->team)
+            *x->k->team = x->team;
         x->k->launch(x->k->fn, x->args, x->k->numbers ? x->numbers : NULL, x->grid, x->threads);
         clock_ms += x->threads > 512 ? x->threads / 1024. : 256. / x->threads;
     } else {
@@ -146,7 +147,8 @@ int cuLaunchCooperativeKernel(CUfunction f, unsigned x, unsigned y, unsigned z, 
                               unsigned shared, CUstream s, void **args)
 {
     CALL;
-    return x > 8 ? INVALID : launch(f, x * y * z, bx * by * bz, shared, s, args, true);
+    return x > 8 || x > (unsigned)setting("EMU_COOPERATIVE", 8) ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+        : launch(f, x * y * z, bx * by * bz, shared, s, args, true);
 }
 
 int cuStreamCreate(CUstream *s, unsigned flags)

@@ -75,7 +75,7 @@ void add_functions(TCase *t);
 void add_root_times(TCase *t);
 void add_guard(TCase *t);
 void add_graphs(TCase *t);
-void add_hybrid_guard(TCase *t);
+void add_guarded_eigen(TCase *t);
 void add_launches(TCase *t);
 void add_modules(TCase *t);
 void add_live(TCase *t);

@@ -1,8 +1,6 @@
 /* Rules with every(k, { stagger = true }, …), and what their tests share. */
 #include "tests/gpu/stagger_side.h"
 
-#include "runtime/core/matrix/gpu_calls.h"
-
 #include <string.h>
 
 const char *const stagger_rules[STAGGER_RULES] = {
@@ -130,11 +128,4 @@ void step_kept(Side *a, Side *b, int step)
     counted_step(a);
     step_without_lists(b);
     same_params(a, b, format("step %d", step));
-}
-
-void no_captures(const Side *g)
-{
-    GpuCalls *x = g->b->gpu->calls;
-    for (int i = 0; i < x->nstep; i++)
-        x->step[i].captured = false;
 }

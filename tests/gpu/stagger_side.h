@@ -24,5 +24,4 @@ void step_kept(Side *a, Side *b, int step);
 
 int64_t held_graphs(const Side *g);
 optc_factors factors_of(const Side *g);
-void no_captures(const Side *g);           /* as if no capture could contain the library's eigenvectors */
 #endif

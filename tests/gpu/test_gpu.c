@@ -246,7 +246,7 @@ int main(void)
     add_blocks(t[11]);
     add_stagger(t[11]);
     add_stagger_graphs(t[11]);
-    add_hybrid_guard(t[11]);
+    add_guarded_eigen(t[11]);
     add_factors(t[12]);
     add_columns(t[12]);
     add_roots_f32(t[12]);

@@ -137,8 +137,8 @@ static bool some_won(const Side *x)
                   sizeof(Launch) * (size_t)x->r->library->plan->nfn) != 0;
 }
 
-/* A rule with products and with eigenvectors that no graph contains. A launch that wins is in the graphs before and
- * after them, and stays in use when other tensors have a gradient. Times of the emulated GPU let one win. */
+/* A rule with products and with eigenvectors. A launch that wins is in the graph, and stays in use when other tensors
+ * have a gradient. Times of the emulated GPU let one win. */
 START_TEST(live_with_products)
 {
     SHARED();
@@ -155,8 +155,6 @@ START_TEST(live_with_products)
             setenv("OPTC_TUNE_LIVE", "0.5", 1);
         open_side(&x[i], "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
         unsetenv("OPTC_TUNE_LIVE");
-        for (int k = 0; k < x[i].b->gpu->calls->nstep; k++)
-            x[i].b->gpu->calls->step[k].captured = false;
         set_grads(&x[i], 1);
     }
     const LaunchList *p = x[1].b->gpu->launch_list;
@@ -169,12 +167,12 @@ START_TEST(live_with_products)
             OK(optc_step(x[i].b));
             OK(optc_sync(x[i].b));
         }
-        ck_assert(steps < 2 || p->nsegment > 0);
-        exec = steps == 2 ? p->segment[0].exec : exec;
+        ck_assert(steps < 2 || p->exec);
+        exec = steps == 2 ? p->exec : exec;
         after += won || steps > 400;
     }
     if (some_won(&x[1]))
-        ck_assert_msg(p->segment[0].exec && p->segment[0].exec != exec, "the graph has the kernels of before");
+        ck_assert_msg(p->exec && p->exec != exec, "the graph has the kernels of before");
     for (int i = 0; i < 2; i++) {
         OK(optc_set_grad(x[i].b, 2, NULL, 0));
         for (int k = 0; k < 4; k++)

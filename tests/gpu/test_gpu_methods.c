@@ -18,7 +18,7 @@ static int found(const One *o)
     int is = BY_ROTATIONS;
     for (int i = 0; i < x->nstep; i++) {
         const CallStep *s = &x->step[i];
-        is &= s->solver >= 0 ? ~BY_ROTATIONS : ~0;
+        is &= eigen_uses_library(s) ? ~BY_ROTATIONS : ~0;
         is |= s->kernel == KERNEL_EIGEN_LOAD && s->flags & 256 ? BY_F32 : 0;
         is |= s->kernel == KERNEL_ROOT32_POLY ? BY_F32 : 0;
     }
@@ -84,6 +84,27 @@ START_TEST(which_method)
         close_one(&o);
         close_one(&plain);
     }
+}
+END_TEST
+
+/* The library computes up to 256 rows only, whatever a test or a result asks for. */
+START_TEST(library_rows)
+{
+    SHARED();
+    for (EigenMethod method = EIGEN_BY_SIZE; method <= EIGEN_F64; method++)
+        for (int64_t side = EIGEN_LIBRARY_MOST; side <= EIGEN_LIBRARY_MOST + 1; side++) {
+            One o;
+            bool library = side <= EIGEN_LIBRARY_MOST && method != EIGEN_ROTATED && method != EIGEN_DIVIDED;
+            open_one(&o, vectors_rule, 1, side, (How){method, true, 0, 0});
+            ck_assert_msg((found(&o) & BY_ROTATIONS) == !library, "method %d, %d rows", method, (int)side);
+            close_one(&o);
+        }
+    GpuEngine g = {.arch = 90, .sms = 132, .shared = 232448}, small = {.arch = 86, .sms = 80, .shared = 101376};
+    ck_assert(eigen_model(&g, false, true, 257) == EIGEN_DIVIDED && eigen_model(&g, true, true, 256) == EIGEN_F64);
+    ck_assert(eigen_model(&g, false, true, 96) == EIGEN_ROTATED && eigen_model(&g, false, true, 97) == EIGEN_DIVIDED);
+    ck_assert(eigen_model(&small, true, false, 256) == EIGEN_F32 && eigen_model(&g, true, true, 4) == EIGEN_ROTATED);
+    ck_assert(eigen_possible(&small, EIGEN_DIVIDED, true, false, 8000) == EIGEN_DIVIDED &&
+              eigen_possible(&small, EIGEN_DIVIDED, true, true, 8000) == EIGEN_ROTATED);
 }
 END_TEST
 
@@ -185,5 +206,6 @@ void add_methods(TCase *t)
     tcase_add_test(t, as_in_packages);
     tcase_add_test(t, loading_is_not_timed);
     tcase_add_test(t, which_method);
+    tcase_add_test(t, library_rows);
     tcase_add_test(t, sizes);
 }

@@ -167,7 +167,6 @@ struct optc_binding {
     bool complete;                     /* all inputs were set at the last check, and none was removed since */
     bool grads_set;                    /* gradients were set after the last run that executed */
     bool conditional;                  /* the device can skip calls and copies too when the guard is set */
-    bool hybrid;                       /* likewise, except at steps whose guard the host reads (gpu_hybrid_guard.c) */
     bool recorded;                     /* the last run was captured in the caller's graph and did not execute */
     void *block; size_t storage_bytes; /* states, temporaries and partials, in the device's memory */
     size_t unshared_bytes;             /* storage_bytes if no two temporaries shared memory */
@@ -265,11 +264,6 @@ struct Device {
      * (shards_begin) */
     optc_status (*refuse)(optc_binding *b, int entry, int phase, optc_status why);
     bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
-    /* whether set_t would accept this count; changes nothing. NULL: always */
-    optc_status (*may_set_t)(const optc_binding *b, int64_t steps, const char *call);
-    /* Called before a run if host_guards, and while optc_binding.hybrid is set. device: the device reads the guard of
-     * this run, so the host need not. NULL: never */
-    optc_status (*reads_guard)(optc_binding *b, int entry, bool *device);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
@@ -465,7 +459,7 @@ CORE int memory_blocks(const optc_engine *e, int64_t *bytes);      /* number and
 /* ---- device_scalars.c ---- */
 /* before a run: the host reads the guard and the scalars that are its task to read; it waits for a device whose memory
  * it cannot access. skip: the guard is set, the run must do nothing */
-CORE optc_status device_scalars_read(optc_binding *b, int entry, bool *skip);
+CORE optc_status device_scalars_read(optc_binding *b, bool *skip);
 CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out);
 CORE bool host_guards(const optc_binding *b);               /* the host reads the guard, and waits for its value */
 CORE optc_status guard_refused(const optc_binding *b);      /* the error of a capture that cannot contain the guard */

@@ -30,19 +30,14 @@ CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, i
     return (void)b, (void)s, (void)batch, (const struct GpuCall *)NULL;
 }
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, OPTC_OK; }
-CORE void calls_need(const optc_binding *b, bool captured, bool *need) { (void)b, (void)captured, (void)need; }
+CORE void calls_need(const optc_binding *b, bool *need) { (void)b, (void)need; }
 CORE void calls_warm(optc_binding *b) { (void)b; }
-CORE optc_status calls_load_captured(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
-CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, true; }
 CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }
 CORE int64_t calls_body_nodes(const optc_binding *b) { return (void)b, 0; }
 CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE void phases_bind(optc_binding *b) { (void)b; }
-CORE void phases_pass(optc_binding *b) { (void)b; }
-CORE bool phases_return(const optc_binding *b, int64_t t) { return (void)b, (void)t, false; }
-CORE void phases_unpass(optc_binding *b) { (void)b; }
 CORE bool phases_guarded(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
@@ -53,8 +48,3 @@ CORE void slot_switch_bind(optc_binding *b) { (void)b; }
 CORE bool slot_switch_used(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE optc_status slot_switch_make(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE void slot_switch_drop(optc_binding *b, bool unbinds) { (void)b, (void)unbinds; }
-CORE optc_status gpu_reads_guard(optc_binding *b, int entry, bool *device)
-{
-    return (void)b, (void)entry, *device = false, OPTC_OK;
-}
-CORE bool guarded_by_host(const optc_binding *b) { return (void)b, false; }

@@ -142,7 +142,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
     bool settled = cohorts_settled(b, e), skip = false;
     optc_status s = settled ? OPTC_OK : catch_up(b);
     if (s == OPTC_OK)
-        s = device_scalars_read(b, e, &skip);
+        s = device_scalars_read(b, &skip);
     int phase = program_phase(p, b->steps + 1);
     if (s == OPTC_OK && !skip && !b->complete)
         s = check_pointers(b, e, phase);

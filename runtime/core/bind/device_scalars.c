@@ -197,19 +197,11 @@ CORE optc_status guard_refused(const optc_binding *b)
                 b->program->name);
 }
 
-CORE optc_status device_scalars_read(optc_binding *b, int entry, bool *skip)
+CORE optc_status device_scalars_read(optc_binding *b, bool *skip)
 {
-    const Device *d = b->rule->device;
     double x = 0;
-    bool reads = b->guard.from && host_guards(b), device = false;
-    /* later steps of a rule with periods may have no calls that the device cannot skip */
-    optc_status s = reads && b->program->nperiod ? read_ahead(b, b->guard.from, true, "optc_run") : OPTC_OK;
-    reads = reads && host_guards(b);
-    if (s == OPTC_OK && (reads || b->hybrid) && d->reads_guard)
-        s = d->reads_guard(b, entry, &device);
-    if (s != OPTC_OK)
-        return s;
-    s = reads && !device ? device_scalar_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
+    bool reads = b->guard.from && host_guards(b);
+    optc_status s = reads ? device_scalar_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
     if (s == OPTC_ERROR_ARGUMENT)
         return guard_refused(b);
     *skip = !(x == 0);

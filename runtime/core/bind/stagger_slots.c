@@ -68,20 +68,16 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
 }
 
 /* ---- cost ---- */
-/* Eigenvectors of n rows take a GPU far longer than their operations would. Steps of SPlus on an H200 with one matrix
- * of 3072 or 2304 rows take 66 or 42 ms more than steps with none; 768 rows take about 5.6 ms, as the mean of all steps
- * implies (one cuSOLVER call each, f64). The time grows with n^1.6 to n^1.8; 1.5 is a round number below. Up to 512
- * rows a call has several matrices: 256 rows 0.11 ms, 128 rows 0.012 ms each (gpu_eigen.c). The factor converts to
- * operations of products at 50 TFLOP/s.
- *
- * A slot cannot be shorter than its largest matrix, and that call cannot be divided or hidden. Alone it takes 59, 34
- * and 8.1 ms for 3072, 2304 and 768 rows, in f32 50, 31 and 7.8: its launches are short and depend on each other.
- * Beside products in another stream, which fill the GPU, the times add up: 44 + 60 ms take 101. */
-static const double BATCHED_ROWS = 512, BATCHED_VALUES = 1 << 20, BATCHED_MOST = 64;
+/* Eigenvectors of n rows take a GPU far longer than their operations would: columns are reduced one after another. One
+ * matrix of 3072, 2304, 1024 or 768 rows takes 26, 15, 5 or 4 ms on an H200 (gpu_divide.c); the constant fits these
+ * within a fifth. Small matrices are computed side by side by cuSOLVER: 256 rows 0.11 ms, 128 rows 0.012 ms each
+ * (gpu_eigen.c). The factors convert to operations of products at 50 TFLOP/s. A slot cannot be shorter than its largest
+ * matrix. */
+static const double BATCHED_ROWS = 256, BATCHED_VALUES = 1 << 20, BATCHED_MOST = 64;
 static double eigen_cost(double n)
 {
     double fit = BATCHED_VALUES / (n * n + 1), together = fit < BATCHED_MOST ? fit : BATCHED_MOST;
-    return 2e7 * n * sqrt(n) / (n > BATCHED_ROWS ? 1 : together);
+    return n * sqrt(n) * (n > BATCHED_ROWS ? 7.5e6 : 2e7 / together);
 }
 
 static double call_cost(const Program *p, const ProgStage *s, Shape shape)

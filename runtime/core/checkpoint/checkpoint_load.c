@@ -282,8 +282,7 @@ static optc_status check_steps(const CheckpointLoad *x, const SavedBinding *y)
     for (int64_t i = 0; i < y->steps_dim[0]; i++)
         if (y->steps[i] < 0 || y->steps[i] > MOST_T)
             return load_refuse(x, "a step count is negative or too large", NULL);
-    const Device *d = y->b->rule->device;
-    return d->may_set_t ? d->may_set_t(y->b, y->steps[0], load_call) : OPTC_OK;
+    return OPTC_OK;
 }
 
 /* A hyperparameter that is read from memory keeps its source. */

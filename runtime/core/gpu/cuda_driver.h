@@ -37,6 +37,7 @@ typedef void CUgraphEdgeData;                          /* opaque */
     F(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717)                                                                           \
     F(CUDA_ERROR_INVALID_PC, 718)                                                                                      \
     F(CUDA_ERROR_LAUNCH_FAILED, 719)                                                                                   \
+    F(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, 720)                                                                    \
     F(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                                    \
     F(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                                                           \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \

@@ -39,7 +39,6 @@ typedef struct GpuEngine {
     int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
     int symmetric_rows;                    /* see gpu_symmetric.c, for tests; 0: the default */
     int probed_rows;                       /* see gpu_roots.c, for tests; 0: the default */
-    int call_rows;                         /* see eigen_one_by_one, for tests; 0: the default */
     EigenMethod eigen;
     /* The tuned method for matrices of 2^power rows, stored in f64 or less, in a bucket of the number of matrices
      * (size_bucket); EIGEN_BY_SIZE: not measured. NULL: no tuned results */
@@ -139,7 +138,6 @@ typedef struct GpuTables {
     struct GpuCalls *calls;                /* NULL: the rule has none */
     bool calls_behind;                     /* the calls' addresses are older than the device's tables */
     bool captured;                         /* a step was captured: from then on only the device knows t */
-    bool capturing;                        /* set for each run: it goes into a caller's graph, or that of phases */
     bool guarded;                          /* a guard was set: likewise; the device's views may mark a skipped run */
     unsigned captured_out;                 /* participation masks of the captured steps (optc_binding.leaves_out) */
     bool dirty;                            /* participation or cohorts differ from the device's views */
@@ -232,13 +230,9 @@ CORE optc_status calls_update(optc_binding *b);            /* after pointers or 
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c);
-/* Marks our kernels that the binding's calls launch; captured: those that only captures launch. */
-CORE void calls_need(const optc_binding *b, bool captured, bool *need);
+CORE void calls_need(const optc_binding *b, bool *need);   /* marks our kernels that the binding's calls launch */
 CORE void calls_warm(optc_binding *b);                     /* lets libraries load the code of their first call */
-/* Before a capture: loads the kernels that replace library calls there. */
-CORE optc_status calls_load_captured(optc_binding *b);
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p);              /* before a run: memory is available */
-CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* captures use the same method as runs */
 CORE CUstream calls_stream(const optc_binding *b);         /* private stream, to capture in */
 CORE int64_t calls_body_nodes(const optc_binding *b);      /* nodes of the conditional bodies that calls have made */
 
@@ -327,11 +321,6 @@ CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run stil
 
 /* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */
 CORE void phases_bind(optc_binding *b);                    /* sets optc_binding.conditional */
-/* Leaves phases that never occur again out of later graphs. phases_return: after step t one of them does occur;
- * phases_unpass: undoes it. */
-CORE void phases_pass(optc_binding *b);
-CORE bool phases_return(const optc_binding *b, int64_t t);
-CORE void phases_unpass(optc_binding *b);
 CORE bool phases_guarded(const optc_binding *b, int entry);        /* a guard decides whether the entry runs */
 CORE bool phases_conditional(const optc_binding *b, int entry);
 CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the binding's stream is captured */
@@ -345,10 +334,6 @@ CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.swit
 CORE bool slot_switch_used(const optc_binding *b, int entry);
 CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */
 CORE void slot_switch_drop(optc_binding *b, bool unbinds);
-
-/* ---- gpu_hybrid_guard.c: guards of rules with calls that no graph can contain ---- */
-CORE optc_status gpu_reads_guard(optc_binding *b, int entry, bool *device);    /* Device.reads_guard */
-CORE bool guarded_by_host(const optc_binding *b);          /* the host has read the guard of this run, and t */
 
 /* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */
@@ -385,6 +370,5 @@ CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n
 CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call);
 CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps);
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps);
-CORE optc_status gpu_may_set_t(const optc_binding *b, int64_t steps, const char *call);
 CORE size_t gpu_hyper_bytes(const optc_binding *b);        /* of one cohort */
 #endif

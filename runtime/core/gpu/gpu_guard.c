@@ -28,8 +28,6 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
         return fail(OPTC_ERROR_UNAVAILABLE, "%s: the package of rule '%s' was made by an older version that cannot "
                                             "read numbers on the device; make the package again",
                     call, b->program->name);
-    if (s == OPTC_OK && guard)
-        phases_pass(b);
     if (s == OPTC_OK && guard && !host_guards(b))
         b->gpu->guarded = true;
     return s;

@@ -139,23 +139,15 @@ static int64_t make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec
 
 CORE bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange || x->sync; }
 
-/* A graph of ours cannot contain the item. Of a library's call: its replacement in captures is slower, and has other
- * bits. */
-static bool outside_graphs(const optc_binding *b, const LaunchItem *x)
-{
-    return launched_apart(x) || (x->call && !calls_capture(b, x->call));
-}
-
-/* A sharded step cannot be one graph: the caller's collectives are between its stages. Nor can a step with eigenvectors
- * that a capture cannot contain. The stages between two of them are. A matrix rule has a hundred launches there, which
- * cost the host ten microseconds each. */
+/* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages between two of them
+ * are. A matrix rule has a hundred launches there, which cost the host ten microseconds each. */
 static void segment_graphs(optc_binding *b, LaunchList *p)
 {
     p->segment = p->segment ? p->segment : TAKE(b, Segment, p->n);
     for (int i = 0, end; p->segment && i < p->n; i = end + 1) {
         LaunchList part = *p;
         part.calls = false;
-        for (end = i; end < p->n && !outside_graphs(b, &p->item[end]); end++)
+        for (end = i; end < p->n && !launched_apart(&p->item[end]); end++)
             part.calls = part.calls || p->item[end].call;
         part.item = p->item + i;
         part.n = end - i;
@@ -173,10 +165,10 @@ CORE void list_graph(optc_binding *b, LaunchList *p)
 {
     bool whole = true;
     for (int i = 0; i < p->n; i++)
-        whole = whole && !outside_graphs(b, &p->item[i]);
+        whole = whole && !launched_apart(&p->item[i]);
     if (whole)
         p->nodes = make_exec(b, p, &p->exec);
-    else if (b->shards || !p->copies)
+    else if (b->shards)
         segment_graphs(b, p);
 }
 
@@ -350,7 +342,7 @@ CORE optc_status gpu_load_kernels(optc_binding *b)
     need.fn = fn;
     need.nfn = nfn;
     need.shards = b->shards != NULL;
-    calls_need(b, false, need.call);
+    calls_need(b, need.call);
     need.meanwhile = calls_warm;
     need.b = b;
     return HOST()->load(b->rule, b->gpu->code, &need, "optc_bind");

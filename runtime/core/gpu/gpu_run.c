@@ -266,12 +266,10 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
     if (s == OPTC_OK)
         s = cohorts_copy_states(b, follow_group);
     t->slots = NULL;
-    if (by_device && !capturing && !b->hybrid && (t->slot_lists || t->passing))
+    if (by_device && !capturing && (t->slot_lists || t->passing))
         gpu_slots_drop(b);                         /* no later step uses them; a capture must not free memory */
     if (s == OPTC_OK)
         s = by_device ? may_capture(b, entry) : roots_f32_check(b, p);
-    if (s == OPTC_OK && by_device && !b->hybrid)
-        s = calls_load_captured(b);
     if (s == OPTC_OK && by_device)
         s = slot_switch_make(b, entry);
     if (s == OPTC_OK && by_device && !capturing)
@@ -326,11 +324,10 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
     LaunchList *p = &t->launch_list[entry * t->nphase + phase];
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
-    t->capturing = capturing != 0;
     /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
-     * know the phase or the stagger slot, unless it has read them: the device decides, as in a graph. */
-    bool unknown = ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) || phases_guarded(b, entry);
-    bool by_device = capturing || (unknown && !guarded_by_host(b));
+     * know the phase or the stagger slot: the device decides, as in a graph. */
+    bool by_device = capturing || ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) ||
+                     phases_guarded(b, entry);
     optc_status s = prepare(b, entry, p, capturing != 0, by_device);
     *begun = s == OPTC_OK || capturing;
     if (s != OPTC_OK)

@@ -95,25 +95,11 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
     return s;
 }
 
-/* A captured graph has no body for a phase that had passed at the capture. */
-CORE optc_status gpu_may_set_t(const optc_binding *b, int64_t steps, const char *call)
-{
-    if (!b->gpu->captured || !phases_return(b, steps))
-        return OPTC_OK;
-    return fail(OPTC_ERROR_ARGUMENT,
-                "%s: rule '%s' has eigenvectors at a step after %lld, which the captured graph does not contain; bind "
-                "again", call, b->program->name, (long long)steps);
-}
-
 /* Sets t and lag of all cohorts, or none, by writing the whole table: the host has the hyperparameters in between. */
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
 {
     int each = b->program->nhyper + 2;
     size_t bytes = gpu_hyper_bytes(b);
-    bool returns = phases_return(b, steps);
-    optc_status s = gpu_may_set_t(b, steps, "optc_set_t");
-    if (s != OPTC_OK)
-        return s;
     double *all = (double *)malloc(bytes * (size_t)b->ncohort);
     if (!all)
         return no_memory("optc_set_t");
@@ -122,14 +108,10 @@ CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
         memcpy(row, b->group[i].hyper, bytes);
         row[0] = (double)steps, row[each - 1] = 0;
     }
-    s = gpu_write(b, (void *)(uintptr_t)b->gpu->hyper, all, bytes * (size_t)b->ncohort, false, "optc_set_t");
+    optc_status s =
+        gpu_write(b, (void *)(uintptr_t)b->gpu->hyper, all, bytes * (size_t)b->ncohort, false, "optc_set_t");
     for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
         memcpy(b->group[i].hyper, all + (size_t)each * (size_t)i, bytes);
     free(all);
-    if (s == OPTC_OK && returns) {
-        gpu_enter(b->rule->engine->gpu);
-        phases_unpass(b);
-        gpu_leave(b->rule->engine->gpu, OPTC_OK);
-    }
     return s;
 }

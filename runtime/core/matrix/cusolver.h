@@ -28,7 +28,7 @@ typedef void *cusolverDnParams_t;
 enum { CUSOLVER_CONSTANTS(CUSOLVER_CONSTANT) };
 #undef CUSOLVER_CONSTANT
 
-/* Name, arguments. The last two came with CUDA 12.6.2. */
+/* Name, arguments. */
 #define CUSOLVER_FUNCTIONS(F)                                                                                          \
     F(cusolverDnCreate, (cusolverDnHandle_t *))                                                                        \
     F(cusolverDnDestroy, (cusolverDnHandle_t))                                                                         \

@@ -123,7 +123,7 @@ CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int g
     s->kernel = kernel;
     s->type = t;
     s->group = group;
-    s->solver = s->d = s->reader = s->task = -1;
+    s->d = s->reader = s->task = -1;
     return s;
 }
 

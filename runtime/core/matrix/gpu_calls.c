@@ -442,16 +442,13 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
 }
 
 /* Products that cuBLAS computes need no kernel of ours. */
-CORE void calls_need(const optc_binding *b, bool captured, bool *need)
+CORE void calls_need(const optc_binding *b, bool *need)
 {
     const GpuCalls *x = b->gpu->calls;
-    for (int i = 0; x && i < x->nstep; i++) {
-        const CallStep *s = &x->step[i];
-        if (!s->own || s->instead != captured || (captured && x->step[s->solver].captured))
-            continue;
-        need[s->kernel] = true;
-    }
-    if (x && !captured)
+    for (int i = 0; x && i < x->nstep; i++)
+        if (x->step[i].own)
+            need[x->step[i].kernel] = true;
+    if (x)
         need[KERNEL_GATHER] = need[KERNEL_PHASE] = true;
 }
 
@@ -459,19 +456,6 @@ CORE void calls_warm(optc_binding *b)
 {
     if (b->gpu->calls)
         eigen_warm(b, b->gpu->calls);
-}
-
-CORE optc_status calls_load_captured(optc_binding *b)
-{
-    GpuCalls *x = b->gpu->calls;
-    KernelNeeds need;
-    if (!HOST()->load || !x || x->captured_loaded)
-        return OPTC_OK;
-    memset(&need, 0, sizeof need);
-    calls_need(b, true, need.call);
-    optc_status s = HOST()->load(b->rule, b->gpu->code, &need, "optc_run");
-    x->captured_loaded = s == OPTC_OK;
-    return s;
 }
 
 CORE optc_status calls_bind(optc_binding *b)
@@ -527,7 +511,7 @@ CORE optc_status calls_bind(optc_binding *b)
     if (s == OPTC_OK)
         s = send_addresses(b, x);
     if (s == OPTC_OK)
-        eigen_probe(b, x);
+        eigen_warm(b, x);
     return s;
 }
 

@@ -80,48 +80,29 @@ typedef struct CallStep {
     int body, judge; bool continues;
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
     /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:
-     * offset and bytes on the device, bytes on the host. lanes: calls that may run at a time; their workspaces are
-     * work_apart bytes apart. in_f32: the library's type. solver: the step that calls the library, -1: none. captured:
-     * that call works in a capture. instead: this step replaces the library's steps in captures where it does not. */
-    int64_t per_call, work_at, work_apart;
+     * offset and bytes on the device, bytes on the host. in_f32: the library's type. */
+    int64_t per_call, work_at;
     size_t work, host;
-    int lanes, solver;
-    bool captured, instead, in_f32;
+    bool in_f32;
 } CallStep;
 /* The matrices of a group that a step works on. */
 typedef struct Matrices { int64_t from, n; } Matrices;
 /* stagger_first, stagger_n: the steps over only those matrices that are scheduled for this step */
 typedef struct GpuCall { const ProgStage *stage; int batch, first, n, stagger_first, stagger_n; } GpuCall;
 
-/* One call of cuSOLVER at a time (gpu_eigen_lanes.c). on: the handle's stream, if is_on. host: its workspace there.
- * own, ended: the lane's stream, and an event behind its calls; lane 0 uses the binding's stream and has none. */
-enum { EIGEN_LANES = 4 };
-typedef struct EigenLane {
-    cusolverDnHandle_t handle;
-    cusolverDnParams_t params;
-    CUstream on; bool is_on;
-    CUstream own; CUevent ended;
-    void *host;
-} EigenLane;
-
 /* cuSOLVER and the memory that eigenvectors are computed in. asked: cusolver_open was called. warm: eigen_warm was
- * called. why: the reason if there is no library. largest: description of the call that needs the most memory.
- * lanes: how many are open; most_lanes: the most that a step uses. begins: an event in the binding's stream, ahead of
- * the calls in lanes. */
+ * called. why: the reason if there is no library. largest: description of the call that needs the most memory. on: the
+ * handle's stream, if is_on. host: the library's workspace there. */
 typedef struct Eigen {
     bool asked, library, warm;
     Cusolver f;
     char why[400], largest[400];
-    EigenLane lane[EIGEN_LANES]; int lanes, most_lanes;
-    CUevent begins;
+    cusolverDnHandle_t handle;
+    cusolverDnParams_t params;
+    CUstream on; bool is_on;
     CUdeviceptr scratch; int64_t bytes;
-    size_t host_bytes;
+    void *host; size_t host_bytes;
 } Eigen;
-
-/* A guard that the host reads at some steps only (gpu_hybrid_guard.c). possible: the rule and the driver allow it.
- * refused: there is no memory for the graph, until participation changes. by_device: the device reads the guard of the
- * current run. exact: optc_binding.steps is the device's count */
-typedef struct HybridGuard { bool possible, refused, by_device, exact; } HybridGuard;
 
 enum { TRIED_MOST = 128 };
 typedef struct GpuCalls {
@@ -156,24 +137,19 @@ typedef struct GpuCalls {
     /* calls_probe: hashes of launch lists and their numbers of matrices */
     unsigned long long tried[TRIED_MOST]; unsigned ntried;
     bool probing;                          /* the capture that calls_probe makes and drops */
-    bool captured_loaded;                  /* calls_load_captured has run */
     CUgraphExec *whole;                    /* by entry: a graph of all phases, which are bodies of conditional nodes */
     struct BodyTable *bodies;              /* by entry */
-    unsigned passed;                       /* periods that never begin again, and have no bodies (phases_pass) */
     /* switches: the device can select among slot lists in captured and guarded steps */
     bool switches;
     struct SlotSwitch *slot_switch;
-    HybridGuard guard;
 } GpuCalls;
 
 /* The slot lists of a launch list, one for each combination of slots that its steps can have. n 0: there are too many,
- * one body covers all units. With a hybrid guard: without the combinations that the host runs. lacks: some are missing,
- * since they are too many or exceed the limit. bodies: bytes of their graphs */
+ * or they exceed the limit, and one body covers all units. bodies: bytes of their graphs */
 typedef struct SlotSwitch {
     struct SlotSwitch *next;
     const LaunchList *of;
     SlotList **list; int n;
-    bool lacks;
     int64_t bodies;
 } SlotSwitch;
 /* The bodies of an entry's conditional nodes, by phase and combination of slots, for the kernel that selects one
@@ -259,9 +235,13 @@ CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* appends to
 CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows);
 /* The same from a package's tuned results. */
 CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket);
-/* The default where nothing was measured, with a library. */
-CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n);
-CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n);                         /* without a library */
+/* rows that a library computes: divide and conquer is faster beyond (gpu_divide.c) */
+enum { EIGEN_LIBRARY_MOST = 256 };
+/* The default where nothing was measured. library: cuSOLVER is there. f64: the result must be as exact as f64. */
+CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n);
+CORE bool eigen_in_f32(EigenMethod method, bool f64);      /* the method's type, for matrices of that type */
+/* This method, or that of our own kernels if it cannot compute such matrices. */
+CORE EigenMethod eigen_possible(const GpuEngine *g, EigenMethod method, bool library, bool f64, int64_t n);
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to);
 CORE CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i);     /* matrix i of a round in one of its arrays */
@@ -270,27 +250,12 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
 
 /* ---- gpu_eigen_bind.c ---- */
 CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* after all steps are added */
-CORE void eigen_warm(optc_binding *b, GpuCalls *x);
-CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */
+CORE void eigen_warm(optc_binding *b, GpuCalls *x);        /* once, after eigen_bind */
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
-/* no driver call, which could fail in the middle of a step */
-CORE bool eigen_skips(const optc_binding *b, const CallStep *s);
-/* Captures use the same methods as runs for all calls of a list, over the matrices of these slots; NULL: over all. */
-CORE bool list_captures(const optc_binding *b, const LaunchList *p, const StaggerNow *now);
-CORE bool slot_switch_lacks(const optc_binding *b, int entry);     /* combinations without calls that no graph
-                                                                    * can contain have no body */
-
-/* ---- gpu_eigen_lanes.c ---- */
-CORE int lane_open(const optc_binding *b, Eigen *e, EigenLane *l);     /* returns the library's status */
-CORE optc_status lanes_bind(const optc_binding *b, Eigen *e);
-CORE void lanes_unbind(const optc_binding *b, Eigen *e);
+CORE bool eigen_uses_library(const CallStep *s);
+CORE int solver_open(const optc_binding *b, Eigen *e);     /* returns the library's status */
 /* Computes s->per_call matrices of a round, from matrix `from` on. Returns the library's status; call: which failed. */
-CORE int lane_call(GpuCalls *x, const CallStep *s, int64_t from, int lane, CUstream stream, const char **call);
-/* n matrices of a round, in lanes. Returns the library's status; failed: the driver's. */
-CORE int lanes_call(optc_binding *b, const CallStep *s, int64_t n, const char **call, int *failed);
-
-/* ---- gpu_hybrid_guard.c ---- */
-CORE void hybrid_bind(optc_binding *b, bool conditions);   /* conditions: the device can skip calls that a graph has */
+CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const char **call);
 
 /* ---- gpu_conditional.c ---- */
 /* A body that the device runs only if a matrix is not settled. condition_begin sends b's launches into it, and

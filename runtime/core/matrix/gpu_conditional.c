@@ -68,92 +68,17 @@ static optc_status may_condition(const optc_binding *b)
     return OPTC_OK;
 }
 
-/* The bits of all phases with calls that a capture replaces by slower ones. any: there are some. passed: periods whose
- * phases do not count. */
-static unsigned phases_replaced(const optc_binding *b, unsigned passed, bool *any)
-{
-    unsigned bits = 0;
-    *any = false;
-    for (int i = 0; i < b->program->nentry * b->gpu->nphase; i++) {
-        unsigned phase = (unsigned)(i % b->gpu->nphase);
-        if (phase & passed || list_captures(b, &b->gpu->launch_list[i], NULL))
-            continue;
-        bits |= phase;
-        *any = true;
-    }
-    return bits;
-}
-
 /* Decides whether guarded steps use conditional nodes. They do not where waiting for the guard on the host is faster:
- * calls that cannot be captured as they are, slots with too many combinations, and roots whose type the host selects.
- * Nor where ranks exchange arrays: a conditional node cannot contain the caller's collectives. */
+ * slots with too many combinations, and roots whose type the host selects. Nor where ranks exchange arrays: a
+ * conditional node cannot contain the caller's collectives. */
 CORE void phases_bind(optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
-    bool can = x && !b->shards && may_condition(b) == OPTC_OK, replaced = false;
+    bool can = x && !b->shards && may_condition(b) == OPTC_OK;
     if (can)
         slot_switch_bind(b);
-    can = can && (!b->nslots || x->switches) && !x->roots_f32;
-    if (can)
-        phases_replaced(b, x->passed, &replaced);
-    b->conditional = can && !replaced;
-    if (x)
-        hybrid_bind(b, can && replaced);
+    b->conditional = can && (!b->nslots || x->switches) && !x->roots_f32;
     message_clear();
-}
-
-/* ---- periods that have passed ---- */
-/* SOAP computes eigenvectors by every(1e9, { offset = 1 }, …): at step 1, and then never again. A capture would have to
- * compute those above 512 rows by rotations, 123,000 launches for one matrix of 3072 rows. So graphs that are made
- * after such a step have no body for it. If a run should ever have so many steps, that step is one like the others. */
-enum { NEVER = 500000000 };
-
-static bool never_again(Period p, int64_t t)
-{
-    int64_t ahead = (p.offset - t - 1) % p.every;
-    return (ahead < 0 ? ahead + p.every : ahead) >= NEVER;
-}
-
-/* Only the host's own count of steps is exact: replays and guards change the device's. A table of bodies, as a capture
- * that failed leaves it, keeps the bodies it has. */
-CORE void phases_pass(optc_binding *b)
-{
-    GpuCalls *x = b->gpu->calls;
-    unsigned passed = 0;
-    bool any = false;
-    if (!x || x->passed || b->shards || b->gpu->captured || b->gpu->guarded)
-        return;
-    for (int e = 0; e < b->program->nentry; e++)
-        any = any || x->bodies[e].at;
-    if (any)
-        return;
-    for (int i = 0; i < b->program->nperiod; i++)
-        passed |= never_again(b->program->period[i], b->steps) ? 1u << i : 0;
-    if (!passed || !(x->passed = passed & phases_replaced(b, 0, &any)))
-        return;
-    phases_bind(b);
-}
-
-CORE bool phases_return(const optc_binding *b, int64_t t)
-{
-    const GpuCalls *x = b->gpu->calls;
-    bool any = false;
-    for (int i = 0; x && i < b->program->nperiod; i++)
-        any = any || (x->passed >> i & 1 && !never_again(b->program->period[i], t));
-    return any;
-}
-
-/* The host reads the guard again: it knows t. A skipped run has marked the device's views, so they are sent again. */
-CORE void phases_unpass(optc_binding *b)
-{
-    GpuTables *t = b->gpu;
-    phases_drop(b);
-    slot_switch_drop(b, false);
-    t->calls->passed = 0;
-    phases_bind(b);
-    t->dirty = t->dirty || t->guarded;
-    t->guarded = t->guarded && b->conditional;
-    b->hybrid = false;
 }
 
 /* ---- a phase as the body of a node ---- */
@@ -350,9 +275,7 @@ static optc_status make_whole(optc_binding *b, int entry, CUgraphExec *exec)
     CUgraph graph = NULL;
     TRY(g, cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED), b->program->name);
     b->gpu->stream = own;
-    b->gpu->capturing = true;
     optc_status s = phases_capture(b, entry);
-    b->gpu->capturing = false;
     b->gpu->stream = was;
     int rc = g->d->cuStreamEndCapture(own, &graph);
     if (s == OPTC_OK && !rc)

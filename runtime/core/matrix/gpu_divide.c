@@ -7,8 +7,8 @@
  *
  * No step waits for the host, and all of them can be captured. Time on an H200 in ms, f32 (f64), by tests/gpu/roots.sh,
  * beside cuSOLVER 12.0, which waits for the host from 512 rows on:
- *   1 x 3072   25.7 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   31, 480     12 x 768   6.9 (12.7), - (96)
- *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6, -
+ *   1 x 3072   25.7 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   31, 480
+ *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6, -               12 x 768   6.9 (12.7), - (96)
  * Of the 25.7 ms T takes 20: some 3 us for each wait of a column, the rest for the rows that shared memory has no room
  * for. */
 #include "runtime/core/matrix/gpu_eigen.h"
@@ -17,14 +17,15 @@
 #include <string.h>
 
 /* A leaf has at most 32 rows: one warp solves it. `rows`: of the padded matrix. Panels of 256 reflectors keep products
- * large; those of small matrices would be mostly padding. */
+ * large; those of small matrices would be mostly padding. ARRAYS: values for each row; 16.5 are used, and an even
+ * number keeps what is behind them at multiples of 16 bytes. */
 enum { DIVIDE_LEAF = 32, DIVIDE_PANEL = 256, DIVIDE_SMALL_PANEL = 64, DIVIDE_SMALL = 512, DIVIDE_THREADS = 512,
-       DIVIDE_PARTS = 4, DIVIDE_ARRAYS = 18 };
-typedef struct Divided { int64_t n, wide, leaf, rows, panel, panels; int levels; } Divided;
+       DIVIDE_SLICES = 4, DIVIDE_ARRAYS = 18, DIVIDE_COLUMNS = 64 };
+typedef struct DivideShape { int64_t n, wide, leaf, rows, panel, panels; int levels; } DivideShape;
 
-static Divided divided(int64_t n)
+static DivideShape divide_shape(int64_t n)
 {
-    Divided d = {n, (n + 3) / 4 * 4, n, 0, n < DIVIDE_SMALL ? DIVIDE_SMALL_PANEL : DIVIDE_PANEL, 0, 0};
+    DivideShape d = {n, (n + 3) / 4 * 4, n, 0, n < DIVIDE_SMALL ? DIVIDE_SMALL_PANEL : DIVIDE_PANEL, 0, 0};
     for (; d.leaf > DIVIDE_LEAF; d.levels++)
         d.leaf = count_up(n, (int64_t)2 << d.levels);
     d.rows = d.leaf << d.levels;
@@ -33,10 +34,10 @@ static Divided divided(int64_t n)
 }
 
 /* ---- memory ---- */
-/* Of a block with `rows` rows of a matrix: three vectors, sums of warps, parts of the rows' products. */
+/* Of a block with `rows` rows of a matrix: three vectors, sums of warps, sums of slices of the rows' products. */
 static int64_t shared_without_rows(int64_t wide, int64_t rows, int bytes)
 {
-    return (3 * wide + 64 + (rows * DIVIDE_PARTS + 3) / 4 * 4) * bytes;
+    return (3 * wide + 64 + (rows * DIVIDE_SLICES + 3) / 4 * 4) * bytes;
 }
 
 CORE bool divide_fits(const GpuEngine *g, int64_t n, bool f32)
@@ -48,7 +49,7 @@ static int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS])
 {
-    const Divided d = divided(r->n);
+    const DivideShape d = divide_shape(r->n);
     int64_t reflectors = d.panels * d.panel * d.wide, panels = d.panels * d.panel * d.panel, size = r->f32 ? 4 : 8;
     int64_t most = greater_of(d.rows * d.rows, greater_of(reflectors, panels)) * size;
     each[EIGEN_SQUARES] = each[EIGEN_PARTS] = each[EIGEN_BASES] = (most + 255) / 256 * 256;
@@ -56,9 +57,9 @@ CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS])
     each[EIGEN_VALUES] = ((DIVIDE_ARRAYS * d.rows + 4 * d.wide) * 8 + 255) / 256 * 256;
 }
 
-CORE void divide_most(int64_t n, int *steps, int *sets)
+CORE void divide_bounds(int64_t n, int *steps, int *sets)
 {
-    const Divided d = divided(n);
+    const DivideShape d = divide_shape(n);
     *steps = (int)(8 + 6 * d.levels + 2 * d.panels);
     *sets = (int)(8 + 8 * d.levels + 5 * d.panels);
 }
@@ -118,13 +119,13 @@ static CallStep *divide_step(EigenRound *r, CallKernel kernel, int a, int b, int
 }
 
 /* Merges all pairs of parts of `half` rows: eigenvectors of the pairs are rows of `to`. */
-static void add_merges(EigenRound *r, const Divided *d, int64_t half, int from, int to, bool odd)
+static void add_merges(EigenRound *r, const DivideShape *d, int64_t half, int from, int to, bool odd)
 {
     int64_t all = 2 * half, merges = d->rows / all, warps = count_up(d->rows, 8);
     CallStep *s[] = {divide_step(r, KERNEL_DIVIDE_DEFLATE, from, from, half, d->rows, merges, merges),
                      divide_step(r, KERNEL_DIVIDE_ROOTS, from, from, half, d->rows, merges, warps),
                      divide_step(r, KERNEL_DIVIDE_EXACT, from, from, half, d->rows, merges, warps),
-                     divide_step(r, KERNEL_DIVIDE_ROWS, from, EIGEN_BASES, half, d->rows, merges, warps)};
+                     divide_step(r, KERNEL_DIVIDE_VECTORS, from, EIGEN_BASES, half, d->rows, merges, warps)};
     for (int i = 0; i < 4; i++)
         s[i]->flags |= odd ? EIGEN_ODD : 0;
     for (int part = 0; part < 2; part++)
@@ -134,7 +135,7 @@ static void add_merges(EigenRound *r, const Divided *d, int64_t half, int from, 
 }
 
 /* PARTS = Z H.T, where rows are eigenvectors: from the last panel to the first, Z - (Z V) T.T V.T. */
-static void add_reflections(EigenRound *r, const Divided *d)
+static void add_reflections(EigenRound *r, const DivideShape *d)
 {
     const int64_t n = d->n, wide = d->wide, panel = d->panel, square = panel * panel, apart = panel * wide;
     const DividePart all = in_array(EIGEN_MORE, 0, wide, apart, d->panels),
@@ -144,8 +145,11 @@ static void add_reflections(EigenRound *r, const Divided *d)
                               d->panels * panel / 8);
     s->alpha = (double)(n - 1);
     divide_product(r, TRANS_A, panel, n, panel, triangles, all, in_array(EIGEN_BASES, 0, wide, apart, d->panels), 1, 0);
+    /* Columns before a panel's own have zeros in it. Products of 16 columns or fewer could have bits that depend on the
+     * number of matrices (count_changes_bits). */
+    const int64_t last = n > DIVIDE_COLUMNS ? (n - DIVIDE_COLUMNS) / 4 * 4 : 0;
     for (int64_t i = d->panels - 1; i >= 0; i--) {
-        const int64_t from = i * panel, at = i * apart + from;
+        const int64_t from = i * panel < last ? i * panel : last, at = i * apart + from;
         const DividePart z = in_array(EIGEN_PARTS, from, d->rows, 0, 1),
                          product = in_array(EIGEN_SQUARES, 0, panel, 0, 1);
         divide_product(r, TRANS_B, n, panel, n - from, z, in_array(EIGEN_MORE, at, wide, 0, 1), product, 1, 0);
@@ -155,7 +159,7 @@ static void add_reflections(EigenRound *r, const Divided *d)
 
 CORE void add_divide(EigenRound *r)
 {
-    const Divided d = divided(r->n);
+    const DivideShape d = divide_shape(r->n);
     const CallKernel first = r->f32 ? KERNEL_TRIDIAGONAL_F32 : KERNEL_TRIDIAGONAL_F64;
     const int64_t leaves = d.rows / d.leaf, behind = d.panels * d.panel - (r->n - 1);
     int from = d.levels % 2 ? EIGEN_SQUARES : EIGEN_PARTS, to = from == EIGEN_PARTS ? EIGEN_SQUARES : EIGEN_PARTS;
@@ -182,28 +186,26 @@ CORE bool divide_launches(const CallStep *s)
 
 /* Blocks for each of n matrices: as many as all of them can have at a time, or more in several launches until all rows
  * fit into shared memory. Bits do not depend on it. */
-static int64_t team_blocks(const GpuEngine *g, const CallStep *s, int64_t n)
+static int64_t team_blocks(const GpuEngine *g, const CallStep *s, int64_t sms, int64_t n)
 {
     const int bytes = s->kernel == KERNEL_TRIDIAGONAL_F32 ? 4 : 8;
     const int64_t wide = (s->n + 3) / 4 * 4;
-    int64_t teams = n < g->sms ? n : g->sms, rows;
+    int64_t teams = n < sms ? n : sms, rows;
     for (; teams > 1; teams--) {
-        rows = count_up(s->n, g->sms / teams);
+        rows = count_up(s->n, sms / teams);
         if (shared_without_rows(wide, rows, bytes) + rows * wide * bytes <= g->shared)
             break;
     }
     teams = count_up(n, count_up(n, teams));               /* launches of the same size */
-    return g->sms / teams < s->n ? g->sms / teams : s->n;
+    return sms / teams < s->n ? sms / teams : s->n;
 }
 
-/* Blocks of a team wait for each other, so all of a launch must run at the same time: as many as there are
- * multiprocessors, in a cooperative launch. */
-CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
+static int launch_teams(const optc_binding *b, const CallStep *s, Matrices of, int64_t sms)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
     CUfunction fn = b->gpu->code->call[s->kernel];
-    const int64_t blocks = team_blocks(g, s, of.n), teams = g->sms / blocks;
+    const int64_t blocks = team_blocks(g, s, sms, of.n), teams = sms / blocks;
     int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, g->shared);
     for (int64_t i = 0; i < of.n && !rc; i += teams) {
         const size_t at = sizeof(void *) * (size_t)i;
@@ -216,5 +218,19 @@ CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
         rc = g->d->cuLaunchCooperativeKernel(fn, (unsigned)(blocks * now), 1, 1, DIVIDE_THREADS, 1, 1,
                                              (unsigned)g->shared, b->gpu->stream, args);
     }
+    return rc;
+}
+
+/* Blocks of a team wait for each other, so all of a launch must run at the same time: as many as there are
+ * multiprocessors, in a cooperative launch. A client of MPS, or a stream of a green context, may have fewer than the
+ * device. Then the driver refuses the first launch, and half as many blocks are tried. */
+CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
+{
+    const GpuEngine *g = b->rule->engine->gpu;
+    int rc = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    for (int64_t sms = g->sms; sms && rc == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE; sms /= 2)
+        if (shared_without_rows((s->n + 3) / 4 * 4, count_up(s->n, sms),
+                                s->kernel == KERNEL_TRIDIAGONAL_F32 ? 4 : 8) <= g->shared)
+            rc = launch_teams(b, s, of, sms);
     return rc;
 }

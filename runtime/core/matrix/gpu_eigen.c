@@ -4,14 +4,13 @@
  *   fixed signs and order, or their product in f64 -> the result, or the previous one after a failure
  *   (templates/eigen_cuda.txt)
  *
- * The solver is cuSOLVER's, in calls of a fixed number of matrices (eigen_per_call), or our Jacobi rotations in f64,
- * with one thread block or many per matrix; eigen_method selects it and its type. It needs matrices without gaps, so
- * the squares, values and numbers of a round are separate arrays, followed by the solver's workspace. The binding
- * allocates this memory once. A round has as many matrices as half of the engine's workspace holds, at least those of
- * one call.
+ * The solver is cuSOLVER's, in calls of a fixed number of matrices (eigen_per_call), our Jacobi rotations in f64 with
+ * one thread block per matrix, or divide and conquer (gpu_divide.c); eigen_choose selects it and its type. cuSOLVER
+ * needs matrices without gaps, so the squares, values and numbers of a round are separate arrays, followed by its
+ * workspace. The binding allocates this memory once. A round has as many matrices as half of the engine's workspace
+ * holds, at least those of one call.
  *
- * If cuSOLVER's call cannot be captured, a captured step uses rotations: their steps follow the library's, and run only
- * in a capture. */
+ * No solver waits for the host, and all of them can be captured. */
 #include "runtime/core/matrix/gpu_eigen.h"
 
 #include <float.h>
@@ -30,29 +29,33 @@ CORE bool is_eigen(const ProgStage *s)
 /* Limits of the methods where nothing was measured (`optc tune`), from an H200, in milliseconds (tests/gpu/roots.sh):
  *             5000 x 8^2  5000 x 16^2  8 x 16^2  2000 x 64^2  8 x 64^2  500 x 128^2  8 x 128^2  64 x 256^2  8 x 256^2
  *   a block         0.96         2.54      0.29           40       6.3          146         51         619        456
- *   many blocks                                           97       7.9          175         17         188         42
  *   library, f64    0.44         1.44      0.13          6.3      0.37          5.9        0.8         7.1        4.3
  *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
- * One block synchronises hundreds of times per sweep. Many blocks need two launches per round, each of which moves all
- * matrices through memory. */
-enum { EIGEN_ROTATED_MOST = 4, EIGEN_LIBRARY_MOST = 256 };
-/* rows for one block per matrix */
-enum { EIGEN_ALONE_MOST = 96 };
+ * One block synchronises hundreds of times per sweep. gpu_divide.c has the times of divide and conquer. */
+enum { EIGEN_ROTATED_MOST = 4 };
+/* rows for one block per matrix; beyond LIMIT it would take hours, so it is refused */
+enum { EIGEN_ALONE_MOST = 96, EIGEN_ALONE_LIMIT = 2048 };
 
-CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n)
+static bool is_library(EigenMethod method) { return method == EIGEN_F32 || method == EIGEN_F64; }
+
+CORE EigenMethod eigen_possible(const GpuEngine *g, EigenMethod method, bool library, bool f64, int64_t n)
 {
-    if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_DIVIDED)
-        return g->eigen;
-    return n <= EIGEN_ALONE_MOST || !divide_fits(g, n, false) ? EIGEN_ROTATED : EIGEN_DIVIDED;
+    if (is_library(method) && (!library || n > EIGEN_LIBRARY_MOST))
+        method = n > EIGEN_ALONE_MOST ? EIGEN_DIVIDED : EIGEN_ROTATED;
+    return method == EIGEN_DIVIDED && !divide_fits(g, n, !f64) ? EIGEN_ROTATED : method;
 }
 
-CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n)
+static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
+
+CORE bool eigen_in_f32(EigenMethod method, bool f64)
 {
-    if (n <= EIGEN_ROTATED_MOST)
-        return EIGEN_ROTATED;
-    if (n > EIGEN_LIBRARY_MOST && divide_fits(g, n, !f64))
-        return EIGEN_DIVIDED;
-    return f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
+    return method == EIGEN_F32 || (method == EIGEN_DIVIDED && !f64);
+}
+
+CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n)
+{
+    EigenMethod method = f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
+    return eigen_possible(g, n <= EIGEN_ROTATED_MOST ? EIGEN_ROTATED : method, library, f64, n);
 }
 
 CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows)
@@ -81,27 +84,30 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
     return (EigenMethod)method;
 }
 
-static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
-
-/* Must not select a method that is less exact than the model's. */
-static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n)
+/* Divide and conquer computes in f64 what is stored in f32 if that is not slow and the rule uses the eigenvalues:
+ * (A + 1e-6)^(-1/2) of 1000 rows at condition 1e4, made of both, was off by 8e-4 with vectors in f32, and by 4e-8 with
+ * vectors in f64 that were rounded to f32. Also for so few rows that cuSOLVER, or rotations, would compute in f64. */
+static bool divides_in_f64(const GpuEngine *g, const ProgCall *c, int64_t n)
 {
-    const optc_engine *e = b->rule->engine;
-    const GpuEngine *g = e->gpu;
-    bool f64 = b->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
-    EigenMethod method = g->eigen;
-    if (method == EIGEN_BY_SIZE)
-        method = method_known(e, false, f64, n);
-    if (method == EIGEN_BY_SIZE ||
-        (method == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
-        method = eigen_model(g, exact, n);
-    return method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
+    return (c->flags & WITH_VALUES && f64_fast(g->arch)) || (n <= EIGEN_LIBRARY_MOST && g->eigen != EIGEN_DIVIDED);
 }
 
-static bool eigen_in_f32(const optc_binding *b, const ProgCall *c, EigenMethod method)
+/* Sets the round's method and type. Must not select a method that is less exact than the model's. */
+static void eigen_choose(EigenRound *r, bool library)
 {
-    bool f64 = b->program->array[c->a].type == (int)T_F64;
-    return method == EIGEN_F32 || (method == EIGEN_DIVIDED && !f64 && !call_spectral(c));
+    const optc_engine *e = r->b->rule->engine;
+    const GpuEngine *g = e->gpu;
+    const ProgCall *c = r->stage->call;
+    bool f64 = r->b->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
+    EigenMethod method = g->eigen, model = eigen_model(g, library, exact, r->n);
+    if (method == EIGEN_BY_SIZE)
+        method = method_known(e, false, f64, r->n);
+    if (method == EIGEN_BY_SIZE || (!g->eigen && eigen_in_f32(method, exact) && !eigen_in_f32(model, exact)))
+        method = model;
+    method = method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
+    exact = exact || divides_in_f64(g, c, r->n);
+    r->method = eigen_possible(g, method, library, exact, r->n);
+    r->f32 = eigen_in_f32(r->method, exact);
 }
 
 CORE void eigen_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
@@ -109,9 +115,9 @@ CORE void eigen_most(const optc_binding *b, const ProgStage *s, Shape shape, int
     int64_t n, wanted;
     int divide_steps, divide_sets;
     factor_sides(b->program, s->call, shape, &n, &wanted);
-    divide_most(n, &divide_steps, &divide_sets);
-    *steps = 2 * (STEPS_EIGEN + divide_steps);
-    *sets = 2 * (SETS_EIGEN + divide_sets);
+    divide_bounds(n, &divide_steps, &divide_sets);
+    *steps = STEPS_EIGEN + divide_steps;
+    *sets = SETS_EIGEN + divide_sets;
 }
 
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
@@ -125,12 +131,13 @@ CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
     if (!any)
         return;
     if (cusolver_open(&c, r->engine->gpu->d->version, NULL, why, sizeof why))
-        snprintf(buf, n, "; eigenvectors by cuSOLVER %d.%d", c.version / 1000, c.version % 1000 / 10);
+        snprintf(buf, n, "; eigenvectors by cuSOLVER %d.%d up to %d rows, then by our own kernels", c.version / 1000,
+                 c.version % 1000 / 10, EIGEN_LIBRARY_MOST);
     else
-        snprintf(buf, n, "; eigenvectors by rotations, slow beyond some hundred rows (%.200s)", why);
+        snprintf(buf, n, "; eigenvectors by our own kernels (%.200s)", why);
 }
 
-/* Opens cuSOLVER once. Without it rotations are used. */
+/* Opens cuSOLVER once. Without it our own kernels are used. */
 static optc_status eigen_open(const optc_binding *b, Eigen *e)
 {
     bool again;
@@ -140,7 +147,7 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
     e->library = cusolver_open(&e->f, b->rule->engine->gpu->d->version, &again, e->why, sizeof e->why);
     if (!e->library)                               /* a lack of memory must not change results */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", e->why) : OPTC_OK;
-    int rc = lane_open(b, e, &e->lane[0]);
+    int rc = solver_open(b, e);
     return rc ? fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
                      "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none uses our own kernels)", e->f.path,
                      cusolver_status(rc))
@@ -148,7 +155,7 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
 }
 
 /* ---- a round's memory ---- */
-static bool eigen_by_library(const EigenRound *r) { return r->method == EIGEN_F32 || r->method == EIGEN_F64; }
+static bool eigen_by_library(const EigenRound *r) { return is_library(r->method); }
 static bool eigen_of_power(const EigenRound *r) { return call_spectral(r->stage->call); }
 static cudaDataType eigen_type(const EigenRound *r) { return r->f32 ? CUDA_R_32F : CUDA_R_64F; }
 
@@ -157,10 +164,10 @@ static int64_t eigen_past(int64_t at, int64_t bytes)             /* saturates */
     return at >= INT64_MAX / 4 || bytes >= INT64_MAX / 4 ? INT64_MAX / 4 : (at + bytes + 255) / 256 * 256;
 }
 
-static optc_status eigen_failed(const EigenRound *r, const char *call, int rc)
+static optc_status eigen_failed(const optc_binding *b, const ProgStage *stage, int group, const char *call, int rc)
 {
     char what[400];
-    call_label(r->b, r->stage, &r->x->group[r->group], what, sizeof what);
+    call_label(b, stage, &b->gpu->calls->group[group], what, sizeof what);
     return fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s: %s", call,
                 cusolver_status(rc), what);
 }
@@ -189,48 +196,24 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
     r->work_at = r->bytes;
     r->work = r->host = 0;
     if (eigen_by_library(r))
-        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->lane[0].handle, e->lane[0].params, CUSOLVER_EIG_MODE_VECTOR,
+        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
                                                     CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r), any, r->n,
                                                     eigen_type(r), any, eigen_type(r), &r->work, &r->host,
                                                     r->per_call);
-    r->work_apart = eigen_past(0, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
-    r->bytes = eigen_past(r->bytes, r->work_apart);
-    return rc ? eigen_failed(r, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
+    r->bytes = eigen_past(r->bytes, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
+    return rc ? eigen_failed(r->b, r->stage, r->group, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
 }
 
 /* Matrices of a call of the library. The library's bits depend on this number, so it follows from the shape alone, and
  * the last call of a round is padded with zeros. With 2^20 values, at most 64 matrices, padding at most doubles the
- * time of a call, by the table above. Beyond 512 rows the library computes one matrix after another. */
-enum { EIGEN_CALL_VALUES = 1 << 20, EIGEN_CALL_MOST = 64, EIGEN_CALL_ROWS = 512 };
-
-static bool eigen_one_by_one(const EigenRound *r)
-{
-    int rows = r->b->rule->engine->gpu->call_rows;
-    return eigen_by_library(r) && r->n > (rows ? rows : (int)EIGEN_CALL_ROWS);
-}
+ * time of a call, by the table above. */
+enum { EIGEN_CALL_VALUES = 1 << 20, EIGEN_CALL_MOST = 64 };
 
 static int64_t eigen_per_call(const EigenRound *r)
 {
     int64_t n = 1;
-    if (!eigen_by_library(r) || eigen_one_by_one(r))
-        return 1;
-    while (n < EIGEN_CALL_MOST && 2 * n * r->n * r->n <= EIGEN_CALL_VALUES)
+    while (eigen_by_library(r) && n < EIGEN_CALL_MOST && 2 * n * r->n * r->n <= EIGEN_CALL_VALUES)
         n *= 2;
-    return n;
-}
-
-/* Calls at a time, as far as their workspaces fit. 32 matrices of 768 rows take 259 ms with one thread, 201 with two,
- * 179 with 4, 175 with 8; 8 of 3072 rows 476, 449, 433, 431, with 291 MB of workspace for each (H200, f64). So one lane
- * is enough for large matrices. Not more than the engine's threads: an engine with one never uses OpenMP (optc.h). */
-enum { EIGEN_LANE_ROWS = 1024 };
-
-static int eigen_lanes(const EigenRound *r, int64_t calls, int64_t room)
-{
-    int n = 1, threads = r->b->rule->engine->threads, most = threads < EIGEN_LANES ? threads : (int)EIGEN_LANES;
-    if (!eigen_one_by_one(r) || r->n > EIGEN_LANE_ROWS)
-        return 1;
-    while (n < most && n < calls && r->bytes + n * r->work_apart <= room)
-        n++;
     return n;
 }
 
@@ -247,8 +230,6 @@ static optc_status eigen_cut(EigenRound *r)
         calls = fewer < 1 ? 1 : fewer < calls ? fewer : calls - 1;
         s = eigen_lay_out(r, dom_times(calls, r->per_call));
     }
-    r->lanes = s == OPTC_OK ? eigen_lanes(r, calls, half) : 1;
-    r->bytes = eigen_past(r->bytes, (r->lanes - 1) * r->work_apart);
     return s;
 }
 
@@ -310,12 +291,9 @@ static void eigen_solver(EigenRound *r)
     s->c = eigen_array(r, EIGEN_VALUES);
     s->per_call = r->per_call;
     s->work_at = r->work_at;
-    s->work_apart = r->work_apart;
-    s->lanes = r->lanes;
     s->in_f32 = r->f32;
     s->work = r->work;
     s->host = r->host;
-    r->solver = eigen_by_library(r) ? r->x->nstep - 1 : r->solver;
 }
 
 /* The product V.T (f(values) V); V's rows are the eigenvectors. */
@@ -364,7 +342,7 @@ static void eigen_end(EigenRound *r)
     s->flags |= method | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
 }
 
-static optc_status eigen_round(EigenRound *r, bool instead)
+static optc_status eigen_round(EigenRound *r)
 {
     GpuCalls *x = r->x;
     int first = x->nstep;
@@ -376,17 +354,13 @@ static optc_status eigen_round(EigenRound *r, bool instead)
     if (eigen_of_power(r))
         eigen_power(r);
     eigen_end(r);
-    for (int i = first; i < x->nstep; i++) {
+    for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = r->count;
-        x->step[i].solver = r->solver;
-        x->step[i].instead = instead;
-    }
     if (r->bytes > x->eigen.bytes) {
         x->eigen.bytes = r->bytes;
         call_label(r->b, r->stage, &x->group[r->group], x->eigen.largest, sizeof x->eigen.largest);
     }
     x->eigen.host_bytes = r->host > x->eigen.host_bytes ? r->host : x->eigen.host_bytes;
-    x->eigen.most_lanes = r->lanes > x->eigen.most_lanes ? r->lanes : x->eigen.most_lanes;
     return OPTC_OK;
 }
 
@@ -400,22 +374,17 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     r.stage = stage;
     r.group = group;
     r.fits = true;
-    r.solver = -1;
     factor_sides(b->program, stage->call, g->shape, &r.n, &r.wanted);
     if (!r.n || !r.wanted || !g->shape.slices)
         return OPTC_OK;
-    r.method = eigen_method(b, stage->call, r.n);
+    eigen_choose(&r, true);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
-    if (!x->eigen.library || r.n > INT_MAX / r.n)
-        r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n) : r.method;
-    r.f32 = eigen_in_f32(b, stage->call, r.method);
+    eigen_choose(&r, x->eigen.library);
+    if (s == OPTC_OK && r.method == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
+        return too_long(b, stage, g, "a thread block of this GPU has too little shared memory for so many rows; choose "
+                                     "a smaller `limit`, or divide the tensor into blocks");
     if (s == OPTC_OK)
-        s = eigen_round(&r, false);
-    if (s == OPTC_OK && r.solver >= 0) {                   /* for captures */
-        r.method = eigen_rotation_method(b->rule->engine->gpu, r.n);
-        r.f32 = eigen_in_f32(b, stage->call, r.method);
-        s = eigen_round(&r, true);
-    }
+        s = eigen_round(&r);
     if (s != OPTC_OK)
         return s;
     return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
@@ -447,7 +416,7 @@ static int eigen_pad(const optc_binding *b, const CallStep *s, int64_t n)
 
 CORE bool eigen_launches(const CallStep *s)
 {
-    return (s->kernel == KERNEL_EIGEN_ROTATE && !s->own) || divide_launches(s);
+    return eigen_uses_library(s) || divide_launches(s);
 }
 
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
@@ -455,23 +424,12 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
     GpuCalls *x = b->gpu->calls;
     const char *call = "";
     char what[400];
-    if (x->probing && !s->own && !s->captured)
-        return OPTC_OK;
     int rc = 0, failed = s->own ? divide_launch(b, s, of) : eigen_pad(b, s, of.n);
-    const char *driver = s->own ? "cuLaunchCooperativeKernel" : "cuMemsetD8Async";
-    if (!failed && !s->own) {
-        driver = "cuEventRecord";
-        rc = lanes_call(b, s, of.n, &call, &failed);
-    }
     if (failed) {
         call_label(b, c->stage, &x->group[s->group], what, sizeof what);
-        return gpu_error(b->rule->engine->gpu, driver, failed, what);
+        return gpu_error(b->rule->engine->gpu, s->own ? "cuLaunchCooperativeKernel" : "cuMemsetD8Async", failed, what);
     }
-    EigenRound r;
-    memset(&r, 0, sizeof r);
-    r.b = b;
-    r.x = x;
-    r.stage = c->stage;
-    r.group = s->group;
-    return rc ? eigen_failed(&r, call, rc) : OPTC_OK;
+    for (int64_t i = 0; i < of.n && !s->own && !rc; i += s->per_call)
+        rc = solver_call(b, s, i, &call);
+    return rc ? eigen_failed(b, c->stage, s->group, call, rc) : OPTC_OK;
 }

@@ -22,10 +22,8 @@ typedef struct EigenRound {
     int64_t count;                                         /* matrices of a round: a multiple of per_call */
     int64_t per_call;                                      /* matrices of a call of the library */
     int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* bytes per matrix; offsets of the arrays; bytes of all */
-    int64_t work_at, work_apart;
+    int64_t work_at;
     size_t work, host;                                     /* the library's workspace */
-    int lanes;                                             /* calls at a time, each with such a workspace */
-    int solver;                                            /* the step that calls it; -1: none */
     bool fits;
 } EigenRound;
 
@@ -37,7 +35,7 @@ CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t 
 /* ---- gpu_divide.c ---- */
 CORE bool divide_fits(const GpuEngine *g, int64_t n, bool f32);    /* a block has the shared memory that it needs */
 CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS]);
-CORE void divide_most(int64_t n, int *steps, int *sets);           /* upper bounds */
+CORE void divide_bounds(int64_t n, int *steps, int *sets);           /* upper bounds */
 CORE void add_divide(EigenRound *r);
 CORE bool divide_launches(const CallStep *s);                      /* divide_launch launches it */
 CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of);     /* returns the driver's status */

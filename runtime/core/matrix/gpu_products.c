@@ -260,8 +260,7 @@ static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
 {
     const CallStep *s = &x->step[from];
     int to = from + 1;
-    while (s->at_once && to < c->first + c->n && x->step[to].at_once && x->step[to].group == s->group &&
-           x->step[to].instead == s->instead)
+    while (s->at_once && to < c->first + c->n && x->step[to].at_once && x->step[to].group == s->group)
         to++;
     return to;
 }
@@ -277,8 +276,6 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
     for (int i = c->first, to; i < c->first + c->n; i = to) {
         int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* all 0: no tensor takes part */
         to = end_of_round(x, c, i);
-        if (eigen_skips(b, &x->step[i]))
-            continue;
         Matrices of = {0, 0};
         for (; of.from < all && s == OPTC_OK; of.from += of.n) {
             of.n = most && most < all - of.from ? most : all - of.from;

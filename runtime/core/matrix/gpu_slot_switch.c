@@ -73,8 +73,8 @@ static bool rare_steps(const Program *p, int phase, int64_t *from, int64_t *by)
 
 /* The combinations of slots that steps of a phase can have: each step of some cycles is tried, one more than there are
  * rare periods, which could exclude the same combination in each. Of a phase with rare periods its own steps are
- * tried. With a hybrid guard: of steps that the device can run. Returns their number; -1: too many, or not known. */
-static int list_combinations(const optc_binding *b, const LaunchList *list, int phase, StaggerNow *to)
+ * tried. Returns their number; -1: too many, or not known. */
+static int list_combinations(const optc_binding *b, int phase, StaggerNow *to)
 {
     const Program *p = b->program;
     int64_t cycle = steps_repeat(b), from, by;
@@ -86,7 +86,7 @@ static int list_combinations(const optc_binding *b, const LaunchList *list, int 
         bool known = program_phase(p, t) != phase;
         for (int i = 0; i < n && !known; i++)
             known = !memcmp(&to[i], &now, sizeof now);
-        if (!known && (!b->hybrid || list_captures(b, list, &now)) && n++ < MOST_COMBINATIONS)
+        if (!known && n++ < MOST_COMBINATIONS)
             to[n - 1] = now;
     }
     return n > MOST_COMBINATIONS ? -1 : n;
@@ -124,21 +124,11 @@ static void table_free(optc_binding *b, BodyTable *x)
     memset(x, 0, sizeof *x);
 }
 
-CORE bool slot_switch_lacks(const optc_binding *b, int entry)
-{
-    const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
-    bool any = false;
-    for (const SlotSwitch *x = b->gpu->calls->slot_switch; x && !any; x = x->next)
-        any = x->lacks && x->of >= first && x->of < first + b->gpu->nphase && !list_captures(b, x->of, NULL);
-    return any;
-}
-
 CORE void slot_switch_drop(optc_binding *b, bool unbinds)
 {
     GpuCalls *c = b->gpu->calls;
     if (!c || (b->gpu->captured && !unbinds))
         return;
-    c->guard.refused = false;
     drop_all(b, c->slot_switch);
     c->slot_switch = NULL;
     for (int e = 0; c->bodies && e < b->program->nentry; e++)
@@ -169,11 +159,9 @@ static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow 
     }
     x->bodies = s == OPTC_OK && n ? bodies_bytes(b, x) : 0;
     b->graph_bytes += x->bodies;
-    /* kept lists are not used any more: the next step outside of a capture frees them, a hybrid guard has done so */
-    if (s == OPTC_OK && b->graph_bytes - gpu_slots_kept(b) > gpu_slots_limit(b)) {
+    /* kept lists are not used any more: the next step outside of a capture frees them */
+    if (s == OPTC_OK && b->graph_bytes - gpu_slots_kept(b) > gpu_slots_limit(b))
         switch_free(b, x);
-        x->lacks = true;
-    }
     return s;
 }
 
@@ -208,13 +196,12 @@ static optc_status make_switch(optc_binding *b, const LaunchList *p, int phase)
 {
     GpuCalls *c = b->gpu->calls;
     StaggerNow now[MOST_COMBINATIONS];
-    int found = list_combinations(b, p, phase, now), n = found < 0 ? 0 : found;
+    int found = list_combinations(b, phase, now), n = found < 0 ? 0 : found;
     SlotSwitch *x = (SlotSwitch *)calloc(1, sizeof *x + sizeof(SlotList *) * (size_t)n);
     if (!x)
         return no_memory("optc_run");
     x->of = p;
     x->list = (SlotList **)(x + 1);
-    x->lacks = found < 0;
     optc_status s = fill_apart(b, x, now, n);
     if (s != OPTC_OK)
         return free(x), s;
@@ -232,18 +219,10 @@ static const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList 
 }
 
 /* ---- bodies ---- */
-static bool has_passed(const optc_binding *b, const LaunchList *p)
-{
-    return ((p - b->gpu->launch_list) % b->gpu->nphase & b->gpu->calls->passed) != 0;
-}
-
 CORE int bodies_count(const optc_binding *b, const LaunchList *p)
 {
     const SlotSwitch *w = slot_switch_of(b, p);
-    bool listed = w && w->n;
-    if (has_passed(b, p) || (b->hybrid && !listed && !list_captures(b, p, NULL)))
-        return 0;
-    return listed ? w->n : p->n > 0;
+    return w && w->n ? w->n : p->n > 0;
 }
 
 CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i)
@@ -257,8 +236,8 @@ CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i)
 static void fill_bodies(const optc_binding *b, const LaunchList *first, int bodies, int *to)
 {
     const Program *p = b->program;
-    for (int i = 0; i < p->nperiod; i++)       /* offset -1: at no step */
-        *to++ = p->period[i].every, *to++ = b->gpu->calls->passed >> i & 1 ? -1 : p->period[i].offset;
+    for (int i = 0; i < p->nperiod; i++)
+        *to++ = p->period[i].every, *to++ = p->period[i].offset;
     *to++ = b->nslots;
     *to++ = bodies;
     for (int i = 0; i < b->nslots; i++) {
@@ -317,10 +296,9 @@ CORE optc_status slot_switch_make(optc_binding *b, int entry)
     optc_status s = OPTC_OK;
     if (!phases_conditional(b, entry))
         return OPTC_OK;
-    phases_pass(b);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK && slot_switch_used(b, entry); m++) {
         const LaunchList *p = &b->gpu->launch_list[entry * b->gpu->nphase + m];
-        if (!switched(p) || slot_switch_of(b, p) || has_passed(b, p))
+        if (!switched(p) || slot_switch_of(b, p))
             continue;
         gpu_enter_aside(g);
         s = gpu_leave(g, make_switch(b, p, m));

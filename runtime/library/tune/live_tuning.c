@@ -124,7 +124,6 @@ static void start(optc_binding *b, Live *v)
  * unloading would wait for that. */
 static void drop(optc_binding *b, Live *v)
 {
-    Segment *segment = v->launch_list.segment;             /* the binding's memory: the next candidate uses it */
     list_drop_graphs(b->rule->engine->gpu->d, &v->launch_list);
     CUmodule *more = v->module ? realloc(v->owned, sizeof *more * (size_t)(v->nowned + 1)) : NULL;
     if (more) {
@@ -133,7 +132,7 @@ static void drop(optc_binding *b, Live *v)
     }
     v->module = NULL;
     free(v->launch_list.item);
-    v->launch_list = (LaunchList){.segment = segment};
+    v->launch_list = (LaunchList){.n = 0};
     for (int i = 0; i < RING; i++) {           /* steps still in flight are assumed to lose as much as the others */
         if (v->ring[i].used && v->ring[i].side && v->n[0] && v->n[1])
             v->lost += fmax(0, median(v->t[1], v->n[1]) - median(v->t[0], v->n[0]));
@@ -176,7 +175,7 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
         drop(b, v);
         return;
     }
-    if (p->exec || p->nsegment)                /* a list of one launch has no graph */
+    if (p->exec)                               /* a list of one launch has no graph */
         list_graph(b, &v->launch_list);
 }
 
@@ -187,12 +186,8 @@ static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
     LaunchList old = *p;
     memcpy(p->item, v->launch_list.item, sizeof *p->item * (size_t)p->n);
     p->exec = v->launch_list.exec;
-    p->segment = v->launch_list.segment;
-    p->nsegment = v->launch_list.nsegment;
     p->nodes = v->launch_list.nodes;
     v->launch_list.exec = old.exec;
-    v->launch_list.segment = old.segment;
-    v->launch_list.nsegment = old.nsegment;
     v->launch_now[v->fn] = v->launch;
     pthread_mutex_lock(&b->rule->library->gpu->lock);
     gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);

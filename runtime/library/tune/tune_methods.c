@@ -183,19 +183,20 @@ static EigenMethod model_method(const MethodTuner *u)
     const GpuEngine *g = u->e->gpu;
     if (u->work.roots)
         return f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
-    EigenMethod method = eigen_model(g, u->f64, u->work.rows);
-    return u->solver || method == EIGEN_ROTATED ? method : eigen_rotation_method(g, u->work.rows);
+    return eigen_model(g, u->solver, u->f64, u->work.rows);
 }
 
-/* For a thousand rows one thread block takes minutes, many thread blocks take seconds. */
+/* Methods that can compute such matrices, as exactly as the model. For a thousand rows one thread block takes
+ * minutes. */
 static bool may_be(const MethodTuner *u, EigenMethod method)
 {
     EigenMethod model = model_method(u);
     if (method == model || u->work.roots)
         return true;
-    if (method == EIGEN_F32 || method == EIGEN_F64)
-        return u->solver && (method == EIGEN_F64 || model == EIGEN_F32);
-    return u->work.rows <= (method == EIGEN_ROTATED ? 256 : 1024);
+    if (eigen_possible(u->e->gpu, method, u->solver, u->f64, u->work.rows) != method ||
+        (eigen_in_f32(method, u->f64) && !eigen_in_f32(model, u->f64)))
+        return false;
+    return method != EIGEN_ROTATED || u->work.rows <= 256;
 }
 
 static bool worth(void *ctx, const Launch *l) { return may_be(ctx, (EigenMethod)l->v[KNOB_METHOD]); }
