@@ -117,30 +117,43 @@ START_TEST(divided)
 }
 END_TEST
 
-/* The bits do not depend on the number of multiprocessors, on shared memory, or on how many blocks may run at once. */
+static bool vectors_in_l2(const One *o)
+{
+    bool large = false;
+    for (int i = 0; i < o->b->gpu->calls->nstep; i++)
+        large = large || o->b->gpu->calls->step[i].kernel == KERNEL_TRIDIAGONAL_LARGE_F32 ||
+            o->b->gpu->calls->step[i].kernel == KERNEL_TRIDIAGONAL_LARGE_F64;
+    return large;
+}
+
+/* The bits do not depend on the number of multiprocessors, on shared memory, or on how many blocks may run at once.
+ * Blocks with 600 or 900 bytes have no room for their vectors. */
 START_TEST(divided_bits)
 {
     SHARED();
-    static const char *const settings[][3] = {{"8", "16384", "8"}, {"3", "16384", "8"}, {"8", "16384", "3"},
-                                              {"1", "9000", "8"}};
-    enum { SIDE = 45 };
-    double a[SIDE * SIDE], v[SIDE * SIDE], first[SIDE * SIDE], value[SIDE];
+    static const struct { const char *sms, *shared, *cooperative; bool large; } settings[] = {
+        {"8", "16384", "8", false}, {"3", "16384", "8", false}, {"8", "16384", "3", false}, {"1", "9000", "8", false},
+        {"8", "900", "8", true}, {"8", "600", "3", true}, {"1", "600", "8", true}};
+    enum { COUNT = 2, SIDE = 45, ALL = COUNT * SIDE * SIDE, SETTINGS = sizeof settings / sizeof *settings };
+    double a[ALL], v[ALL], first[ALL], value[SIDE];
     if (!emulated())
         return;
     spread(value, SIDE, 1e-2);
-    make_matrix(a, SIDE, value, 1, 7);
-    for (int i = 0; i < 4; i++) {
-        setenv("EMU_SMS", settings[i][0], 1);
-        setenv("EMU_SHARED", settings[i][1], 1);
-        setenv("EMU_COOPERATIVE", settings[i][2], 1);
+    for (int k = 0; k < COUNT; k++)
+        make_matrix(a + k * SIDE * SIDE, SIDE, value, 1, 7 + (uint64_t)k);
+    for (int i = 0; i < SETTINGS; i++) {
+        setenv("EMU_SMS", settings[i].sms, 1);
+        setenv("EMU_SHARED", settings[i].shared, 1);
+        setenv("EMU_COOPERATIVE", settings[i].cooperative, 1);
         One o;
-        open_one(&o, vectors_rule, 1, SIDE, (How){EIGEN_DIVIDED, _i, 0, 0});
-        OK(optc_state_write(o.b, 0, "A", a, SIDE * SIDE));
+        open_one(&o, vectors_rule, COUNT, SIDE, (How){EIGEN_DIVIDED, _i, 0, 0});
+        ck_assert(vectors_in_l2(&o) == settings[i].large);
+        OK(optc_state_write(o.b, 0, "A", a, ALL));
         OK(optc_step(o.b));
-        OK(optc_state_read(o.b, 0, "V", i ? v : first, SIDE * SIDE));
+        OK(optc_state_read(o.b, 0, "V", i ? v : first, ALL));
         close_one(&o);
         ck_assert_msg(!i || !memcmp(v, first, sizeof v), "other bits with %s multiprocessors, %s bytes, %s blocks",
-                      settings[i][0], settings[i][1], settings[i][2]);
+                      settings[i].sms, settings[i].shared, settings[i].cooperative);
     }
     unsetenv("EMU_SMS"), unsetenv("EMU_SHARED"), unsetenv("EMU_COOPERATIVE");
 }

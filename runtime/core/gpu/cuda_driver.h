@@ -42,6 +42,7 @@ typedef void CUgraphEdgeData;                          /* opaque */
     F(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                                                           \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \
     F(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                                \
+    F(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 95)                                                                      \
     F(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                                       \
     F(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                                                 \
     F(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                                                                              \

@@ -30,6 +30,7 @@ typedef struct GpuEngine {
     CUdevice device;
     CUcontext ctx;
     int ordinal, arch, sms, shared, pools, l2;     /* shared: bytes of memory that a block's threads can share */
+    int cooperative;                               /* blocks of a launch can wait for each other */
     int driver;                            /* major version of the kernel driver (580), or of CUDA if that is unknown */
     int64_t memory;                        /* total bytes */
     char name[128];

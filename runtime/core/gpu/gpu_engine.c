@@ -207,6 +207,7 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     TRY(g, cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->device), "");
     TRY(g, cuDeviceGetAttribute(&g->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->device), "");
     TRY(g, cuDeviceGetAttribute(&g->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, g->device), "");
+    TRY(g, cuDeviceGetAttribute(&g->cooperative, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, g->device), "");
     if (HOST()->pooled)
         TRY(g, cuDeviceGetAttribute(&g->pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, g->device), "");
     TRY(g, cuDeviceGetAttribute(&g->l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, g->device), "");

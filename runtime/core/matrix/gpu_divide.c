@@ -20,7 +20,7 @@
  * large; those of small matrices would be mostly padding. ARRAYS: values for each row; 16.5 are used, and an even
  * number keeps what is behind them at multiples of 16 bytes. */
 enum { DIVIDE_LEAF = 32, DIVIDE_PANEL = 256, DIVIDE_SMALL_PANEL = 64, DIVIDE_SMALL = 512, DIVIDE_THREADS = 512,
-       DIVIDE_SLICES = 4, DIVIDE_ARRAYS = 18, DIVIDE_COLUMNS = 64 };
+       DIVIDE_SLICES = 4, DIVIDE_SUMS = 64, DIVIDE_ARRAYS = 18, DIVIDE_COLUMNS = 64 };
 typedef struct DivideShape { int64_t n, wide, leaf, rows, panel, panels; int levels; } DivideShape;
 
 static DivideShape divide_shape(int64_t n)
@@ -34,27 +34,37 @@ static DivideShape divide_shape(int64_t n)
 }
 
 /* ---- memory ---- */
-/* Of a block with `rows` rows of a matrix: three vectors, sums of warps, sums of slices of the rows' products. */
-static int64_t shared_without_rows(int64_t wide, int64_t rows, int bytes)
+/* Values of the vectors of a block that has `rows` rows of a matrix: three vectors of a row's length, and sums of slices
+ * of the rows' products. */
+static int64_t vector_values(const DivideShape *d, int64_t rows) { return 3 * d->wide + DIVIDE_SLICES * rows; }
+
+/* Shared memory of such a block, without the rows: sums of warps, and its vectors. */
+static int64_t shared_bytes(const DivideShape *d, int64_t rows, int bytes)
 {
-    return (3 * wide + 64 + (rows * DIVIDE_SLICES + 3) / 4 * 4) * bytes;
+    return (DIVIDE_SUMS + vector_values(d, rows)) * bytes;
 }
 
-CORE bool divide_fits(const GpuEngine *g, int64_t n, bool f32)
+/* The vectors of a block do not fit into shared memory, even if all blocks compute one matrix. */
+static bool divide_large(const GpuEngine *g, const DivideShape *d, int bytes)
 {
-    return n <= INT_MAX / n && shared_without_rows((n + 3) / 4 * 4, count_up(n, g->sms), f32 ? 4 : 8) <= g->shared;
+    return shared_bytes(d, count_up(d->n, g->sms), bytes) > g->shared;
 }
+
+CORE bool divide_possible(const GpuEngine *g, int64_t n) { return g->cooperative && n <= INT_MAX / n; }
 
 static int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS])
 {
     const DivideShape d = divide_shape(r->n);
+    const GpuEngine *g = r->b->rule->engine->gpu;
     int64_t reflectors = d.panels * d.panel * d.wide, panels = d.panels * d.panel * d.panel, size = r->f32 ? 4 : 8;
+    /* for any number of blocks up to that of the multiprocessors */
+    int64_t vectors = divide_large(g, &d, (int)size) ? g->sms * vector_values(&d, 1) + DIVIDE_SLICES * d.n : 0;
     int64_t most = greater_of(d.rows * d.rows, greater_of(reflectors, panels)) * size;
     each[EIGEN_SQUARES] = each[EIGEN_PARTS] = each[EIGEN_BASES] = (most + 255) / 256 * 256;
     each[EIGEN_MORE] = (reflectors * size + 255) / 256 * 256;
-    each[EIGEN_VALUES] = ((DIVIDE_ARRAYS * d.rows + 4 * d.wide) * 8 + 255) / 256 * 256;
+    each[EIGEN_VALUES] = (DIVIDE_ARRAYS * d.rows * 8 + (4 * d.wide + vectors) * size + 255) / 256 * 256;
 }
 
 CORE void divide_bounds(int64_t n, int *steps, int *sets)
@@ -160,7 +170,9 @@ static void add_reflections(EigenRound *r, const DivideShape *d)
 CORE void add_divide(EigenRound *r)
 {
     const DivideShape d = divide_shape(r->n);
-    const CallKernel first = r->f32 ? KERNEL_TRIDIAGONAL_F32 : KERNEL_TRIDIAGONAL_F64;
+    const bool large = divide_large(r->b->rule->engine->gpu, &d, r->f32 ? 4 : 8);
+    const CallKernel first = r->f32 ? large ? KERNEL_TRIDIAGONAL_LARGE_F32 : KERNEL_TRIDIAGONAL_F32
+                                    : large ? KERNEL_TRIDIAGONAL_LARGE_F64 : KERNEL_TRIDIAGONAL_F64;
     const int64_t leaves = d.rows / d.leaf, behind = d.panels * d.panel - (r->n - 1);
     int from = d.levels % 2 ? EIGEN_SQUARES : EIGEN_PARTS, to = from == EIGEN_PARTS ? EIGEN_SQUARES : EIGEN_PARTS;
     divide_step(r, first, EIGEN_SQUARES, EIGEN_MORE, 0, r->n, d.rows, 1);
@@ -179,58 +191,64 @@ CORE void add_divide(EigenRound *r)
 }
 
 /* ---- the launch of T ---- */
+static bool launches_large(const CallStep *s)
+{
+    return s->kernel == KERNEL_TRIDIAGONAL_LARGE_F32 || s->kernel == KERNEL_TRIDIAGONAL_LARGE_F64;
+}
+
 CORE bool divide_launches(const CallStep *s)
 {
-    return s->kernel == KERNEL_TRIDIAGONAL_F32 || s->kernel == KERNEL_TRIDIAGONAL_F64;
+    return s->kernel == KERNEL_TRIDIAGONAL_F32 || s->kernel == KERNEL_TRIDIAGONAL_F64 || launches_large(s);
 }
 
 /* Blocks for each of n matrices: as many as all of them can have at a time, or more in several launches until all rows
- * fit into shared memory. Bits do not depend on it. */
+ * fit into shared memory. Bits do not depend on it. 0: a block's vectors do not fit. */
 static int64_t team_blocks(const GpuEngine *g, const CallStep *s, int64_t sms, int64_t n)
 {
-    const int bytes = s->kernel == KERNEL_TRIDIAGONAL_F32 ? 4 : 8;
-    const int64_t wide = (s->n + 3) / 4 * 4;
+    const DivideShape d = divide_shape(s->n);
+    const int bytes = s->flags & EIGEN_IN_F32 ? 4 : 8;
     int64_t teams = n < sms ? n : sms, rows;
+    if (!launches_large(s) && shared_bytes(&d, count_up(d.n, sms), bytes) > g->shared)
+        return 0;
     for (; teams > 1; teams--) {
-        rows = count_up(s->n, sms / teams);
-        if (shared_without_rows(wide, rows, bytes) + rows * wide * bytes <= g->shared)
+        rows = count_up(d.n, sms / teams);
+        if (shared_bytes(&d, rows, bytes) + rows * d.wide * bytes <= g->shared)
             break;
     }
     teams = count_up(n, count_up(n, teams));               /* launches of the same size */
-    return sms / teams < s->n ? sms / teams : s->n;
+    return sms / teams < d.n ? sms / teams : d.n;
 }
 
-static int launch_teams(const optc_binding *b, const CallStep *s, Matrices of, int64_t sms)
+static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks, Matrices of, int64_t from, int64_t n)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
-    CUfunction fn = b->gpu->code->call[s->kernel];
-    const int64_t blocks = team_blocks(g, s, sms, of.n), teams = sms / blocks;
-    int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, g->shared);
-    for (int64_t i = 0; i < of.n && !rc; i += teams) {
-        const size_t at = sizeof(void *) * (size_t)i;
-        const int64_t now = teams < of.n - i ? teams : of.n - i;
-        CallArgs a = {set_pointers(x, s->a, of.from) + at, set_pointers(x, s->b, of.from) + at,
-                      set_pointers(x, s->c, of.from) + at, (int)blocks, (int)s->n, (int)s->k, (int)s->flags, s->alpha,
-                      (double)g->shared};
-        void *args[] = {&a};
-        a.alpha += (double)(i * EIGEN_NUMBERS_BYTES - i * x->set[s->a].record);
-        rc = g->d->cuLaunchCooperativeKernel(fn, (unsigned)(blocks * now), 1, 1, DIVIDE_THREADS, 1, 1,
-                                             (unsigned)g->shared, b->gpu->stream, args);
-    }
-    return rc;
+    const size_t at = sizeof(void *) * (size_t)from;
+    CallArgs a = {set_pointers(x, s->a, of.from) + at, set_pointers(x, s->b, of.from) + at,
+                  set_pointers(x, s->c, of.from) + at, (int)blocks, (int)s->n, (int)s->k, (int)s->flags, s->alpha,
+                  (double)g->shared};
+    void *args[] = {&a};
+    a.alpha += (double)(from * (EIGEN_NUMBERS_BYTES - x->set[s->a].record));
+    return g->d->cuLaunchCooperativeKernel(b->gpu->code->call[s->kernel], (unsigned)(blocks * n), 1, 1, DIVIDE_THREADS,
+                                           1, 1, (unsigned)g->shared, b->gpu->stream, args);
 }
 
 /* Blocks of a team wait for each other, so all of a launch must run at the same time: as many as there are
  * multiprocessors, in a cooperative launch. A client of MPS, or a stream of a green context, may have fewer than the
- * device. Then the driver refuses the first launch, and half as many blocks are tried. */
+ * device. Then the driver refuses the launch, and half as many blocks are tried for the matrices that are left. */
 CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuEngine *g = b->rule->engine->gpu;
-    int rc = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    for (int64_t sms = g->sms; sms && rc == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE; sms /= 2)
-        if (shared_without_rows((s->n + 3) / 4 * 4, count_up(s->n, sms),
-                                s->kernel == KERNEL_TRIDIAGONAL_F32 ? 4 : 8) <= g->shared)
-            rc = launch_teams(b, s, of, sms);
+    int rc = g->d->cuFuncSetAttribute(b->gpu->code->call[s->kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                      g->shared);
+    for (int64_t i = 0, sms = g->sms; i < of.n && !rc;) {
+        const int64_t blocks = team_blocks(g, s, sms, of.n), teams = blocks ? sms / blocks : 0;
+        const int64_t now = teams < of.n - i ? teams : of.n - i;
+        rc = teams ? launch_teams(b, s, blocks, of, i, now) : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+        if (rc == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE && sms > 1)
+            rc = 0, sms /= 2;
+        else
+            i += now;
+    }
     return rc;
 }
