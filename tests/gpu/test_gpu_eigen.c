@@ -180,6 +180,26 @@ START_TEST(denormals)
 }
 END_TEST
 
+/* All values are denormal. T is padded, and the padding must not be large beside such values. */
+START_TEST(denormal_matrix)
+{
+    SHARED();
+    enum { SIDE = 37, ALL = SIDE * SIDE };
+    double a[ALL], tiny[ALL], v[ALL];
+    for (int i = 0; i < ALL; i++) {
+        a[i] = (i / SIDE < i % SIDE ? i % SIDE * SIDE + i / SIDE : i) * 7919 % 2001 - 1000;
+        tiny[i] = ldexp(a[i], -1060);
+    }
+    One o;
+    open_one(&o, vectors_rule, 1, SIDE, (How){EIGEN_DIVIDED, true, 0, 0});
+    OK(optc_state_write(o.b, 0, "A", tiny, ALL));
+    OK(optc_step(o.b));
+    OK(optc_state_read(o.b, 0, "V", v, ALL));
+    are_vectors(a, v, SIDE, SIDE, 1e-12, "a denormal matrix");
+    close_one(&o);
+}
+END_TEST
+
 /* Only the first three eigenvectors. */
 START_TEST(some_vectors)
 {
@@ -422,6 +442,7 @@ void add_eigenvectors(TCase *t)
     tcase_add_loop_test(t, divided, 0, 6);
     tcase_add_loop_test(t, divided_bits, 0, 2);
     tcase_add_loop_test(t, denormals, 0, 3);
+    tcase_add_test(t, denormal_matrix);
     tcase_add_loop_test(t, some_vectors, 0, 4);
     tcase_add_loop_test(t, powers, 0, 5);
     tcase_add_loop_test(t, ill_conditioned, 0, 2);
