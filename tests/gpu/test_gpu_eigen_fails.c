@@ -19,19 +19,22 @@ START_TEST(refused)
         "  matrix = function() local a, U = eigh(A, { last = V })  V = U  local b, T = eigh(A)  "
         "W = T  X = power(A, 0.3, { last = X })  Y = power(A, 0.3)\n"
         "    A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
-    enum { COUNT = 9, N = 19, ALL = N * N };
-    static double a[COUNT * ALL], out[4][COUNT * ALL], value[N], want[ALL];
+    enum { COUNT = 9, LONGEST = 35 };
+    static const EigenMethod methods[] = {EIGEN_ROTATED, EIGEN_F64, EIGEN_DIVIDED};
+    static double a[COUNT * LONGEST * LONGEST], out[4][COUNT * LONGEST * LONGEST], value[LONGEST],
+        want[LONGEST * LONGEST];
     static const char *const name[] = {"V", "W", "X", "Y"};
+    const int N = methods[_i] == EIGEN_DIVIDED ? LONGEST : 19, ALL = N * N;
     spread(value, N, 1e-2);
     for (int k = 0; k < COUNT; k++)
         make_matrix(a + k * ALL, N, value, 1, 5 + (uint64_t)k);
-    memset(a + 1 * ALL, 0, 8 * ALL);
+    memset(a + 1 * ALL, 0, 8 * (size_t)ALL);
     a[3 * ALL + 7 * N + 2] = a[3 * ALL + 2 * N + 7] = NAN;
     a[5 * ALL + 4 * N + 4] = -INFINITY;
     a[6 * ALL + 2 * N + 9] = NAN;                          /* above the diagonal: never read */
     a[7 * ALL + 8 * N + 8] -= 9;                           /* a negative eigenvalue has vectors, but not this power */
     One o;
-    open_one(&o, text, COUNT, N, (How){_i ? EIGEN_F64 : EIGEN_ROTATED, true, 0, 0});
+    open_one(&o, text, COUNT, N, (How){methods[_i], true, 0, 0});
     OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
     for (int step = 0; step < 2; step++)
         OK(optc_step(o.b));
@@ -351,7 +354,7 @@ void add_eigen_fails(TCase *t)
 {
     tcase_add_test(t, spare_stream);
     tcase_add_loop_test(t, captured_power, 0, 2);
-    tcase_add_loop_test(t, refused, 0, 2);
+    tcase_add_loop_test(t, refused, 0, 3);
     tcase_add_loop_test(t, a_solver_fails, 0, 3);
     tcase_add_test(t, no_solver);
     tcase_add_test(t, memory_runs_out);
