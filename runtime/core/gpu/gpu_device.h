@@ -36,6 +36,7 @@ typedef struct GpuEngine {
     int dead;                              /* atomic; 1: failed, 2: failed and `why` is complete */
     char why[400];
     bool no_graphs;
+    bool bodies_cooperate;                 /* bodies of conditional nodes may contain cooperative launches */
     int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
     int symmetric_rows;                    /* see gpu_symmetric.c, for tests; 0: the default */
     int probed_rows;                       /* see gpu_roots.c, for tests; 0: the default */

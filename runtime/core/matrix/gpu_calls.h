@@ -263,6 +263,7 @@ CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const cha
 typedef struct ConditionBody { CUstream was, inner; CUgraph graph; } ConditionBody;
 CORE bool driver_conditions(const optc_binding *b);        /* it has conditional nodes */
 CORE bool condition_possible(const optc_binding *b);       /* the stream captures a graph of ours */
+CORE bool condition_inside(const optc_binding *b);         /* it captures the body of a node */
 CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, ConditionBody *x);
 CORE optc_status condition_end(optc_binding *b, const ConditionBody *x, optc_status s);
 

@@ -200,12 +200,13 @@ static int64_t team_blocks(const GpuEngine *g, const CallStep *s, int64_t sms, i
     return sms / teams < s->n ? sms / teams : s->n;
 }
 
+/* sms 0: one block per matrix, which waits for no other */
 static int launch_teams(const optc_binding *b, const CallStep *s, Matrices of, int64_t sms)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
     CUfunction fn = b->gpu->code->call[s->kernel];
-    const int64_t blocks = team_blocks(g, s, sms, of.n), teams = sms / blocks;
+    const int64_t blocks = sms ? team_blocks(g, s, sms, of.n) : 1, teams = sms ? sms / blocks : of.n;
     int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, g->shared);
     for (int64_t i = 0; i < of.n && !rc; i += teams) {
         const size_t at = sizeof(void *) * (size_t)i;
@@ -215,22 +216,33 @@ static int launch_teams(const optc_binding *b, const CallStep *s, Matrices of, i
                       (double)g->shared};
         void *args[] = {&a};
         a.alpha += (double)(i * EIGEN_NUMBERS_BYTES - i * x->set[s->a].record);
-        rc = g->d->cuLaunchCooperativeKernel(fn, (unsigned)(blocks * now), 1, 1, DIVIDE_THREADS, 1, 1,
-                                             (unsigned)g->shared, b->gpu->stream, args);
+        const unsigned grid = (unsigned)(blocks * now), shared = (unsigned)g->shared;
+        rc = sms ? g->d->cuLaunchCooperativeKernel(fn, grid, 1, 1, DIVIDE_THREADS, 1, 1, shared, b->gpu->stream, args)
+                 : g->d->cuLaunchKernel(fn, grid, 1, 1, DIVIDE_THREADS, 1, 1, shared, b->gpu->stream, args, NULL);
     }
     return rc;
 }
 
+static bool fits_teams(const GpuEngine *g, const CallStep *s, int64_t sms)
+{
+    const int bytes = s->kernel == KERNEL_TRIDIAGONAL_F32 ? 4 : 8;
+    return shared_without_rows((s->n + 3) / 4 * 4, count_up(s->n, sms), bytes) <= g->shared;
+}
+
 /* Blocks of a team wait for each other, so all of a launch must run at the same time: as many as there are
  * multiprocessors, in a cooperative launch. A client of MPS, or a stream of a green context, may have fewer than the
- * device. Then the driver refuses the first launch, and half as many blocks are tried. */
+ * device. Then the driver refuses the first launch, and half as many blocks are tried.
+ *
+ * Bodies of conditional nodes cannot contain such a launch under MPS, nor with drivers before CUDA 12.6. There one block
+ * computes each matrix, with the same bits: about a second for 3072 rows, by the bytes it reads. */
 CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     int rc = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if (condition_inside(b) && !g->bodies_cooperate)
+        return fits_teams(g, s, 1) ? launch_teams(b, s, of, 0) : rc;
     for (int64_t sms = g->sms; sms && rc == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE; sms /= 2)
-        if (shared_without_rows((s->n + 3) / 4 * 4, count_up(s->n, sms),
-                                s->kernel == KERNEL_TRIDIAGONAL_F32 ? 4 : 8) <= g->shared)
+        if (fits_teams(g, s, sms))
             rc = launch_teams(b, s, of, sms);
     return rc;
 }
