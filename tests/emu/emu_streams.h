@@ -29,12 +29,22 @@ static void add(Graph *g, Node x)
 /* Time advances only in kernels, so that measured times are the same on every machine: blocks of 512 threads take half
  * a millisecond, others take more, the further they are from that. */
 static double clock_ms;
+static int run(const Node *x);
+/* Handles in it have their usual values, unless a kernel of it sets them. */
+static void run_graph(const Graph *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->v[i].wanted)
+            g->v[i].wanted->value = g->v[i].wanted->usual;
+    for (int i = 0; i < g->n; i++)
+        run(&g->v[i]);
+}
 static int run(const Node *x)
 {
     if (x->body) {
         size_t k = x->picks ? x->wanted->value : !x->wanted->value;
-        for (int i = 0; k < x->n && i < x->body[k]->n; i++)
-            run(&x->body[k]->v[i]);
+        if (k < x->n)
+            run_graph(x->body[k]);
     } else if (x->call) {
         x->call(x->to);
     } else if (x->k) {
@@ -147,6 +157,8 @@ int cuLaunchCooperativeKernel(CUfunction f, unsigned x, unsigned y, unsigned z, 
                               unsigned shared, CUstream s, void **args)
 {
     CALL;
+    if (s && ((Stream *)s)->into && setting("EMU_MPS", 0))         /* in the body of a conditional node */
+        return INVALID;
     return x > 8 || x > (unsigned)setting("EMU_COOPERATIVE", 8) ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
         : launch(f, x * y * z, bx * by * bz, shared, s, args, true);
 }
@@ -359,12 +371,7 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
     if (late && s && !chooses)
         return 0;
     finish_all();
-    for (int i = 0; i < g->n; i++) {
-        if (g->v[i].wanted)
-            g->v[i].wanted->value = g->v[i].wanted->usual;     /* unless a kernel sets it */
-    }
-    for (int i = 0; i < g->n; i++)
-        run(&g->v[i]);
+    run_graph(g);
     return 0;
 }
 int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), TOLD; }

@@ -126,14 +126,15 @@ static bool vectors_in_l2(const One *o)
     return large;
 }
 
-/* The bits do not depend on the number of multiprocessors, on shared memory, or on how many blocks may run at once.
- * Blocks with 600 or 900 bytes have no room for their vectors. */
+/* The bits do not depend on the number of multiprocessors, on shared memory, or on how many blocks may run at once
+ * (0: the GPU has no cooperative launches). Blocks with 600 or 900 bytes have no room for their vectors. */
 START_TEST(divided_bits)
 {
     SHARED();
     static const struct { const char *sms, *shared, *cooperative; bool large; } settings[] = {
         {"8", "16384", "8", false}, {"3", "16384", "8", false}, {"8", "16384", "3", false}, {"1", "9000", "8", false},
-        {"8", "900", "8", true}, {"8", "600", "3", true}, {"1", "600", "8", true}};
+        {"8", "900", "8", true}, {"8", "600", "3", true}, {"1", "600", "8", true},
+        {"8", "16384", "0", false}, {"8", "900", "0", true}};
     enum { COUNT = 2, SIDE = 45, ALL = COUNT * SIDE * SIDE, SETTINGS = sizeof settings / sizeof *settings };
     double a[ALL], v[ALL], first[ALL], value[SIDE];
     if (!emulated())

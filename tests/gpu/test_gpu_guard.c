@@ -199,6 +199,76 @@ START_TEST(failing_launches)
 }
 END_TEST
 
+/* The launch that restores t fails too: the step count is not known until it is set, and no call returns a wrong one. */
+static bool all_fail;
+static int fail_all(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                    unsigned shared, CUstream s, void **args, void **more)
+{
+    if (all_fail)
+        return 1;
+    all_fail = f == reads_guard;
+    return real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+}
+static int fail_any_graph(CUgraphExec e, CUstream s) { return all_fail ? 1 : real->cuGraphLaunch(e, s); }
+
+static void lose_count(optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    Driver failing = *(real = g->d);
+    failing.cuLaunchKernel = fail_all;
+    failing.cuGraphLaunch = fail_any_graph;
+    reads_guard = b->gpu->code->read_ahead;
+    all_fail = false;
+    g->d = &failing;
+    optc_status s = optc_step(b);
+    g->d = real;
+    ck_assert_msg(s == OPTC_ERROR_DEVICE && all_fail, "status %d", (int)s);
+}
+
+START_TEST(lost_count)
+{
+    SHARED();
+    optc_rule_options o = {.spec = rules[1].spec};
+    static const char refused[] = "the step count of rule 'adamw' is not known";
+    Side a, b;
+    int64_t t;
+    use_tiny_shapes();
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    float *guard = device_take(sizeof *guard);
+    OK(optc_set_guard(b.b, guard, OPTC_F32));
+    optc_checkpoint file = {.params = 1};
+    OK(optc_save_bytes(&a.b, 1, &file, &file.size));
+    ck_assert((file.memory = malloc((size_t)file.size)) != NULL);
+    for (int step = 1; step <= 6; step++) {
+        set_grads(&a, step);
+        set_grads(&b, step);
+        if (step == 3 || step == 5) {
+            OK(optc_save(&a.b, 1, &file));
+            device_put(guard, &(float){(float)(step == 3)}, sizeof *guard);
+            lose_count(b.b);
+            FAILS(optc_step(b.b), OPTC_ERROR_DEVICE, refused);
+            FAILS(optc_get_t(b.b, -1, &t), OPTC_ERROR_DEVICE, refused);
+            FAILS(optc_save_bytes(&b.b, 1, &file, &(int64_t){0}), OPTC_ERROR_DEVICE, refused);
+            OK(optc_set_t(b.b, -1, step - 1));
+            if (step == 5)
+                OK(optc_load(&b.b, 1, &file));
+        }
+        device_put(guard, &(float){0}, sizeof *guard);
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        OK(optc_get_t(b.b, -1, &t));
+        ck_assert_msg(t == step, "step %d: t is %d", step, (int)t);
+        same_params(&a, &b, format("step %d", step));
+    }
+    same_states(&a, &b, "lost count");
+    free(file.memory);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
+
 /* More scalars than one launch takes, of which the second may fail; memory that the device cannot access. */
 START_TEST(many_scalars)
 {
@@ -376,6 +446,7 @@ void add_guard(TCase *t)
     tcase_add_loop_test(t, params_move, 0, 3);
     tcase_add_loop_test(t, guarded_steps, 0, NRULES);
     tcase_add_loop_test(t, failing_launches, 0, 5);
+    tcase_add_test(t, lost_count);
     tcase_add_test(t, many_scalars);
     tcase_add_test(t, set_values_return);
 }

@@ -307,8 +307,58 @@ START_TEST(skips_beside)
 }
 END_TEST
 
+/* Under MPS, bodies of conditional nodes cannot contain cooperative launches: a captured step computes each matrix by one
+ * block, with the same bits. The host reads the guard, since that is slow. The emulated driver refuses such a launch; a
+ * real one that is not shared computes by one block too. */
+START_TEST(shared_device)
+{
+    SHARED();
+    CUstream st;
+    CUgraph graph;
+    CUgraphExec exec;
+    Side a, b;
+    setenv("EMU_MPS", "1", 1);
+    side_method = EIGEN_DIVIDED;
+    open_kept(&a, &b, bases[_i]);
+    unsetenv("EMU_MPS");
+    ck_assert(!getenv("EMU_DIR") || !a.e->gpu->bodies_cooperate);
+    a.e->gpu->bodies_cooperate = b.e->gpu->bodies_cooperate = false;
+    bind_groups(&a);
+    bind_groups(&b);
+    side_method = EIGEN_BY_SIZE;
+    ck_assert(!a.b->conditional);
+    guard = device_take(sizeof *guard);
+    OK(optc_set_guard(a.b, guard, OPTC_F32));
+    for (int step = 1; step <= 3; step++)
+        guarded_step(&a, &b, step, step == 2);
+    OK(optc_set_guard(a.b, NULL, OPTC_F32));
+    guarded_step(&a, &b, 4, 0);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    OK(optc_sync(a.b));
+    OK(optc_set_stream(a.b, st));
+    setenv("EMU_MPS", "1", 1);
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    OK(optc_step(a.b));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    unsetenv("EMU_MPS");
+    for (int step = 5; step <= 14; step++) {               /* eigenvectors of step 12, or of slots */
+        set_grads(&a, step);
+        set_grads(&b, step);
+        ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+        OK(optc_step(b.b));
+        same_sides(&a, &b, step);
+    }
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    OK(optc_set_stream(a.b, NULL));
+    close_bases(&a, &b);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
 void add_guarded_eigen(TCase *t)
 {
+    tcase_add_loop_test(t, shared_device, 0, BASES_RULES);
     tcase_add_loop_test(t, skipped_steps, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, skipped_replays, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, skips_and_changes, 0, BASES_RULES);

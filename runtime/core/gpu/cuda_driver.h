@@ -45,6 +45,7 @@ typedef void CUgraphEdgeData;                          /* opaque */
     F(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 95)                                                                      \
     F(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                                       \
     F(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                                                 \
+    F(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 133)                                                                            \
     F(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                                                                              \
     F(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                          \
     F(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                                             \
@@ -172,8 +173,10 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: older drivers may not load 
 /* Optional functions, NULL if the driver lacks them: conditional graph nodes, which run if a kernel before them sets
  * their handle. (Introduced by 12.3; bodies with more than kernels by 12.4; switch nodes by 12.8.)
  * CONDITION_ASSIGN_DEFAULT is the macro CU_GRAPH_COND_ASSIGN_DEFAULT, and CONDITION_SWITCH the enumerator
- * CU_GRAPH_COND_TYPE_SWITCH, of CUDA's header: older headers lack the latter. */
-enum { CONDITIONS_NEEDED = 12040, CONDITION_ASSIGN_DEFAULT = 1, SWITCH_NEEDED = 12080, CONDITION_SWITCH = 2 };
+ * CU_GRAPH_COND_TYPE_SWITCH, of CUDA's header: older headers lack the latter. Bodies may contain cooperative launches
+ * from 12.6 on (COOPERATION_NEEDED), but not under MPS. */
+enum { CONDITIONS_NEEDED = 12040, CONDITION_ASSIGN_DEFAULT = 1, SWITCH_NEEDED = 12080, CONDITION_SWITCH = 2,
+       COOPERATION_NEEDED = 12060 };
 #define DRIVER_LATER(F)                                                                                                \
     F(cuStreamGetCaptureInfo, _v3, 12030, (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,                 \
                                            const CUgraphNode **, const CUgraphEdgeData **, size_t *))                  \

@@ -37,6 +37,7 @@ typedef struct GpuEngine {
     int dead;                              /* atomic; 1: failed, 2: failed and `why` is complete */
     char why[400];
     bool no_graphs;
+    bool bodies_cooperate;                 /* bodies of conditional nodes may contain cooperative launches */
     int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
     int symmetric_rows;                    /* see gpu_symmetric.c, for tests; 0: the default */
     int probed_rows;                       /* see gpu_roots.c, for tests; 0: the default */
@@ -140,6 +141,7 @@ typedef struct GpuTables {
     bool calls_behind;                     /* the calls' addresses are older than the device's tables */
     bool captured;                         /* a step was captured: from then on only the device knows t */
     bool guarded;                          /* a guard was set: likewise; the device's views may mark a skipped run */
+    bool t_unknown;                        /* guard_undo failed: t may be one too small, until it is set again */
     unsigned captured_out;                 /* participation masks of the captured steps (optc_binding.leaves_out) */
     bool dirty;                            /* participation or cohorts differ from the device's views */
     struct GpuCohortMemory *cohort_memory; /* memory of cohorts that were added */
@@ -318,6 +320,7 @@ CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x);
 CORE optc_status guard_launch(optc_binding *b, int entry); /* inside gpu_enter; launches nothing if there are none */
 /* After guard_launch, if the run's first launch fails: t is what it was before, also if the guard skips the run. */
 CORE void guard_undo(optc_binding *b, int entry);
+CORE optc_status guard_knows_t(const optc_binding *b, const char *call);   /* fails if guard_undo has failed */
 CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run still increments t */
 
 /* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */

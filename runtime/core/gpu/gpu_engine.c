@@ -196,6 +196,14 @@ static int kernel_driver(int otherwise)
     return major ? major : otherwise;
 }
 
+/* Drivers that do not know the attribute are older than COOPERATION_NEEDED. */
+static bool bodies_may_cooperate(const GpuEngine *g)
+{
+    int mps = 0;
+    return g->d->version >= COOPERATION_NEEDED &&
+           !g->d->cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, g->device) && !mps;
+}
+
 static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
 {
     int major, minor;
@@ -215,6 +223,7 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     g->memory = (int64_t)bytes;
     g->arch = major * 10 + minor;
     g->driver = kernel_driver(g->d->version / 1000);
+    g->bodies_cooperate = bodies_may_cooperate(g);
     TRY(g, cuDevicePrimaryCtxRetain(&g->ctx, g->device), "");
     snprintf(e->name, sizeof e->name, "cuda:%d: %s, %d multiprocessors, sm_%d", ordinal, g->name, g->sms, g->arch);
     return OPTC_OK;

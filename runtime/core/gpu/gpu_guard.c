@@ -95,8 +95,9 @@ CORE optc_status guard_launch(optc_binding *b, int entry)
     return OPTC_OK;
 }
 
-/* If this launch fails too, t stays one too small; launches fail for good after an error of the device. What optc_agree
- * took from t is not undone: later runs are refused then. */
+/* If this launch fails too, t is one too small after a run that would have been skipped. Only the device knows whether
+ * it would, so runs are refused until t is set. What optc_agree took from t is not undone: later runs are refused then.
+ */
 CORE void guard_undo(optc_binding *b, int entry)
 {
     GuardLaunch x;
@@ -104,5 +105,14 @@ CORE void guard_undo(optc_binding *b, int entry)
         return;
     x.args.counts = -1;
     x.args.nsource = 0;
-    (void)launch_item(b, &x);
+    b->gpu->t_unknown = launch_item(b, &x) != 0;
+}
+
+CORE optc_status guard_knows_t(const optc_binding *b, const char *call)
+{
+    return b->gpu->t_unknown
+               ? fail(OPTC_ERROR_DEVICE, "%s: the step count of rule '%s' is not known, since a launch failed, and then "
+                                         "the launch that restores the count; call optc_set_t",
+                      call, b->program->name)
+               : OPTC_OK;
 }

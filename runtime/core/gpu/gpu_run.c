@@ -262,7 +262,9 @@ static optc_status still_captures(const optc_binding *b)
 static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool capturing, bool by_device)
 {
     GpuTables *t = b->gpu;
-    optc_status s = gpu_send_changes(b, capturing);
+    optc_status s = guard_knows_t(b, "optc_run");
+    if (s == OPTC_OK)
+        s = gpu_send_changes(b, capturing);
     if (s == OPTC_OK)
         s = cohorts_copy_states(b, follow_group);
     t->slots = NULL;

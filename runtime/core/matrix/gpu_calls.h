@@ -241,7 +241,7 @@ enum { EIGEN_LIBRARY_MOST = 256 };
 CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n);
 CORE bool eigen_in_f32(EigenMethod method, bool f64);      /* the method's type, for matrices of that type */
 /* This method, or that of our own kernels if it cannot compute such matrices. */
-CORE EigenMethod eigen_possible(const GpuEngine *g, EigenMethod method, bool library, int64_t n);
+CORE EigenMethod eigen_possible(EigenMethod method, bool library, int64_t n);
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to);
 CORE CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i);     /* matrix i of a round in one of its arrays */
@@ -263,6 +263,7 @@ CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const cha
 typedef struct ConditionBody { CUstream was, inner; CUgraph graph; } ConditionBody;
 CORE bool driver_conditions(const optc_binding *b);        /* it has conditional nodes */
 CORE bool condition_possible(const optc_binding *b);       /* the stream captures a graph of ours */
+CORE bool condition_inside(const optc_binding *b);         /* it captures the body of a node */
 CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, ConditionBody *x);
 CORE optc_status condition_end(optc_binding *b, const ConditionBody *x, optc_status s);
 

@@ -9,7 +9,7 @@
  * Factors use conditional nodes too, in graphs of ours and in bodies of phases: further rounds of a QR are the body of
  * a node that runs if a matrix needs them. Without such nodes they always run, and their results are used for the same
  * matrices. */
-#include "runtime/core/matrix/gpu_calls.h"
+#include "runtime/core/matrix/gpu_eigen.h"
 
 #include <string.h>
 
@@ -68,16 +68,26 @@ static optc_status may_condition(const optc_binding *b)
     return OPTC_OK;
 }
 
+/* Bodies compute these eigenvectors with one thread block per matrix (divide_launch). */
+static bool bodies_are_slow(const optc_binding *b)
+{
+    const GpuCalls *x = b->gpu->calls;
+    bool slow = false;
+    for (int i = 0; i < x->nstep; i++)
+        slow = slow || divide_launches(&x->step[i]);
+    return slow && !b->rule->engine->gpu->bodies_cooperate;
+}
+
 /* Decides whether guarded steps use conditional nodes. They do not where waiting for the guard on the host is faster:
- * slots with too many combinations, and roots whose type the host selects. Nor where ranks exchange arrays: a
- * conditional node cannot contain the caller's collectives. */
+ * slots with too many combinations, roots whose type the host selects, and eigenvectors that are slow in bodies. Nor
+ * where ranks exchange arrays: a conditional node cannot contain the caller's collectives. */
 CORE void phases_bind(optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
     bool can = x && !b->shards && may_condition(b) == OPTC_OK;
     if (can)
         slot_switch_bind(b);
-    b->conditional = can && (!b->nslots || x->switches) && !x->roots_f32;
+    b->conditional = can && (!b->nslots || x->switches) && !x->roots_f32 && !bodies_are_slow(b);
     message_clear();
 }
 
@@ -160,6 +170,12 @@ CORE bool condition_possible(const optc_binding *b)
     const GpuCalls *x = b->gpu->calls;
     bool ours = b->gpu->stream == x->own || b->gpu->stream == x->inner;
     return ours && !x->probing && b->gpu->code->call[KERNEL_PHASE] && driver_conditions(b);
+}
+
+CORE bool condition_inside(const optc_binding *b)
+{
+    const GpuCalls *x = b->gpu->calls;
+    return b->gpu->stream == x->inner || b->gpu->stream == x->innermost;
 }
 
 CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, ConditionBody *x)

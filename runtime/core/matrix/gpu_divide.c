@@ -44,13 +44,14 @@ static int64_t shared_bytes(const DivideShape *d, int64_t rows, int bytes)
     return (DIVIDE_SUMS + vector_values(d, rows)) * bytes;
 }
 
-/* The vectors of a block do not fit into shared memory, even if all blocks compute one matrix. */
+/* The vectors of a block do not fit into shared memory, even if all blocks compute one matrix, or if only one can. */
 static bool divide_large(const GpuEngine *g, const DivideShape *d, int bytes)
 {
-    return shared_bytes(d, count_up(d->n, g->sms), bytes) > g->shared;
+    const int64_t blocks = g->cooperative && g->bodies_cooperate ? g->sms : 1;
+    return shared_bytes(d, count_up(d->n, blocks), bytes) > g->shared;
 }
 
-CORE bool divide_possible(const GpuEngine *g, int64_t n) { return g->cooperative && n <= INT_MAX / n; }
+CORE bool divide_possible(int64_t n) { return n <= INT_MAX / n; }
 
 static int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -223,24 +224,34 @@ static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
+    CUfunction fn = b->gpu->code->call[s->kernel];
     const size_t at = sizeof(void *) * (size_t)from;
+    const unsigned grid = (unsigned)(blocks * n), shared = (unsigned)g->shared;
     CallArgs a = {set_pointers(x, s->a, of.from) + at, set_pointers(x, s->b, of.from) + at,
                   set_pointers(x, s->c, of.from) + at, (int)blocks, (int)s->n, (int)s->k, (int)s->flags, s->alpha,
                   (double)g->shared};
     void *args[] = {&a};
     a.alpha += (double)(from * (EIGEN_NUMBERS_BYTES - x->set[s->a].record));
-    return g->d->cuLaunchCooperativeKernel(b->gpu->code->call[s->kernel], (unsigned)(blocks * n), 1, 1, DIVIDE_THREADS,
-                                           1, 1, (unsigned)g->shared, b->gpu->stream, args);
+    return blocks > 1
+               ? g->d->cuLaunchCooperativeKernel(fn, grid, 1, 1, DIVIDE_THREADS, 1, 1, shared, b->gpu->stream, args)
+               : g->d->cuLaunchKernel(fn, grid, 1, 1, DIVIDE_THREADS, 1, 1, shared, b->gpu->stream, args, NULL);
 }
 
 /* Blocks of a team wait for each other, so all of a launch must run at the same time: as many as there are
  * multiprocessors, in a cooperative launch. A client of MPS, or a stream of a green context, may have fewer than the
- * device. Then the driver refuses the launch, and half as many blocks are tried for the matrices that are left. */
+ * device. Then the driver refuses the launch, and half as many blocks are tried for the matrices that are left.
+ *
+ * Some GPUs have no such launches, and bodies of conditional nodes cannot contain them under MPS, nor with drivers
+ * before CUDA 12.6. There one block computes each matrix, with the same bits: about a second for 3072 rows, by the bytes
+ * it reads. */
 CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuEngine *g = b->rule->engine->gpu;
+    const bool alone = !g->cooperative || (condition_inside(b) && !g->bodies_cooperate);
     int rc = g->d->cuFuncSetAttribute(b->gpu->code->call[s->kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       g->shared);
+    if (alone)
+        return rc ? rc : launch_teams(b, s, 1, of, 0, of.n);
     for (int64_t i = 0, sms = g->sms; i < of.n && !rc;) {
         const int64_t blocks = team_blocks(g, s, sms, of.n), teams = blocks ? sms / blocks : 0;
         const int64_t now = teams < of.n - i ? teams : of.n - i;

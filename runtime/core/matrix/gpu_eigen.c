@@ -38,11 +38,11 @@ enum { EIGEN_ALONE_MOST = 96, EIGEN_ALONE_LIMIT = 2048 };
 
 static bool is_library(EigenMethod method) { return method == EIGEN_F32 || method == EIGEN_F64; }
 
-CORE EigenMethod eigen_possible(const GpuEngine *g, EigenMethod method, bool library, int64_t n)
+CORE EigenMethod eigen_possible(EigenMethod method, bool library, int64_t n)
 {
     if (is_library(method) && (!library || n > EIGEN_LIBRARY_MOST))
         method = n > EIGEN_ALONE_MOST ? EIGEN_DIVIDED : EIGEN_ROTATED;
-    return method == EIGEN_DIVIDED && !divide_possible(g, n) ? EIGEN_ROTATED : method;
+    return method == EIGEN_DIVIDED && !divide_possible(n) ? EIGEN_ROTATED : method;
 }
 
 static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
@@ -55,7 +55,7 @@ CORE bool eigen_in_f32(EigenMethod method, bool f64)
 CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n)
 {
     EigenMethod method = f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
-    return eigen_possible(g, n <= EIGEN_ROTATED_MOST ? EIGEN_ROTATED : method, library, n);
+    return eigen_possible(n <= EIGEN_ROTATED_MOST ? EIGEN_ROTATED : method, library, n);
 }
 
 CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows)
@@ -106,7 +106,7 @@ static void eigen_choose(EigenRound *r, bool library)
         method = model;
     method = method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
     exact = exact || divides_in_f64(g, c, r->n);
-    r->method = eigen_possible(g, method, library, r->n);
+    r->method = eigen_possible(method, library, r->n);
     r->f32 = eigen_in_f32(r->method, exact);
 }
 
@@ -381,8 +381,8 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     eigen_choose(&r, x->eigen.library);
     if (s == OPTC_OK && r.method == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
-        return too_long(b, stage, g, "one thread block would rotate so many rows for hours; choose a smaller `limit`, or "
-                                     "divide the tensor into blocks");
+        return too_long(b, stage, g, "eigenvectors have at most 46340 rows; choose a smaller `limit`, or divide the tensor "
+                                     "into blocks");
     if (s == OPTC_OK)
         s = eigen_round(&r);
     if (s != OPTC_OK)

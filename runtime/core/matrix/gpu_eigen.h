@@ -33,7 +33,7 @@ CORE int eigen_array(const EigenRound *r, int array);      /* the set of an arra
 CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n, int64_t blocks);
 
 /* ---- gpu_divide.c ---- */
-CORE bool divide_possible(const GpuEngine *g, int64_t n);  /* for matrices of n rows */
+CORE bool divide_possible(int64_t n);                      /* for matrices of n rows */
 CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS]);
 CORE void divide_bounds(int64_t n, int *steps, int *sets);           /* upper bounds */
 CORE void add_divide(EigenRound *r);

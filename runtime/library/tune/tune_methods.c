@@ -193,7 +193,7 @@ static bool may_be(const MethodTuner *u, EigenMethod method)
     EigenMethod model = model_method(u);
     if (method == model || u->work.roots)
         return true;
-    if (eigen_possible(u->e->gpu, method, u->solver, u->work.rows) != method ||
+    if (eigen_possible(method, u->solver, u->work.rows) != method ||
         (eigen_in_f32(method, u->f64) && !eigen_in_f32(model, u->f64)))
         return false;
     return method != EIGEN_ROTATED || u->work.rows <= 256;
