@@ -201,8 +201,8 @@ START_TEST(as_in_packages)
 }
 END_TEST
 
-/* Rules get the type that the search measured: f32 where f64 is slow. Where it is fast, divide and conquer in f32 would be
- * less exact than the model. */
+/* Rules get the type that the search measured: f32 where f64 is slow. Where it is fast, divide and conquer in f32 would
+ * be less exact than the model. */
 START_TEST(type_of_divided)
 {
     SHARED();
