@@ -521,10 +521,8 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
  * changes no parameter, state, value or step count. NULL: no guard.
  *
  * On a GPU only the device then knows how many steps were done, and optc_get_t waits for it. Rules that do not use t
- * count skipped steps too. Rules with products need conditional graph nodes (CUDA 12.4). The host waits for the guard,
- * and the run cannot be captured, in these cases: an older driver, a rule that copies whole arrays, a rule with stagger
- * of very long periods, and a rule with factors of a library that cannot be captured at steps that are still to come.
- * In the last case it waits at those steps, and seldom at others. runtime/CAPTURE.md has the details. */
+ * count skipped steps too. Rules with products need conditional graph nodes (CUDA 12.4). runtime/CAPTURE.md lists the
+ * cases in which the host waits for the guard at each step, and the run cannot be captured. */
 optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
 
 /* ---- GPUs ---- */
@@ -570,9 +568,9 @@ const char *optc_isa_name(int i);
 int optc_isa_usable(int i);                            /* 1: this CPU can run it */
 
 /* ---- notes ----
- * fork(): if the parent used several threads, in steps on the CPU or for eigenvectors on a GPU, a child steps with one
- * thread, to the same bits. A GPU's engine cannot be used in the child: calls on it fail. Packages and this library in
- * one program share that knowledge, but not those in libraries that were opened with RTLD_LOCAL.
+ * fork(): if the parent's steps on the CPU used several threads, a child steps with one, to the same bits. A GPU's
+ * engine cannot be used in the child: calls on it fail. Packages and this library in one program share that knowledge,
+ * but not those in libraries that were opened with RTLD_LOCAL.
  *
  * Stack: a step on the CPU uses up to 128 KB of a thread's stack, and up to 64 KB more for every sum over rows or
  * columns that a single pass computes or needs. Only a rule with dozens of them needs more than OMP_STACKSIZE=1M.

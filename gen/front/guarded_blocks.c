@@ -239,8 +239,10 @@ int l_every(lua_State *L)
     if (is_value(L, 1))
         return spec_error(L, "every(k, …): k must be known at compile time: make it an option");
     double k = lua_tonumber(L, 1);
-    if (lua_type(L, 1) != LUA_TNUMBER || k < 1 || k != floor(k) || k > MAX_PERIOD || lua_type(L, f) != LUA_TFUNCTION)
-        return spec_error(L, "every takes a whole number from 1 and a function: every(10, function() … end), or "
+    if (lua_type(L, 1) == LUA_TNUMBER && (!(k >= 1 && k <= MAX_PERIOD) || k != floor(k)))
+        return spec_error(L, "every: the period is a whole number from 1 to %d, not %.15g", MAX_PERIOD, k);
+    if (lua_type(L, 1) != LUA_TNUMBER || lua_type(L, f) != LUA_TFUNCTION)
+        return spec_error(L, "every takes a number and a function: every(10, function() … end), or "
                              "every(10, { offset = 1 }, function() … end)");
     GuardedBlock was = t->block;
     EveryOptions o = f == 3 ? read_every(L, 2, k) : (EveryOptions){.offset = 0};

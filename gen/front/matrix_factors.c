@@ -51,11 +51,14 @@ static Ref row_bound(lua_State *L, Ref a)
 typedef struct Options { Ref ridge, relative, floor, last; bool right, spd; } Options;
 
 /* The value of a key of the table at index i; NONE: it is absent. */
-static Ref option(lua_State *L, int i, const char *key)
+static Ref option(lua_State *L, int i, const char *what, const char *key)
 {
     Ref r = NONE;
-    if (lua_getfield(L, i, key) != LUA_TNIL)
-        r = lang_num(L, lua_gettop(L), key, 1);
+    int type = lua_getfield(L, i, key), at = lua_gettop(L);
+    if (type != LUA_TNIL && type != LUA_TNUMBER && !is_value(L, at))
+        spec_error(L, "%s: %s is a value or a number, not a %s", what, key, lua_typename(L, type));
+    if (type != LUA_TNIL)
+        r = lang_num(L, at, key, 1);
     lua_pop(L, 1);
     return r;
 }
@@ -63,7 +66,7 @@ static Ref option(lua_State *L, int i, const char *key)
 /* An option with at most one number per matrix. It may be a hyperparameter, which is read when the rule runs. */
 static Ref one_number(lua_State *L, int i, const char *what, const char *key)
 {
-    Ref r = option(L, i, key);
+    Ref r = option(L, i, what, key);
     if (r != NONE && !dom_wide((Dom)node_at(L, r)->dom))
         spec_error(L, "%s: %s is one number, not %s", what, key, describe(trace_of(L), r));
     return r;
@@ -93,8 +96,11 @@ static Options options(lua_State *L, int i, const char *what, const char *const 
     matrix_keys(L, i, arena_printf(trace_of(L)->arena, "%s knows %s", what, buf_text(&keys)), known);
     o.ridge = one_number(L, i, what, "ridge");
     o.relative = one_number(L, i, what, "relative");
+    if (o.relative != NONE && node_at(L, o.relative)->op == OP_CONST && !(node_at(L, o.relative)->imm >= 0))
+        spec_error(L, "%s: relative is a share of the largest row sum, from 0, not %g", what,
+                   node_at(L, o.relative)->imm);
     o.floor = one_number(L, i, what, "floor");
-    o.last = option(L, i, "last");
+    o.last = option(L, i, what, "last");
     o.right = choice(L, i, what, "right");
     o.spd = choice(L, i, what, "spd");
     return o;

@@ -104,6 +104,16 @@ static void read_triple(lua_State *L, int i, Triple *out)
     *out = (Triple){x[0], x[1], x[2]};
 }
 
+/* The value on top, for messages */
+static const char *found_text(lua_State *L)
+{
+    Arena *a = trace_of(L)->arena;
+    int ty = lua_type(L, -1);
+    return ty == LUA_TNUMBER   ? arena_printf(a, "%.15g", lua_tonumber(L, -1))
+           : ty == LUA_TSTRING ? arena_printf(a, "\"%.40s\"", lua_tostring(L, -1))
+                               : arena_printf(a, "a %s", is_value(L, -1) ? "value" : luaL_typename(L, -1));
+}
+
 static void read_coefficients(lua_State *L, Polar *o)
 {
     Buf all = {.arena = trace_of(L)->arena};
@@ -125,8 +135,7 @@ static void read_coefficients(lua_State *L, Polar *o)
             return;
         }
     }
-    spec_error(L, "polar: coefficients are one of %s or a list of triples, not %s%.40s%s", buf_text(&all),
-               *name ? "\"" : "a ", *name ? name : luaL_typename(L, -1), *name ? "\"" : "");
+    spec_error(L, "polar: coefficients are one of %s or a list of triples, not %s", buf_text(&all), found_text(L));
 }
 
 /* Pushes an option; false if it is absent, or UNKNOWN after an error. */
@@ -153,26 +162,27 @@ static Polar read_options(lua_State *L)
         double n = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
         if (!(n >= 0 && n <= MOST_STEPS && n == floor(n)))
             spec_error(L, "polar: steps is a whole number from 0 to %d (0: as many as the coefficients were published "
-                          "for), known when the rule is compiled",
-                       MOST_STEPS);
+                          "for), known when the rule is compiled, not %s",
+                       MOST_STEPS, found_text(L));
         o.steps = n > 0 ? (int)n : o.set.steps;
     }
     if (option_given(L, "safety")) {
         o.set.safety = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
         if (!(o.set.safety >= 1 && o.set.safety <= 2))
-            spec_error(L, "polar: safety is a number from 1 to 2");
+            spec_error(L, "polar: safety is a number from 1 to 2, not %s", found_text(L));
     }
     if (option_given(L, "eps")) {
         o.eps = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
         if (!(o.eps >= 0 && isfinite(o.eps)))
-            spec_error(L, "polar: eps is a number of at least 0, known when the rule is compiled");
+            spec_error(L, "polar: eps is a number of at least 0, known when the rule is compiled, not %s",
+                       found_text(L));
     }
     if (option_given(L, "form")) {
         const char *form = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
         for (o.form = FORM_PLAIN; o.form < NFORMS && strcmp(form, form_names[o.form]); o.form++)
             continue;
         if (o.form == NFORMS)
-            spec_error(L, "polar: form is \"plain\", \"gram\" or \"auto\"");
+            spec_error(L, "polar: form is \"plain\", \"gram\" or \"auto\", not %s", found_text(L));
     }
     lua_settop(L, 1);
     return o;

@@ -202,8 +202,52 @@ START_TEST(as_in_packages)
 }
 END_TEST
 
+/* Rules get the type that the search measured: f32 where f64 is slow. Where it is fast, divide and conquer in f32 would
+ * be less exact than the model. */
+START_TEST(type_of_divided)
+{
+    SHARED();
+    One o;
+    open_one(&o, vectors_rule, 1, 64, (How){.f64 = false});
+    optc_tensor t = {.param = (void *)(uintptr_t)o.p, .grad = (void *)(uintptr_t)o.g, .rank = 3,
+                     .shape = (int64_t[]){1, 64, 1}};
+    Tuned divided = measured(o.e->gpu, (MethodWork){false, 64, 1}, false, EIGEN_DIVIDED);
+    int arch = o.e->gpu->arch;
+    ck_assert(tuned_put(&o.e->library->tuned.user, &divided));
+    for (int slow = 0; slow < 2; slow++) {
+        OK(optc_unbind(o.b));
+        o.e->gpu->arch = slow ? 86 : 90;
+        OK(optc_bind(o.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &o.b));
+        ck_assert_msg(found(&o) == (slow ? BY_ROTATIONS | BY_F32 : 0), "%d: %d", slow, found(&o));
+    }
+    o.e->gpu->arch = arch;
+    close_one(&o);
+}
+END_TEST
+
+/* `way=2` of a file from before divide and conquer was another method. Its key was made of this text. Roots have kept
+ * theirs. */
+START_TEST(old_results)
+{
+    optc_engine e =
+        {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
+    for (int roots = 0; roots < 2; roots++) {
+        char text[64], hex[DIGEST_HEX];
+        MethodWork w = {roots, 64, 1};
+        Tuned t = measured(e.gpu, w, false, EIGEN_F32);
+        digest_hex(text, (size_t)snprintf(text, sizeof text, "%s of 2^6 rows", roots ? "root" : "eigen"), hex);
+        memcpy(t.key.stage, hex, sizeof t.key.stage - 1);
+        ck_assert(tuned_put(&e.library->tuned.user, &t));
+        ck_assert_int_eq(method_measured(&e, roots, false, 6, 0), roots ? EIGEN_F32 : EIGEN_BY_SIZE);
+    }
+    tuned_free(&e.library->tuned.user);
+}
+END_TEST
+
 void add_methods(TCase *t)
 {
+    tcase_add_test(t, old_results);
+    tcase_add_test(t, type_of_divided);
     tcase_add_test(t, as_in_packages);
     tcase_add_test(t, loading_is_not_timed);
     tcase_add_test(t, which_method);

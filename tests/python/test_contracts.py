@@ -384,6 +384,8 @@ class Schedules(Case):
     def test_messages(self):
         """Out of range by more than rounding: the group and the key, and nothing is sent of any group."""
         p, q = lists(shapes=((3,),)), lists(shapes=((2,),))
+        with self.assertRaisesRegex(ValueError, "^soap: lr is a number, not 'a'$"):
+            optc.torch.Optimizer(p, "soap", lr="a")
         opt = optc.torch.AdamW([{"params": p}, {"params": q, "lr": 0.1}])
         steps(opt, p + q, 1)
         for key, value, text in (("lr", -1e-3, r'adamw: param_groups\[1\]\["lr"\] is -0.001, and must be at least 0'),

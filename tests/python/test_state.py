@@ -7,6 +7,7 @@ from collections import defaultdict
 from operator import is_
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree
 
 import optc.torch
@@ -457,6 +458,13 @@ class Files(Case):
         with self.assertRaisesRegex(ValueError, "row 0, column 1 is 0.5"):
             b.step()
         own["D"] = kept
+        with FakeTensorMode():
+            fake = torch.zeros(36)
+        for value in (torch.zeros(36, device="meta"), fake):
+            bad["state"][0]["C"] = value
+            for opt in (b, fresh):
+                with self.assertRaisesRegex(RuntimeError, r"state 'C' of param_groups\[0\]\[0\].* has no memory"):
+                    opt.load_state_dict(bad)
         grads(ps, 4), a.step()
         grads(qs, 4), b.step()
         self.assertTrue(all(map(torch.equal, ps, qs)))

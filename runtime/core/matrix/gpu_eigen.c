@@ -84,12 +84,13 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
     return (EigenMethod)method;
 }
 
-/* Divide and conquer computes in f64 what is stored in f32 if that is not slow and the rule uses the eigenvalues:
+/* Where f64 is not slow, divide and conquer computes in f64 what is stored in f32 if the rule uses the eigenvalues:
  * (A + 1e-6)^(-1/2) of 1000 rows at condition 1e4, made of both, was off by 8e-4 with vectors in f32, and by 4e-8 with
- * vectors in f64 that were rounded to f32. Also for so few rows that cuSOLVER, or rotations, would compute in f64. */
+ * vectors in f64 that were rounded to f32. Also for so few rows that cuSOLVER would compute in f64. */
 static bool divides_in_f64(const GpuEngine *g, const ProgCall *c, int64_t n)
 {
-    return (c->flags & WITH_VALUES && f64_fast(g->arch)) || (n <= EIGEN_LIBRARY_MOST && g->eigen != EIGEN_DIVIDED);
+    bool few = n <= EIGEN_LIBRARY_MOST && g->eigen != EIGEN_DIVIDED;
+    return f64_fast(g->arch) && (c->flags & WITH_VALUES || few);
 }
 
 /* Sets the round's method and type. Must not select a method that is less exact than the model's. */
@@ -379,7 +380,8 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
         return OPTC_OK;
     eigen_choose(&r, true);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
-    eigen_choose(&r, x->eigen.library);
+    if (eigen_by_library(&r))
+        eigen_choose(&r, x->eigen.library);
     if (s == OPTC_OK && r.method == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
         return too_long(b, stage, g, "eigenvectors have at most 46340 rows; choose a smaller `limit`, or divide the tensor "
                                      "into blocks");

@@ -23,6 +23,8 @@ _Static_assert((int)METHOD_REACH == (int)TUNED_REACH, "packages look as far");
 
 static int nearest_power(int64_t rows) { return (int)lround(log2((double)rows)); }
 
+/* Results for eigenvectors from before divide and conquer have another hash, so they are ignored, as those of changed
+ * kernels are: `way=2` was another method, and the times were compared with cuSOLVER for all rows. */
 void method_key(const GpuEngine *g, MethodWork w, bool f64, TunedKey *k)
 {
     char what[64], hex[DIGEST_HEX];
@@ -31,7 +33,8 @@ void method_key(const GpuEngine *g, MethodWork w, bool f64, TunedKey *k)
     tuned_set_device(k, g->name, g->sms, g->driver);
     k->form = w.roots ? FORM_ROOT : FORM_EIGEN;
     snprintf(k->types, sizeof k->types, "%s,%s,%s", type, type, type);
-    digest_hex(what, (size_t)snprintf(what, sizeof what, "%s of 2^%d rows", form_name[k->form], nearest_power(w.rows)),
+    digest_hex(what, (size_t)snprintf(what, sizeof what, "%s of 2^%d rows%s", form_name[k->form],
+                                      nearest_power(w.rows), w.roots ? "" : ", divide and conquer"),
                hex);
     memcpy(k->stage, hex, sizeof k->stage - 1);
     k->bucket = tuned_bucket(w.matrices);

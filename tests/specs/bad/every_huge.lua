@@ -1,4 +1,4 @@
--- expect: 6: every takes a whole number from 1 and a function
+-- expect: 6: every: the period is a whole number from 1 to 1000000000, not 1000000000000
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

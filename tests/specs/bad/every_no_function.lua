@@ -1,4 +1,4 @@
--- expect: 6: every takes a whole number from 1 and a function
+-- expect: 6: every takes a number and a function
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

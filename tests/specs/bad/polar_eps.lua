@@ -1,5 +1,5 @@
--- expect: 7: polar: eps is a number of at least 0, known when the rule is compiled
--- expect: 8: polar: eps is a number of at least 0, known when the rule is compiled
+-- expect: 7: polar: eps is a number of at least 0, known when the rule is compiled, not -1
+-- expect: 8: polar: eps is a number of at least 0, known when the rule is compiled, not a value
 return optimizer {
   name  = "bad", hyper = { n = 5 },
   step = function() p = p - g end,

@@ -299,7 +299,7 @@ class GroupKeys:
             if values.get(key) is not None:
                 for name, x in zip(names, self._parts(key, names, values[key], where)):
                     if x is not None:
-                        self._within(name, number(x), values, where, key)
+                        self._within(name, x, values, where, key)
         for key in self.choices:
             self._choice(key, values, where)
 
@@ -314,7 +314,11 @@ class GroupKeys:
         return value
 
     def _within(self, name, x, group, where, key):
-        """x, or the bound of its range if x is beyond it only by rounding."""
+        """x as a number, or the bound of its range if x is beyond it only by rounding."""
+        try:
+            x = number(x)
+        except (TypeError, ValueError):
+            raise ValueError("%s is a number, not %r" % (_said(self.spec, key, where), x)) from None
         negative = self.row and name in _rules.TORCH[self.row]["negative"]
         default, lo, hi, lo_open, hi_open = self.ranges[name]
         x = -x if negative else x
@@ -362,7 +366,7 @@ class GroupKeys:
                     x = torch.finfo(dtype).eps
                 elif x is None:
                     x = self._without(key, group, where)
-                found[name] = x if stays(x) else self._within(name, number(x), group, where, key)
+                found[name] = x if stays(x) else self._within(name, x, group, where, key)
         return found
 
     def _without(self, key, group, where):

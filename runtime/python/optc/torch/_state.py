@@ -15,6 +15,7 @@ from . import _codes
 from ._group_keys import number, split_wrappers
 from ._engines import asked
 from ._sharded import fill, is_sharded, local, refuse_placed_value
+from ._tensor_checks import refuse_freed
 
 MOST_STEPS = 1 << 52                                   # optc_set_t takes no more
 STEPLESS = ("sgd", "muon")                             # torch's files of these rules have no 'step'
@@ -140,12 +141,19 @@ def step_of(own, name, stepless):
     return int(count)
 
 
+def refuse_empty(value, key, name):
+    """Refuses a state's new value without memory, such as a meta or fake tensor."""
+    if value.layout == torch.strided:
+        refuse_freed(local(value), "state '%s' of " % key, name)
+
+
 def check_value(value, shape, key, name, view=None, coded=False):
     """A state's new value as a tensor; refuses another shape, but for dimensions of size 1, and what is no real
     number. coded: codes are taken too."""
     given = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if view is not None:
         refuse_placed_value(given, view, "state '%s' of %s" % (key, name))
+    refuse_empty(given, key, name)
     if [n for n in given.shape if n != 1] != [n for n in shape if n != 1]:
         raise ValueError("state '%s' of %s has shape %s, and one of shape %s was given" % (
             key, name, tuple(shape), tuple(given.shape)))
@@ -379,6 +387,7 @@ def check_file(opt, saved, groups):
                     check_value(own[n], p.shape if domain == "elem" else (), n, name, None, _codes.is_coded(own, n))
             for n in lower:
                 if isinstance(own.get(n), torch.Tensor) and not is_sharded(own[n]):    # parts: when they are bound
+                    refuse_empty(own[n], n, name)
                     refuse_upper(rule, lower[n], {"shape": tuple(p.shape), "name": given_as, "split":
                                                   opt._splits.get(id(p), 0), "flags": opt._flags.get(id(p), 0)}, own[n])
     return groups

@@ -1,5 +1,6 @@
 """One binding of a rule to torch's parameters of one device, type and set of options."""
 import math
+from contextlib import nullcontext
 from itertools import compress
 from operator import attrgetter, ne
 
@@ -19,6 +20,7 @@ TRIES = 4        # steps in a row whose AddressCheck was of no use, such as with
 # Steps until it is tried again; each failure doubles them, up to 2^MOST_WAIT times. Making one takes about as long as a
 # comparison in Python, so tries add 3 % to the steps of gradients that never fit.
 WAIT, MOST_WAIT = 32, 5
+nothing = nullcontext()
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
 
 
@@ -588,14 +590,3 @@ def shaped(flat, p, domain):
     if domain == "elem" and flat.numel() == p.numel():
         return flat.view(p.shape) if row_major(p) else flat.as_strided(p.shape, p.stride())
     return flat
-
-
-class _Nothing:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-
-nothing = _Nothing()
