@@ -74,7 +74,24 @@ START_TEST(hopper_halves)
     static const int64_t small[1][3] = {{1, 264, 136}},
         all[3][3] = {{48, 392, 72}, {1, 392, 72}, {1, 1032, 200}};         /* 294 tiles: more than multiprocessors */
     bool few = getenv("OPTC_TEST_SMALL") != NULL;
-    check_triangles(3 + _i, few ? small : all, few ? 1 : 3, 1 << 20, 8);
+    check_triangles(3 + _i, few ? small : all, few ? 2 : 3, 1 << 20, 8);
+}
+END_TEST
+
+/* A slice of a GPU with one multiprocessor has no room for a pair of blocks. */
+START_TEST(no_room_for_pairs)
+{
+    SHARED();
+    static const int64_t shape[1][3] = {{1, 1024, 8}};
+    Bound x;
+    open_rule(&x, T_F32, 1 << 20);
+    x.e->gpu->sms = 1;
+    int e = add_array(&x.m, MEM_STATE, ELEM, T_BF16, "e");
+    add_mm(&x.m, e, e, add_array(&x.m, MEM_STATE, ROWS2, T_BF16, "r"), TRANS_B | SYMMETRIC, 1, 0);
+    end_program(&x.m, PRODUCT_BF16);
+    bind_program(&x, shape, 1, 4);
+    ck_assert_int_eq(x.b->gpu->calls->ntask, 0);
+    close_program(&x);
 }
 END_TEST
 
@@ -233,3 +250,4 @@ void add_halves(TCase *t)
     tcase_add_loop_test(t, hopper_halves, 0, 2);
     tcase_add_loop_test(t, lower_operands, 0, 2);
 }
+    tcase_add_test(t, no_room_for_pairs);
