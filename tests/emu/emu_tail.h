@@ -11,23 +11,22 @@ static void emu_call_numbers(void)
 }
 #endif
 
-static void emu_blocks(unsigned grid, unsigned threads)
+static void emu_blocks(const void *kernel, unsigned grid, unsigned threads)
 {
+    const bool in_pairs = kernel >= __start_emu_pairs && kernel < __stop_emu_pairs;
+    const unsigned together = emu_team ? grid : in_pairs ? 2 : 1;
     blockDim.x = threads;
     gridDim.x = grid;
-    emu_count = (int)threads;
-    if (emu_team) {
+    emu_count = (int)(threads * together);
+    if (emu_team)
         memset(emu_team_room, 0xa5, sizeof emu_team_room);
-        emu_count *= grid;
-        blockIdx.x = 0;
-        emu_block();
-        emu_team = 0;
-        return;
+    if (grid % together) {
+        fprintf(stderr, "emulated GPU: %u blocks are not pairs\n", grid);
+        abort();
     }
-    for (unsigned b = EMU_FIRST; b < grid; b++) {
-        blockIdx.x = b;
+    for (emu_first = EMU_FIRST; emu_first < grid; emu_first += together)
         emu_block();
-    }
+    emu_team = 0;
 }
 
 // Kernels whose parameter is not an optc_launch.
@@ -41,7 +40,7 @@ static void emu_blocks(unsigned grid, unsigned threads)
     {                                                                                                          \
         emu_args_##name = (const type *)args;                                                                  \
         emu_body = emu_call_##name;                                                                            \
-        emu_blocks(grid, threads);                                                                             \
+        emu_blocks((const void *)name, grid, threads);                                                         \
     }
 #ifdef EMU_GUARD
 EMU_OWN(optc_guard, optc_guard_args)
@@ -74,5 +73,5 @@ extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, 
     if (numbers)
         emu_body = emu_call_numbers;
 #endif
-    emu_blocks(grid, threads);
+    emu_blocks(kernel, grid, threads);
 }

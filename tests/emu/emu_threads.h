@@ -1,6 +1,6 @@
 // Runs a GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this before it).
-// Blocks run one after another, those of a cooperative launch side by side. A thread runs until it waits for others, at
-// a barrier or in a shuffle; only then it gets its own stack.
+// Blocks run one after another, those of a cooperative launch and those of a pair side by side. A thread runs until it
+// waits for others, at a barrier or in a shuffle; only then it gets its own stack.
 #include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -68,21 +68,24 @@ static void (*emu_body)(void);
 struct emu_stack { char *memory; jmp_buf idle; };
 static emu_stack emu_stack_of[EMU_MOST];
 static int emu_stacks, emu_starting, emu_next, emu_count;
-// The current thread among all that run side by side: of a block, or of a cooperative launch (emu_team, emu_driver.c).
-static unsigned emu_me;
+// Kernels in this section run in pairs of blocks (emu_hopper.h). The linker defines its bounds if there is one.
+extern "C" __attribute__((weak, visibility("hidden"))) const char __start_emu_pairs[], __stop_emu_pairs[];
+// The current thread among all that run side by side: of a block, of a pair of blocks, or of a cooperative launch
+// (emu_team, emu_driver.c). emu_first: the first of these blocks.
+static unsigned emu_me, emu_first;
 extern "C" __attribute__((visibility("default"))) unsigned emu_team;
 unsigned emu_team;
 static void emu_enter(unsigned me)
 {
     emu_me = me;
     threadIdx.x = me % blockDim.x;
-    if (emu_team)
-        blockIdx.x = me / blockDim.x;
+    blockIdx.x = emu_first + me / blockDim.x;
 }
-// Before and after each block, and when no thread can continue (true: one may now); emu_hopper.h sets them.
+// Before and after blocks that run side by side, and when no thread can continue (true: one may now); emu_hopper.h sets
+// them.
 static void (*emu_begins)(), (*emu_ends)();
 static bool (*emu_idle)();
-static bool (*emu_skips)();             // a warp that could continue does not yet
+static bool (*emu_skips)(unsigned thread);      // it, or its warp, could begin or continue and does not yet
 
 static void emu_wait(emu_state why)
 {
@@ -99,6 +102,7 @@ static inline void emu_wait_until(bool (*ready)(const emu_thread &))
     emu_thread_of[emu_me].ready = ready;
     emu_wait(EMU_UNTIL);
 }
+static bool emu_at_once(const emu_thread &) { return true; }
 #define __syncwarp() emu_wait(EMU_WARP)
 
 template <typename T> static T emu_shuffle(T x, unsigned from)
@@ -129,6 +133,8 @@ static void emu_run_threads(void)
         for (bool waited = false; emu_next < emu_count && !waited;) {
             unsigned me = emu_next++;
             emu_enter(me);
+            if (emu_skips && emu_skips(me))
+                emu_wait_until(emu_at_once);
             emu_body();
             emu_thread_of[me].state = EMU_DONE;
             waited = emu_thread_of[me].turn >= EMU_WAITED;
@@ -182,7 +188,7 @@ static void emu_block(void)
             if (w % block == 0)
                 barrier = emu_all(w, w + block, EMU_BLOCK);
             bool warp = emu_all(w, end, EMU_WARP);
-            if (skips && !barrier && emu_skips())
+            if (skips && !barrier && emu_skips((unsigned)w))
                 continue;
             for (int i = w; i < end; i++) {
                 emu_thread &t = emu_thread_of[i];

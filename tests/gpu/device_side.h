@@ -86,6 +86,7 @@ void add_nccl(TCase *t);
 void add_overlap(TCase *t);
 void add_products(TCase *t);
 void add_halves(TCase *t);              /* of symmetric products, and products with a triangle */
+void add_triangles(TCase *t);
 void add_product_rules(TCase *t);
 void add_profile(TCase *t);
 void add_product_precision(TCase *t);

@@ -37,4 +37,17 @@ void end_program(ProductProgram *m, Product product);
 void open_rule(Bound *x, Type g, int64_t workspace);
 void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes);
 void close_program(Bound *x);
+
+/* ---- checks (gpu_product_check.c) ---- */
+/* unit: of the type, or of the operands in tf32 */
+typedef struct ProductKind { const char *name; Type type; double unit; Product product; } ProductKind;
+extern const ProductKind kinds[];
+int64_t length_of(const Bound *x, int tensor, int array);
+double *get_array(const Bound *x, int tensor, int array);      /* to be freed */
+void put_array(Bound *x, int tensor, int array, int seed);
+/* 2.5 I - 1.5 s + 0.5 a a.T, with the addend s in an array of its own */
+void add_polynomial(ProductProgram *m, int a, Type t);
+void fill_forms(Bound *x, int n);                      /* writes all arrays of n tensors */
+/* Steps, and checks each product of n tensors. */
+void step_forms(Bound *x, int kind, int n, const char *what);
 #endif

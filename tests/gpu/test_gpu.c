@@ -238,6 +238,7 @@ int main(void)
     add_squares(t[8]);
     add_halves(t[8]);
     add_products(t[9]);
+    add_triangles(t[9]);
     add_product_rules(t[9]);
     add_product_precision(t[9]);
     add_product_times(t[10]);

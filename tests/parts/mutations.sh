@@ -39,6 +39,17 @@ wrong_diagonal       s/at == 1 ?/at == 0 ?/
 wrong_permutation    s/(piece ^ (row & 7))/(piece ^ (row \& 3))/
 wrong_operand        s/ALONG ? 8192 >> 4/ALONG ? 4096 >> 4/
 too_many_slots       s/OPTC_SLOTS = 3/OPTC_SLOTS = 4/
+no_pair_begin        /optc_bars_ready();/{n;n;s/optc_pair_sync();//}
+block_begin          /optc_bars_ready();/{n;n;s/optc_pair_sync();/__syncthreads();/}
+no_pair_end          /optc_box_wait();/{n;s/optc_pair_sync();//}
+own_releases         s/8 \* OPTC_PAIR)/8)/;s/optc_bar_arrive_pair(/optc_bar_arrive(/
+own_release          s/arrive_pair(r.empty + 8 \* last)/arrive(r.empty + 8 * last)/
+own_addend           /all lanes have seen/{n;n;s/arrive_pair(/arrive(/}
+own_loads            s/optc_box_load_pair(/optc_box_load(/
+own_bytes            s/optc_bar_expect(bar, OPTC_SLOT_BYTES)/optc_bar_expect(bar, OPTC_SLOT_BYTES - 2 * OPTC_BOX_BYTES)/
+same_half            s/(int)blockIdx.x % OPTC_PAIR \* own/0/
+addend_of_pair       s/optc_box_load(r.here() + i/optc_box_load_pair(r.here() + i/
+same_row_of_tiles    s/below = tile % 2/below = 0/
 X
 cat > "$work/cxx" <<'X'
 #!/bin/sh

@@ -1,5 +1,5 @@
 /* Operands of products that are lower triangles (gen/ir/lower_values.c), as flags of the plan's calls; values that are
- * refused for such states. gpu/test_gpu_products.c has the products. */
+ * refused for such states. gpu/test_gpu_triangles.c has the products. */
 #include "gen/gen.h"
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/checkpoint_run.h"

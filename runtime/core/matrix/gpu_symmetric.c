@@ -87,7 +87,7 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
     int64_t rows = e->symmetric_rows ? e->symmetric_rows : SYMMETRIC_ROWS;
     int64_t pairs = count_up(z.n, 256), tiles = dom_times(pairs, pairs + 1);
     unsigned long long base[3];
-    if (e->arch != HOPPER || b->gpu->code->empty_symmetric || t->symmetric == t->mm || e->block)
+    if (e->arch != HOPPER || e->sms < 2 || b->gpu->code->empty_symmetric || t->symmetric == t->mm || e->block)
         return false;
     if (!(c->flags & SYMMETRIC) || c->flags & BLOCKED ||
         (ta && tb) || z.n < rows || z.k < 1 || z.k > INT_MAX || (z.n | z.k) % 8 ||
@@ -176,7 +176,7 @@ CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of)
                        (float)s->diagonal};
     void *args[] = {&a};
     int64_t pairs = count_up(s->n, 256), all = pairs * (pairs + 1) * of.n;
-    int64_t most = g->sms < 2 ? 2 : g->sms / 2 * 2;        /* blocks in pairs */
+    int64_t most = g->sms / 2 * 2;                 /* blocks in pairs */
     int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, SYMMETRIC_SHARED);
     return rc ? rc : g->d->cuLaunchKernel(fn, (unsigned)(all < most ? all : most), 1, 1, SYMMETRIC_THREADS, 1, 1,
                                           SYMMETRIC_SHARED, b->gpu->stream, args, NULL);
