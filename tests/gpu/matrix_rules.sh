@@ -29,8 +29,8 @@ psgd|90|bench psgd --work gpt2-124m --rounds 1 --bar ms=118
 psgd-kron|60|bench psgd_kron --work gpt2-124m --bar ms=25
 splus-stagger|120|bench splus --work gpt2-124m --options stagger=true --bar slowest=1.3
 mousse|60|bench mousse --work gpt2-124m
-roots|60|python roots
-tensors5000|60|python tensors5000
+roots|90|python roots
+tensors5000|90|python tensors5000
 shampoo-f32|120|bench shampoo --work gpt2-124m --products f32 --against torch --bar torch=3
 shampoo-tf32|120|bench-high shampoo --work gpt2-124m --products tf32 --against torch --bar torch=3
 soap-f32|150|bench soap --work gpt2-124m --products f32 --options start=identity --against torch --bar torch=2
