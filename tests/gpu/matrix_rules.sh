@@ -49,7 +49,7 @@ for name; do
 done
 asked=${*:-$names} failed=0 torch= machine=
 "$python" -c "import sys, torch; sys.exit('$device' == 'cuda' and not torch.cuda.is_available())" 2>/dev/null &&
-    torch=yes
+    torch=yes                        # the first import may take half a minute; it is not part of a row
 
 # kernels FILE: sums over launches of the same kernel, from the CSV of ncu
 kernels() {
@@ -92,13 +92,14 @@ kernels_of() {
     csv=$build/log.matrix-$1.csv
     shift
     command -v ncu > /dev/null 2>&1 || { echo "    ncu is not installed: no kernels"; return; }
-    tensor=$(ncu --query-metrics 2>/dev/null < /dev/null | grep -oE '^sm__(pipe_tensor_cycles_active|inst_executed_pipe_tensor) ' |
-        sort -r | head -1)
+    tensor=$(ncu --query-metrics 2>/dev/null < /dev/null |
+        grep -oE '^sm__(pipe_tensor_cycles_active|inst_executed_pipe_tensor) ' | sort -r | head -1)
     metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed
     for x in $tensor; do metrics=$metrics,$x.avg.pct_of_peak_sustained_elapsed; done
     OPTC_NO_GRAPHS=1 timeout -k 10 240 ncu --profile-from-start off --clock-control none --cache-control none -c 2000 \
         --csv --page raw --print-units base --metrics "$metrics" "$build/optc" bench --device "$device" "$@" \
-        --rounds 1 > "$csv" 2>&1 < /dev/null || grep '==ERROR==' "$csv" | sed 's/^/    /'
+        --rounds 1 > "$csv" 2>&1 < /dev/null ||
+        { echo "    ncu: exit status $?"; grep '==ERROR==' "$csv" | sed 's/^/    /'; }
     kernels "$csv"
 }
 
@@ -133,9 +134,8 @@ while IFS='|' read -r name limit row; do
         echo "  FAILED: $name, exit status $rc$([ $rc != 124 ] || echo ": ended after $limit s")"
         tail -n 5 "$log.errors" | sed 's/^/    /'
     fi
-    case $ncu:$kind:$device in
-    yes:bench*:cuda) kernels_of "$name" $(echo "$row" | sed 's/ --against torch//; s/ --bar [^ ]*//') $MATRIX_RULES_ARGS ;;
-    esac
+    [ -z "$ncu" ] || [ "$device" = cpu ] || ! grep -q '^  work ' "$log" ||
+        kernels_of "$name" $(echo "$row" | sed 's/ --against torch//; s/ --bar [^ ]*//') $MATRIX_RULES_ARGS
 done <<ROWS
 $rows
 ROWS

@@ -291,10 +291,10 @@ case " $* " in *" muon "*) exit 124 ;; esac
 shift 3 && exec "$@"
 END
 chmod +x "$work/fake/optc" "$work/fake/ncu" "$work/fake/timeout"
-holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" "0 *mousse, at 0 s: *optc bench * mousse --work gpt2-124m \
-*a period of 10; * % of it outside of stages * mm (mousse.lua:*0 rows failed*"
+holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" "0 *mousse, at * s: *optc bench * mousse \
+--work gpt2-124m *a period of 10; * % of it outside of stages * mm (mousse.lua:*0 rows failed*"
 holds "$(matrix_rules "$work/fake" ncu muon psgd soap-f32 shampoo splus-stagger)" "1 *\
-FAILED: muon, exit status 124: ended after 360 s *shampoo, at 0 s: * shampoo * --bar ms=18,* bars 18.000ms * misses \
+FAILED: muon, exit status 124: ended after 360 s shampoo, at * s: * shampoo * --bar ms=18,* bars 18.000ms * misses \
 step products in f32, *FAILED: shampoo, exit status 1 * 75.0 2 70 33 a<int, float> 25.0 1 0 90 b \
 *FAILED: psgd, exit status 1 optc: no memory *FAILED: splus-stagger, exit status 0 *were refused*\
 soap-f32: left out, no torch cuda:0: NVIDIA H200 *4 rows failed*"

@@ -55,8 +55,8 @@ Medians bench_medians(const Case *c)
     return m;
 }
 
-/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and reaches 100. A figure that
- * is not a number misses its bar. */
+/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and reaches 100. A figure
+ * that is not a number misses its bar. */
 static bool below(double x, double bar, double unit) { return bar > 0 && !(round(x * unit) >= round(bar * unit)); }
 
 void bench_missed(const Case *c, const Medians *m, Buf *names)
