@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures rules of matrices on this GPU and compares each figure with its bar. For each row it prints the command when
-# that begins, then its table. All rows take about six minutes on an H200, by estimate (seconds without torch, below).
+# that begins, then its table. All rows take about seven minutes on an H200, by estimate.
 #   sh tests/gpu/matrix_rules.sh [BUILD [ncu] [ROW…]]        after `make`; an unknown ROW prints the names
 #   ncu                           also prints what limits each row: stages, gaps between launches and, if ncu is
 #                                 installed, the tensor cores and the memory of the longest kernels. Name rows then

@@ -36,7 +36,8 @@ void of_values(const Basis *m, double exponent, double *out)
 {
     int n = m->n;
     size_t all = (size_t)n * (size_t)n;
-    double *turned = malloc(8 * (all + (size_t)n)), *w = turned + all;    /* loops over neighbours: n is 1024 in places */
+    /* transposed, so that the last loop is over neighbours: n is 1024 in places */
+    double *turned = malloc(8 * (all + (size_t)n)), *w = turned + all;
     memset(out, 0, 8 * all);
     for (int k = 0; k < n; k++) {
         w[k] = pow(m->value[k], exponent);
