@@ -252,6 +252,7 @@ double bench_busy(const Bench *b);             /* the share of the threads' time
 Medians bench_medians(const Case *c);
 /* Appends the names of the bars that the case misses. */
 void bench_missed(const Case *c, const Medians *m, Buf *names);
+bool bench_reaches(const Case *c);             /* it misses no bar */
 
 /* A peer process answers each line with a line (bench_peer.c). */
 Peer *peer_start(const char *name, const Bench *b, char **version);       /* NULL: it has printed the reason */

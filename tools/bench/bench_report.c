@@ -77,6 +77,17 @@ void bench_missed(const Case *c, const Medians *m, Buf *names)
             buf_printf(names, "%s%s", names->len ? ", " : "", each[i].name);
 }
 
+bool bench_reaches(const Case *c)
+{
+    Buf missed = {0};
+    Medians m = bench_medians(c);
+    if (c->bar)
+        bench_missed(c, &m, &missed);
+    bool all = !missed.len;
+    buf_free(&missed);
+    return all;
+}
+
 /* ---- columns ---- */
 typedef struct Widths { int label, shape; bool graph; } Widths;
 
@@ -264,13 +275,7 @@ static void gpu_foot(const Bench *b)
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar) {
             rows++;
-            if (!b->cases[i].timed)
-                continue;
-            Buf missed = {0};
-            Medians m = bench_medians(&b->cases[i]);
-            bench_missed(&b->cases[i], &m, &missed);
-            reached += !missed.len;
-            buf_free(&missed);
+            reached += b->cases[i].timed && bench_reaches(&b->cases[i]);
         }
     if (rows)
         printf("  %d of %d rows reach their bars%s\n", reached, rows,
@@ -278,31 +283,19 @@ static void gpu_foot(const Bench *b)
 }
 
 /* ---- all ---- */
-static int by_seconds(const void *x, const void *y)
-{
-    double a = ((const BenchStage *)x)->seconds, b = ((const BenchStage *)y)->seconds;
-    return (a < b) - (a > b);
-}
-
-/* The stages that take longest. Page and picture have them in the order of the step. */
+/* The stages that take a hundredth of the step and more, in its order. */
 static void stage_rows(const Case *c)
 {
-    enum { MOST_ROWS = 8 };
-    BenchStage *s = malloc((size_t)c->nstage * sizeof *s);
     double inside = 0;
-    if (!s)
-        return;
-    memcpy(s, c->stage, (size_t)c->nstage * sizeof *s);
-    qsort(s, (size_t)c->nstage, sizeof *s, by_seconds);
     for (int i = 0; i < c->nstage; i++)
-        inside += s[i].seconds;
+        inside += c->stage[i].seconds;
     printf("\n  a step without graphs takes %.3f ms, %.1f %% of it outside of stages\n"
            "  %6s %10s %8s %8s %8s  stage\n", c->profiled * 1e3,
            inside < c->profiled ? 100 * (1 - inside / c->profiled) : 0, "share", "us", "launches", "GB/s", "TFLOP/s");
-    for (int i = 0; i < c->nstage && i < MOST_ROWS && s[i].seconds > 0; i++)
-        cli_print("  %5.1f%% %10.1f %8.1f %8.0f %8.2f  %s\n", 100 * s[i].seconds / c->profiled, s[i].seconds * 1e6,
-                  s[i].launches, s[i].bytes / s[i].seconds * 1e-9, s[i].flops / s[i].seconds * 1e-12, s[i].name);
-    free(s);
+    for (const BenchStage *s = c->stage; s < c->stage + c->nstage; s++)
+        if (s->seconds > 0.01 * c->profiled)
+            cli_print("  %5.1f%% %10.1f %8.1f %8.0f %8.2f  %s\n", 100 * s->seconds / c->profiled, s->seconds * 1e6,
+                      s->launches, s->bytes / s->seconds * 1e-9, s->flops / s->seconds * 1e-12, s->name);
 }
 
 void bench_report_head(const Bench *b)
@@ -361,16 +354,12 @@ void bench_report_foot(const Bench *b)
 {
     if (b->nstream)
         (b->device.ops->async ? gpu_foot : cpu_foot)(b);
-    for (int p = 0; p < NPRODUCT; p++) {
-        char rate[32];
+    char x[32], y[32];
+    for (int p = 0; p < NPRODUCT; p++)
         if (b->roof[p] > 0)
-            printf("  products in %s, %lld rows: %s/s", product_info[p].name, (long long)b->roof_side[p],
-                   cli_flops(rate, b->roof[p]));
-        if (b->sustained[p] > 0)
-            printf(", %s/s after a second of work", cli_flops(rate, b->sustained[p]));
-        if (b->roof[p] > 0)
-            putchar('\n');
-    }
+            printf("  products in %s, %lld rows: %s/s%s%s\n", product_info[p].name, (long long)b->roof_side[p],
+                   cli_flops(x, b->roof[p]), b->sustained[p] > 0 ? "; per second after a second of work: " : "",
+                   b->sustained[p] > 0 ? cli_flops(y, b->sustained[p]) : "");
     if (b->peer_name)
         peer_foot(b);
 }
