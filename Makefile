@@ -229,8 +229,8 @@ TEST_OPT ?= $(if $(filter -O2,$(OPT)),-O0 -g1)
 TEST_HOT ?= $(if $(filter -O2,$(OPT)),-O1 -g1)
 HOT_TESTS := $(patsubst %.c,%,$(wildcard tests/harness/*.c tests/hashes/*.c)) \
              $(addprefix tests/unit/test_,codes code_quality descent fuzz math ops refs squares) \
-             $(addprefix tests/gpu/,device_side gpu_product_program gpu_product_check test_gpu_alike test_gpu_products \
-                                      test_gpu_triangles)
+             $(addprefix tests/gpu/,device_side gpu_product_program gpu_product_check test_gpu_alike test_gpu_columns \
+                                    test_gpu_polar test_gpu_products test_gpu_triangles)
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) $(TEST_OPT)
 $(HOT_TESTS:%=$(BUILD)/obj/%.o): ALL_CFLAGS += $(TEST_HOT)
 ifdef SAN

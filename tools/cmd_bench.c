@@ -223,16 +223,25 @@ static bool add_cases(Bench *b, char **arg, int n)
     return ok;
 }
 
-/* Bars apply only to complete workloads, in f32, on a GPU. Rows of the suite also need the default options and
- * workspace; other rows allow any, because the peer has them too. */
-static void drop_bars(Bench *b)
+/* Bars of the table apply only to complete workloads, in f32, on a GPU. Rows of the suite also need the default options
+ * and workspace; other rows allow any, because the peer has them too. Bars of --bar always apply. */
+static bool choose_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
     bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 &&
                  o->state < 0 && !o->types && !o->product && !o->with && !o->path, usual = !b->workspace && !o->options;
-    for (int i = 0; i < b->ncase; i++)
-        if (b->cases[i].bar && (!plain || (!usual && b->cases[i].bar->suite > 0)))
-            b->cases[i].bar = NULL;
+    bool ok = true;
+    for (int i = 0; ok && i < b->ncase; i++) {
+        Case *c = &b->cases[i];
+        if (c->bar && (!plain || (!usual && c->bar->suite > 0)))
+            c->bar = NULL;
+        if (!b->given)
+            continue;
+        c->own = c->bar ? *c->bar : (Bar){0};
+        c->bar = &c->own;
+        ok = bars_add(&c->own, b->given);
+    }
+    return ok;
 }
 
 static bool write_page(const Bench *b, bool quiet)
@@ -262,13 +271,16 @@ static bool run_all(Bench *b)
         bench_report_cases(b, i, each);
     }
     b->interrupted = bench_stopped;
-    if (b->out && (ok || many) && !b->interrupted)
+    if ((b->out || b->given) && (ok || many) && !b->interrupted)
         bench_roofs(b);
     if (b->json && (ok || many))
         bench_json(b);
     else if (!quiet && (ok || many))
         bench_report_foot(b);
-    return (!b->out || !(ok || many) || write_page(b, quiet)) && ok;
+    bool written = !b->out || !(ok || many) || write_page(b, quiet);
+    for (int i = 0; i < b->ncase && b->given && !b->interrupted; i++)     /* a missed bar of the table is no failure */
+        ok = ok && bench_reaches(&b->cases[i]);
+    return written && ok;
 }
 
 static int check_args(const Command *self, Bench *b, const char *work, int n)
@@ -318,6 +330,8 @@ int cmd_bench(const Command *self, int argc, char **argv)
          "every rule of the library, one after another, sorted by kind: elementwise, reductions, products of matrices"},
         {"bars", 0, OPT_TEXT, &bars_path, "FILE",
          "the table of bars (default: tests/bench/bars.txt of the source tree)"},
+        {"bar", 0, OPT_TEXT, &b.given, "LIST",
+         "bars for each SPEC, such as ms=45,host_us=200: shows them, fails if one is missed, and measures products"},
         {"size", 0, OPT_SIZE, &b.size, "N",
          "elements of all tensors (default: 64M, on a GPU 256M; for rules with products 4 matrices of 512 x 512, "
          "on a GPU 64 of 2048 x 2048); scales a workload down"},
@@ -366,8 +380,8 @@ int cmd_bench(const Command *self, int argc, char **argv)
     ok = ok && cli_writable(self, b.out) && bench_open(&b) && add_cases(&b, argv, n);
     if (ok && b.out && optc_profile_active())
         ok = (cli_error("bench: -o records a profile of its own: unset OPTC_PROFILE"), false);
+    ok = ok && choose_bars(&b);
     if (ok) {
-        drop_bars(&b);
         if (b.out)
             cli_catch_interrupt(&bench_stopped);
         ok = run_all(&b);

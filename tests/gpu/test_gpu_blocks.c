@@ -61,6 +61,7 @@ static void both(const char *text, int kind, bool library, double bound)
 
 START_TEST(rule_in_blocks)
 {
+    SHARED();
     if (!thinned(_i / 2) && !(thinned(1) && _i % 2 == 0))          /* thinned: without cuBLAS, as others have it */
         both(rule, _i / 2, _i % 2 == 0, kinds[_i / 2].bound);
 }

@@ -136,6 +136,7 @@ static double gram_error(int n, const double *q)
  * guard, 3 with both. A guarded step is a conditional body, so that the third round is a body inside of it. */
 START_TEST(two_rounds)
 {
+    SHARED();
     static const char text[] =
         "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, 'rows') },\n"
         "  matrix = function() Q = qr(A, { last = Q })  A = A + 0 * sum(g)  p = p + 0 * g end, "
@@ -200,6 +201,7 @@ static void check_triangle(int n, const double *a, const double *q)
  * columns (two of them on a real GPU), 4 a guard */
 START_TEST(short_rounds)
 {
+    SHARED();
     static const char text[] =
         "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, 'rows') },\n"
         "  matrix = function() every(2, { offset = 1 }, function() Q = qr(A, { last = Q }) end)  A = A + 0 * sum(g)  "

@@ -288,6 +288,7 @@ END_TEST
  * the third one negative eigenvalues. */
 START_TEST(probed_roots)
 {
+    SHARED();
     static const char text[] =
         "return optimizer { name = 'probed', state = { A = zeros 'rows', X = eye(3, 'rows') },\n"
         "  matrix = function() X = power(A, -1/4, { relative = 1e-3, last = X })  A = A + 0 * sum(g)  p = p + 0 * g "

@@ -63,6 +63,7 @@ static int fold_by_blocks(Side *g)
  * and incomplete segments, of rows of 128 values and more. */
 START_TEST(long_columns)
 {
+    SHARED();
     static const TestShape tall[NSHAPES] = {
         {2, {8300, 3}}, {2, {8192, 4}}, {2, {2048, 33}}, {2, {2049, 5}}, {2, {40, 256}}, {2, {33, 132}}, {2, {9, 1030}},
         {1, {8192}},    {1, {9001}},    {1, {4096}},     {1, {5}},       {3, {2, 20, 128}}};

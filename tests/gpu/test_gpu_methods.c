@@ -112,6 +112,7 @@ END_TEST
 /* Every size occurs once, each with its own name and key. */
 START_TEST(sizes)
 {
+    SHARED();
     static char names[200][64], keys[200][80];
     GpuEngine g;
     int n = 0;
@@ -172,6 +173,7 @@ END_TEST
  * numbers of matrices. */
 START_TEST(as_in_packages)
 {
+    SHARED();
     optc_engine e =
         {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
     KnownMethod packed[200];

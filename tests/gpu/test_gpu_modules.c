@@ -196,6 +196,7 @@ static void *fail_builds(void *engine)
 /* A compilation that fails after it loaded modules unloads them. Only the emulated driver can fail this way. */
 START_TEST(failed_build)
 {
+    SHARED();
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *failed;
     *(void **)&driver_calls = library ? dlsym(library, "emu_calls") : NULL;
     *(void **)&driver_modules = library ? dlsym(library, "emu_modules") : NULL;

@@ -190,6 +190,7 @@ static void orthogonalised(const char *products, const char *form, Matrix g)
 
 START_TEST(error_within_bf16)
 {
+    SHARED();
     static const struct { const char *products, *form; } how[] = {{"bf16", "plain"}, {"f16", "plain"}, {"f16", "gram"}};
     bool few = getenv("OPTC_TEST_SMALL") != NULL;
     int rows = few ? 24 : 256, cols = few ? 48 : 1024;
@@ -233,6 +234,7 @@ static void far_step(Side *s, const char *products, int scale, double first)
 
 START_TEST(far_scales)
 {
+    SHARED();
     static const TestShape few[NSHAPES] = {{2, {5, 16}}, {2, {5, 16}}, {2, {16, 5}}, {2, {9, 9}}, {2, {1, 8}},
             {2, {8, 1}}, {2, {1, 1}}, {2, {0, 5}}, {2, {5, 0}}, {2, {24, 40}}, {2, {5, 16}}, {2, {7, 3}}};
     static const struct { int scale; double first; } cases[] = {{-100, 1}, {100, 1}, {0, NAN}, {0, INFINITY}};

@@ -33,6 +33,7 @@ static void stages_add_up(const ProfileRow *all)
 
 START_TEST(profiled_steps)
 {
+    SHARED();
     static const char *const spec[] = {"adamw", "lamb", "muon"};
     optc_rule_options o = {.spec = spec[_i]};
     Side a, b;
@@ -66,6 +67,7 @@ END_TEST
 /* The first step is eager; from the second one on the steps are a graph, which is one range. A capture runs nothing. */
 START_TEST(profiled_graphs)
 {
+    SHARED();
     Side a;
     CUstream st;
     void *graph, *exec;
@@ -100,6 +102,7 @@ END_TEST
 /* The engine closes before the recording ends: its times are read first, and its events are freed. */
 START_TEST(closed_engine)
 {
+    SHARED();
     Side a;
     OK(optc_profile_start());
     use_tiny_shapes();

@@ -35,11 +35,20 @@ Basis make_basis(int n, double low, uint64_t seed)
 void of_values(const Basis *m, double exponent, double *out)
 {
     int n = m->n;
-    memset(out, 0, 8 * (size_t)n * (size_t)n);
+    size_t all = (size_t)n * (size_t)n;
+    /* transposed, so that the last loop is over neighbours: n is 1024 in places */
+    double *turned = malloc(8 * (all + (size_t)n)), *w = turned + all;
+    memset(out, 0, 8 * all);
     for (int k = 0; k < n; k++) {
-        double w = pow(m->value[k], exponent);
-        for (int i = 0; i < n; i++)
-            for (int j = 0; j < n; j++)
-                out[i * n + j] += w * m->q[i * n + k] * m->q[j * n + k];
+        w[k] = pow(m->value[k], exponent);
+        for (int j = 0; j < n; j++)
+            turned[k * n + j] = m->q[j * n + k];
     }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n; k++) {
+            double x = w[k] * m->q[i * n + k], *to = out + i * n;
+            for (int j = 0; j < n; j++)
+                to[j] += x * turned[k * n + j];
+        }
+    free(turned);
 }

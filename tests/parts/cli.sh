@@ -234,7 +234,12 @@ expect 0 "the mean of a period of 10 steps; the slowest step takes" bench soap -
 expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 --rounds 1 --steps 2
 expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 \
     --json
-# tests/gpu/matrix_rules.sh: a real row on the CPU; made-up rows that miss or fail, without torch; ncu's output
+# --bar: of the figures that the device has
+expect 1 "misses step" bench sgd --device cpu --size 64K --rounds 1 --bar ms=0.000001,host_us=1
+expect 0 "products in f32, 1024 rows" bench sgd --device cpu --size 64K --rounds 1 --bar ms=100000
+expect 1 "--bar: unknown bar 'speed': use ms, share" bench sgd --device cpu --size 64K --rounds 1 --bar ms=1,speed=1
+expect 1 "--bar: ms=fast must be a number from 0" bench sgd --device cpu --size 64K --rounds 1 --bar ms=fast
+# tests/gpu/matrix_rules.sh: a real row on the CPU; made-up rows that fail, warn or hang, without torch; ncu's output
 matrix_rules() {
     OPTC_PYTHON=none MATRIX_RULES_ARGS='--size 4K --rounds 1 --threads 1 --steps 1' PATH="$work/fake:$PATH" \
         sh tests/gpu/matrix_rules.sh "$@" > "$work/said" 2>&1
@@ -248,29 +253,51 @@ mkdir "$work/real" "$work/fake"
 ln -s "$OPTC" "$work/real/optc"
 cat > "$work/fake/optc" <<'END'
 #!/bin/sh
-case " $* " in *" psgd "*) echo "no memory" >&2; exit 1 ;; *" splus "*) echo '"ms": 3'; exit ;; esac
-cat <<'X'
-    {"rule": "shampoo",
-     "ms": 18.5, "spread": 0,
-     "period": 50, "steps": 50, "slowest_over_mean": 1.25, "slowest_over_mean_first": 2,
-     "copy_gb_per_s": 4200, "host_us": 499, "host_us_least": 1, "first_ms_cold": 2400, "first_ms_warm": 900,
-     "bar": {"slowest_over_mean": 9, "ratio": 0, "host_us": 0, "first_ms_cold": 0, "first_ms_warm": 80, "missed": ""}}
+case " $* " in
+*" psgd "*) echo "optc: no memory" >&2; exit 1 ;;
+*" splus "*) echo "optc: warning: bench: splus: 3 of 9 factors of matrices were refused" >&2 ;;
+esac
+cat <<X
+cuda:0: NVIDIA H200
+f32 parameters, 3 rounds, medians
+
+  work      rule    tensors      step  GB/s  copy of copy   host    cold   warm
+  gpt2-124m shampoo     148  18.500ms   230  4200    5.5% 499.0us  2400ms  900ms
+            bars             18.000ms                       500us  2500ms         misses step
+
+  copy: device to device
+  products in f32, 8192 rows: 51.0 TFLOP/s, 50.0 TFLOP/s after a second of work
 X
+case " $* " in *" shampoo "*) exit 1 ;; esac
 END
 cat > "$work/fake/ncu" <<'END'
 #!/bin/sh
 [ "$1" != --query-metrics ] || exec echo "sm__pipe_tensor_cycles_active Counter"
-echo '"ID","Kernel Name","dram__throughput.pct","gpu__time_duration.sum","sm__pipe_tensor_cycles_active.pct"'
-printf '"%s","%s","%s","%s","%s"\n' '' '' % ns % 0 'a<int, float>' 30 '1,000' 80 1 b 90 500 0 \
-    2 'a<int, float>' 40 500 50
+cat <<'X'
+==PROF== Connected to process 7 (/build/optc)
+==PROF== Profiling "a" - 0: 0%....50%....100% - 1 pass
+  work      rule
+"ID","Process ID","Kernel Name","Block Size","dram__throughput.pct","gpu__time_duration.sum","sm__pipe_tensor.pct"
+"","","","","%","ns","%"
+"0","7","a<int, float>","(256, 1, 1)","30","1,000","80"
+"1","7","b","(256, 1, 1)","90","500","0"
+"2","7","a<int, float>","(256, 1, 1)","40","500","50"
+==PROF== Disconnected from process 7
+X
 END
-chmod +x "$work/fake/optc" "$work/fake/ncu"
-holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" "0 *mousse ms *\
-optc bench * mousse --work gpt2-124m* gaps between launches: * mm (mousse.lua:*0 rows failed*"
-holds "$(matrix_rules "$work/fake" ncu psgd soap-f32 shampoo splus-stagger)" "1 *\
-shampoo ms 18.5 18 misses slowest 1.25 2 reached host_us 499 500 reached cold_ms 2400 2500 reached warm_ms 900 80 \
-misses *optc bench * 75.0 2 70 33 a<int, float> 25.0 1 0 90 b *psgd: FAILED with 1 no memory*\
-splus-stagger ms 3 slowest - 1.3 FAILED: not measured*soap-f32: left out, no torch*3 rows failed*"
+cat > "$work/fake/timeout" <<'END'
+#!/bin/sh
+case " $* " in *" muon "*) exit 124 ;; esac
+shift 3 && exec "$@"
+END
+chmod +x "$work/fake/optc" "$work/fake/ncu" "$work/fake/timeout"
+holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" "0 *mousse, at * s: *optc bench * mousse \
+--work gpt2-124m *a period of 10; * % of it outside of stages * mm (mousse.lua:*0 rows failed*"
+holds "$(matrix_rules "$work/fake" ncu muon psgd soap-f32 shampoo splus-stagger)" "1 *\
+FAILED: muon, exit status 124: ended after 360 s shampoo, at * s: * shampoo * --bar ms=18,* bars 18.000ms * misses \
+step products in f32, *FAILED: shampoo, exit status 1 * 75.0 2 70 33 a<int, float> 25.0 1 0 90 b \
+*FAILED: psgd, exit status 1 optc: no memory *FAILED: splus-stagger, exit status 0 *were refused*\
+soap-f32: left out, no torch cuda:0: NVIDIA H200 *4 rows failed*"
 holds "$(matrix_rules "$work/real" nosuch)" "2 there is no row 'nosuch'; rows: muon soap *"
 # bars come from the table of the source tree or from a file that --bars names
 bars() { printf "$1" > "$work/bars"; }

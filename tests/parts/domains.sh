@@ -28,7 +28,7 @@ out/optc dump "$here/tests/domains/scratch.lua" --pass plan > out/plan
 [ "$(grep -Ec ' (rows|cols) +matrix' out/plan)" = 2 ] ||
     { cat out/plan; echo "one stage for each of the two domains would do"; exit 1; }
 out/run "$here/tests/domains/scratch.lua"
-if [ -d "$here/$BUILD/emu" ] && command -v "${CXX:-g++}" >/dev/null 2>&1; then
+if [ -d "$here/$BUILD/emu" ] && command -v ${CXX:-g++} >/dev/null 2>&1; then
     (. "$here/tests/parts/emulated.sh" && out/run "$here/tests/domains/scratch.lua" cuda)
 else
     echo "skipped: the rule on the emulated GPU (it is not built, or there is no C++ compiler)"

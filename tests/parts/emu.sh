@@ -5,7 +5,7 @@
 #   OPTC_FUZZ_SECONDS  runs only random specs, for this long (first seed: OPTC_FUZZ_SEED)
 # `emu.sh CASE…` runs cases of the suite; the case `tools` is tuning and packages. Without arguments everything runs.
 set -eu
-if ! command -v "${CXX:-g++}" >/dev/null 2>&1; then
+if ! command -v ${CXX:-g++} >/dev/null 2>&1; then
     echo "skipped: the GPU's suite on an emulated GPU (no C++ compiler)"
     [ -z "${CI:-}" ] || exit 1
     exit 0
@@ -48,6 +48,12 @@ EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd 
     { cat "$work/log" "$work/tune.trials"; echo "other bits were not noticed"; exit 1; }
 timed=$(grep -c 'ms=[0-9]' "$work/tune.trials") refused=$(grep -c 'ms=failed' "$work/tune.trials")
 echo "tuning: $timed launches with equal bits timed, $refused with other bits refused"
+
+# The benchmark's table for a GPU, with bars of the command line. The clock of this GPU counts launches.
+rc=0
+"$BUILD/optc" bench sgd --device cuda --size 4K --rounds 1 --bar ms=900,host_us=0.001 > "$work/log" 2>&1 || rc=$?
+[ $rc = 1 ] && grep -q '^ *bars *900.000ms  *0us  *misses host$' "$work/log" ||
+    { cat "$work/log"; echo "bars on a GPU: exit status $rc"; exit 1; }
 
 # One element, odd counts, and a GPU whose memory holds one set of tensors but not two.
 "$BUILD/optc" tune sgd --device cuda --sizes 1,100 --trials 2 --into "$work/tiny" > "$work/log" &&

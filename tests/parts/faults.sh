@@ -9,5 +9,5 @@ trap 'rm -rf "$work"' EXIT
 here=$PWD
 . tests/parts/emulated.sh
 unset OPTC_NO_CUDA OPTC_NO_NVRTC 2>/dev/null || true
-command -v "${CXX:-g++}" >/dev/null 2>&1 || export FAULTS_NO_GPU=1
+command -v ${CXX:-g++} >/dev/null 2>&1 || export FAULTS_NO_GPU=1
 "$BUILD/faults" "$work" "$@"

@@ -69,15 +69,16 @@ int work_shapes(const Work *w, Dims *out);                                  /* t
 bool work_scale(Dims *shape, int n, int64_t elements);
 
 /* ---- bench_bars.c ---- */
-/* The figures that a rule must reach; 0: no requirement. share: of the rate of copying; eager, graph: speed relative to
- * torch's best and to its CUDA graph; host: microseconds; slowest: a period's slowest step over its mean; cold, warm:
- * milliseconds to the end of the first step; suite: the row belongs to --suite. */
-typedef struct Bar { const char *work, *rule; double share, eager, graph, host, slowest, cold, warm, suite; } Bar;
+/* The figures that a rule must reach; 0: no requirement. ms: a step; share: of the rate of copying; eager, graph: speed
+ * relative to torch's best and to its CUDA graph; host: microseconds; slowest: a period's slowest step over its mean;
+ * cold, warm: milliseconds to the end of the first step; suite: the row belongs to --suite. */
+typedef struct Bar { const char *work, *rule; double ms, share, eager, graph, host, slowest, cold, warm, suite; } Bar;
 enum { MOST_BARS = 100 };
 typedef struct Bars { char *text; Bar v[MOST_BARS]; int n; } Bars;
 /* path NULL: the file of the source tree; no bars if there is no tree. false: it has printed the reason. */
 bool bars_read(Bars *t, const char *path);
 const Bar *bars_find(const Bars *t, const char *work, const char *rule);    /* NULL: none */
+bool bars_add(Bar *x, const char *list);       /* NAME=VALUE,… of --bar; false: it has printed the reason */
 void bars_list(Bars *t);
 char *bench_tree_file(const char *path);       /* path of a file in the source tree, malloc'ed; NULL: not found */
 
@@ -99,6 +100,7 @@ typedef struct Case {
     char *label, *spec, *with;     /* with: NULL or "": no wrappers */
     const char *work;              /* the workload's name; NULL: tensors by size or shape */
     const Bar *bar;                /* NULL: none */
+    Bar own;                       /* with --bar: the row's bars and those */
     Dims *shape; int ntensor;
     int64_t n;                     /* elements of all tensors */
     int64_t place;                 /* end of the last tensor in the shared buffers, in elements */
@@ -161,9 +163,11 @@ typedef struct Bench {
     int steps;                     /* steps of a period to run; 0: all */
     int64_t workspace;             /* 0: the default */
     bool json, progress, suite, all, queued;
+    const char *given;             /* --bar; NULL: none */
     const char *out, *command;     /* -o, and the command that was typed */
     bool interrupted;
-    double roof[NPRODUCT];         /* -o: operations per second of products; 0: not measured */
+    /* -o and --bar: operations per second of products; 0: not measured. sustained: after a second of work */
+    double roof[NPRODUCT], sustained[NPRODUCT];
     int64_t roof_side[NPRODUCT];   /* rows and columns of these */
     Type type, grad;
     optc_engine *engine;
@@ -248,6 +252,7 @@ double bench_busy(const Bench *b);             /* the share of the threads' time
 Medians bench_medians(const Case *c);
 /* Appends the names of the bars that the case misses. */
 void bench_missed(const Case *c, const Medians *m, Buf *names);
+bool bench_reaches(const Case *c);             /* it misses no bar */
 
 /* A peer process answers each line with a line (bench_peer.c). */
 Peer *peer_start(const char *name, const Bench *b, char **version);       /* NULL: it has printed the reason */

@@ -1,5 +1,5 @@
-/* Bars: figures that rows must reach on a GPU, from the text file tests/bench/bars.txt of the source tree or from
- * --bars FILE. */
+/* Bars: figures that rows must reach, from the text file tests/bench/bars.txt of the source tree, from --bars FILE, or
+ * from --bar. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #define BARS_HEAD "optc-bars 1"
 #define FIELD(name, f) {name, offsetof(Bar, f)}
 static const struct { const char *name; size_t at; } fields[] = {
-    FIELD("share", share), FIELD("torch", eager), FIELD("graph", graph), FIELD("host_us", host),
+    FIELD("ms", ms), FIELD("share", share), FIELD("torch", eager), FIELD("graph", graph), FIELD("host_us", host),
     FIELD("slowest", slowest), FIELD("cold_ms", cold), FIELD("warm_ms", warm), FIELD("suite", suite)};
 enum { NFIELD = sizeof fields / sizeof *fields };
 
@@ -39,20 +39,37 @@ char *bench_tree_file(const char *path)
     return NULL;
 }
 
-static bool take_field(const LineReader *r, Bar *x, char *word)
+/* false: `why` has the reason. */
+static bool take_field(Bar *x, char *word, char why[200])
 {
     const char *value = line_value(word);
     for (int i = 0; value && i < NFIELD; i++)
-        if (!strcmp(word, fields[i].name))
-            return line_real(value, field(x, i)) || line_bad(r, "%s=%.40s must be a number from 0", word, value);
-    return line_bad(r, "unknown bar '%.40s': use share, torch, graph, host_us, slowest, cold_ms, warm_ms or suite, "
-                    "then '=' and a number", word);
+        if (!strcmp(word, fields[i].name)) {
+            snprintf(why, 200, "%s=%.40s must be a number from 0", word, value);
+            return line_real(value, field(x, i));
+        }
+    snprintf(why, 200, "unknown bar '%.40s': use ms, share, torch, graph, host_us, slowest, cold_ms, warm_ms or suite, "
+             "then '=' and a number", word);
+    return false;
+}
+
+bool bars_add(Bar *x, const char *list)
+{
+    char why[200] = "out of memory", *copy = strdup(list), *at = copy;
+    bool ok = copy != NULL;
+    for (char *c = copy; c && *c; c++)
+        *c = *c == ',' ? ' ' : *c;
+    for (char *word; ok && (word = line_word(&at));)
+        ok = take_field(x, word, why);
+    free(copy);
+    return ok || (cli_error("bench: --bar: %s", why), false);
 }
 
 /* WORK RULE NAME=VALUE…; blank lines and lines that begin with '#' are skipped. */
 static bool take_line(Bars *t, const LineReader *r, char *s)
 {
     Bar x = {.suite = 1};
+    char why[200];
     if (r->line == 1)
         return !strcmp(s, BARS_HEAD) || line_bad(r, "a table of bars begins with '%s'", BARS_HEAD);
     if (!*(s = line_trim(s)) || *s == '#')
@@ -62,8 +79,8 @@ static bool take_line(Bars *t, const LineReader *r, char *s)
     if (!x.rule || !work_find(x.work))
         return line_bad(r, "a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not '%.40s'", x.work);
     for (char *word; (word = line_word(&s));)
-        if (!take_field(r, &x, word))
-            return false;
+        if (!take_field(&x, word, why))
+            return line_bad(r, "%s", why);
     if (t->n == MOST_BARS)
         return line_bad(r, "more than %d rows", MOST_BARS);
     t->v[t->n++] = x;
@@ -103,7 +120,7 @@ void bars_list(Bars *t)
 {
     if (t->n)
         printf("\nrows with bars for a GPU: least share of the copy rate, least speedup over torch's best and over "
-               "its CUDA graph,\nand the most that host, slowest, cold and warm may be\n");
+               "its CUDA graph,\nand the most that a step, host, slowest, cold and warm may be\n");
     for (int i = 0; i < t->n; i++) {
         printf("  ");
         cli_cell(t->v[i].work, 12);

@@ -30,10 +30,9 @@ static void put_bar(const Case *c, const Medians *m)
 {
     Buf missed = {0};
     bench_missed(c, m, &missed);
-    printf(",\n     \"bar\": {\"slowest_over_mean\": %g, \"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, "
-           "\"host_us\": %g, "
-           "\"first_ms_cold\": %g, \"first_ms_warm\": %g, \"missed\": ",
-           c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
+    printf(",\n     \"bar\": {\"ms\": %g, \"slowest_over_mean\": %g, \"share_of_copy\": %g, \"ratio\": %g, "
+           "\"graph_ratio\": %g, \"host_us\": %g, \"first_ms_cold\": %g, \"first_ms_warm\": %g, \"missed\": ",
+           c->bar->ms, c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
            c->bar->cold, c->bar->warm);
     cli_json(cli_text(&missed));
     putchar('}');

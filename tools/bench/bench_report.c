@@ -55,22 +55,37 @@ Medians bench_medians(const Case *c)
     return m;
 }
 
-/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and reaches 100. */
+/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and reaches 100. A figure
+ * that is not a number misses its bar. */
+static bool below(double x, double bar, double unit) { return bar > 0 && !(round(x * unit) >= round(bar * unit)); }
+
 void bench_missed(const Case *c, const Medians *m, Buf *names)
 {
     const Bar *bar = c->bar;
     const struct { const char *name; bool missed; } each[] = {
-        {"share", round(m->share * 1000) < round(bar->share * 1000)},
-        {"torch", c->peer && round(m->ahead * 100) < round(bar->eager * 100)},
-        {"graph", c->peer_graph && bar->graph > 0 && round(m->graph_ahead * 100) < round(bar->graph * 100)},
-        {"host", bar->host > 0 && m->host * 1e6 >= bar->host},
-        {"slowest", bar->slowest > 0 && round(m->slowest * 100) > round(bar->slowest * 100)},
-        {"cold", bar->cold > 0 && c->cold * 1e3 >= bar->cold},
-        {"warm", bar->warm > 0 && c->warm * 1e3 >= bar->warm},
+        {"step", bar->ms > 0 && !(m->seconds * 1e3 < bar->ms)},
+        {"share", below(m->share, bar->share, 1000)},
+        {"torch", c->peer && below(m->ahead, bar->eager, 100)},
+        {"graph", c->peer_graph && below(m->graph_ahead, bar->graph, 100)},
+        {"host", bar->host > 0 && !(m->host * 1e6 < bar->host)},
+        {"slowest", bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
+        {"cold", bar->cold > 0 && !(c->cold * 1e3 < bar->cold)},
+        {"warm", bar->warm > 0 && !(c->warm * 1e3 < bar->warm)},
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         if (each[i].missed)
             buf_printf(names, "%s%s", names->len ? ", " : "", each[i].name);
+}
+
+bool bench_reaches(const Case *c)
+{
+    Buf missed = {0};
+    Medians m = bench_medians(c);
+    if (c->bar)
+        bench_missed(c, &m, &missed);
+    bool all = !missed.len;
+    buf_free(&missed);
+    return all;
 }
 
 /* ---- columns ---- */
@@ -137,6 +152,15 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
     putchar('\n');
 }
 
+static void verdict(const Case *c, const Medians *m)
+{
+    Buf missed = {0};
+    bench_missed(c, m, &missed);
+    printf("  %s%s%s%s\n", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD), missed.len ? "misses " : "reached",
+           cli_text(&missed), cli_paint(PAINT_NONE));
+    buf_free(&missed);
+}
+
 /* ---- the CPU's table ---- */
 static void cpu_head(const Bench *b, const Widths *w)
 {
@@ -157,6 +181,10 @@ static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     else if (b->peer_name)
         printf("%10s %7s  ", "-", "");
     puts(c->runs);
+    if (c->bar) {
+        names(w, "", "bars", PAINT_DIM);
+        verdict(c, m);
+    }
     period_row(b, c, m, w);
 }
 
@@ -187,27 +215,29 @@ static void gpu_head(const Bench *b, const Widths *w)
     putchar('\n');
 }
 
-static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Widths *w)
+static void bar_cell(double bar, int width, int digits, const char *unit)
 {
-    Buf missed = {0}, verdict = {0};
-    bench_missed(c, m, &missed);
-    buf_printf(&verdict, "%s%s", missed.len ? "misses " : "reached", cli_text(&missed));
-    printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
-    cli_cell(cli_text(&verdict), w->label + 31);       /* up to the column of the share */
-    fputs(cli_paint(PAINT_DIM), stdout);
-    if (c->bar->cold > 0)
-        printf("%6.1f%% %4.0fus %5.0fms %4.0fms", c->bar->share * 100, c->bar->host, c->bar->cold, c->bar->warm);
-    else if (c->bar->share > 0)
-        printf("%6.1f%% %20s", c->bar->share * 100, "");
+    if (bar > 0)
+        printf("%*.*f%s", width - (int)strlen(unit), digits, bar, unit);
     else
-        printf("%27s", "");
-    if (b->peer_name && c->peer)
-        printf(" %9s %6.2fx", "", c->bar->eager);
-    if (w->graph && c->peer && c->bar->graph > 0)
-        printf(" %9s %6.2fx", "", c->bar->graph);
-    printf("%s\n", cli_paint(PAINT_NONE));
-    buf_free(&missed);
-    buf_free(&verdict);
+        printf("%*s", width, "");
+}
+
+static void gpu_bar(const Bench *b, const Case *c, const Widths *w)
+{
+    const Bar *bar = c->bar;
+    names(w, "", "bars", PAINT_DIM);
+    fputs(cli_paint(PAINT_DIM), stdout);
+    bar_cell(bar->ms, 17, 3, "ms");
+    bar_cell(bar->share * 100, 20, 1, "%");
+    bar_cell(bar->host, 7, 0, "us");
+    bar_cell(bar->cold, 8, 0, "ms");
+    bar_cell(bar->warm, 7, 0, "ms");
+    if (b->peer_name)
+        bar_cell(c->peer ? bar->eager : 0, 18, 2, "x");
+    if (w->graph)
+        bar_cell(c->peer ? bar->graph : 0, 18, 2, "x");
+    fputs(cli_paint(PAINT_NONE), stdout);
 }
 
 static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
@@ -221,8 +251,10 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     if (w->graph && c->peer && c->peer_graph)
         printf(" %7.3fms %6.2fx", m->graph * 1e3, m->graph_ahead);
     putchar('\n');
-    if (c->bar)
-        gpu_bar(b, c, m, w);
+    if (c->bar) {
+        gpu_bar(b, c, w);
+        verdict(c, m);
+    }
     period_row(b, c, m, w);
 }
 
@@ -243,13 +275,7 @@ static void gpu_foot(const Bench *b)
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar) {
             rows++;
-            if (!b->cases[i].timed)
-                continue;
-            Buf missed = {0};
-            Medians m = bench_medians(&b->cases[i]);
-            bench_missed(&b->cases[i], &m, &missed);
-            reached += !missed.len;
-            buf_free(&missed);
+            reached += b->cases[i].timed && bench_reaches(&b->cases[i]);
         }
     if (rows)
         printf("  %d of %d rows reach their bars%s\n", reached, rows,
@@ -257,6 +283,21 @@ static void gpu_foot(const Bench *b)
 }
 
 /* ---- all ---- */
+/* The stages that take a hundredth of the step and more, in its order. */
+static void stage_rows(const Case *c)
+{
+    double inside = 0;
+    for (int i = 0; i < c->nstage; i++)
+        inside += c->stage[i].seconds;
+    printf("\n  a step without graphs takes %.3f ms, %.1f %% of it outside of stages\n"
+           "  %6s %10s %8s %8s %8s  stage\n", c->profiled * 1e3,
+           inside < c->profiled ? 100 * (1 - inside / c->profiled) : 0, "share", "us", "launches", "GB/s", "TFLOP/s");
+    for (const BenchStage *s = c->stage; s < c->stage + c->nstage; s++)
+        if (s->seconds > 0.01 * c->profiled)
+            cli_print("  %5.1f%% %10.1f %8.1f %8.0f %8.2f  %s\n", 100 * s->seconds / c->profiled, s->seconds * 1e6,
+                      s->launches, s->bytes / s->seconds * 1e-9, s->flops / s->seconds * 1e-12, s->name);
+}
+
 void bench_report_head(const Bench *b)
 {
     Widths w = widths(b);
@@ -284,6 +325,8 @@ void bench_report_cases(const Bench *b, int from, int n)
             gpu_row(b, c, &m, &w);
         else
             cpu_row(b, c, &m, &w);
+        if (c->nstage)
+            stage_rows(c);
     }
     fflush(stdout);
 }
@@ -311,6 +354,12 @@ void bench_report_foot(const Bench *b)
 {
     if (b->nstream)
         (b->device.ops->async ? gpu_foot : cpu_foot)(b);
+    char x[32], y[32];
+    for (int p = 0; p < NPRODUCT; p++)
+        if (b->roof[p] > 0)
+            printf("  products in %s, %lld rows: %s/s%s%s\n", product_info[p].name, (long long)b->roof_side[p],
+                   cli_flops(x, b->roof[p]), b->sustained[p] > 0 ? "; per second after a second of work: " : "",
+                   b->sustained[p] > 0 ? cli_flops(y, b->sustained[p]) : "");
     if (b->peer_name)
         peer_foot(b);
 }
