@@ -1,7 +1,7 @@
 /* A libcuda.so.1 for the code of emu_nvrtc.c: device memory is host memory, every call completes at once (but see
  * emu_late), graphs are lists of launches and copies. One GPU with 8 multiprocessors (EMU_SMS, EMU_SHARED: other
- * numbers, also of bytes that a block's threads share). EMU_MPS=1: a client of MPS, which cannot instantiate graphs
- * with cooperative launches in bodies of conditional nodes. EMU_FAIL: the call that fails (emu_fail.h). EMU_MEMORY: its memory in bytes (default 64 GiB). EMU_GPUS: number of GPUs, up to 8; they differ only
+ * numbers, also of bytes that a block's threads share). EMU_FAIL: the call that fails
+ * (emu_fail.h). EMU_MEMORY: its memory in bytes (default 64 GiB). EMU_GPUS: number of GPUs, up to 8; they differ only
  * in which memory belongs to which. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
@@ -199,7 +199,7 @@ int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
     CALL;
     *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
         : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? setting("EMU_SMS", 8)
-        : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000 : a == CU_DEVICE_ATTRIBUTE_MPS_ENABLED ? setting("EMU_MPS", 0)
+        : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000
         : a == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? setting("EMU_SHARED", 16 << 10) : 1;
     return d >= gpus;
 }

@@ -328,23 +328,10 @@ int cuGraphGetNodes(CUgraph g, CUgraphNode *nodes, size_t *n)
     CALL;
     return *n = (size_t)((Graph *)g)->n, nodes != NULL;
 }
-static bool has_teams(const Graph *g, bool body)
-{
-    for (int i = 0; i < g->n; i++) {
-        if (body && g->v[i].team)
-            return true;
-        for (size_t k = 0; g->v[i].body && k < g->v[i].n; k++)
-            if (has_teams(g->v[i].body[k], true))
-                return true;
-    }
-    return false;
-}
 int cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long flags)
 {
     CALL;
     const Graph *from = g;
-    if (setting("EMU_MPS", 0) && has_teams(from, false))
-        return INVALID;
     Graph *to = calloc(1, sizeof *to);
     bool *ran = calloc((size_t)from->n + 1, sizeof *ran);
     for (int n = 0; n < from->n; n++) {

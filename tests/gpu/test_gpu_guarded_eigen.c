@@ -1,6 +1,5 @@
 /* Guards of rules with eigenvectors: the device reads them, the host never waits, and the results are those of a caller
  * that skips steps by itself. */
-#include "tests/gpu/eigen_rule.h"
 #include "tests/gpu/stagger_side.h"
 
 #include <math.h>
@@ -164,39 +163,6 @@ START_TEST(skipped_replays)
 }
 END_TEST
 
-/* A client of MPS has no teams in bodies of conditional nodes: the host reads the guard, and captures are refused. */
-START_TEST(client_of_mps)
-{
-    SHARED();
-    CUstream st;
-    CUgraph graph;
-    Side a, b;
-    if (!emulated())
-        return;
-    setenv("EMU_MPS", "1", 1);
-    side_method = EIGEN_DIVIDED;
-    open_kept(&a, &b, bases[0]);
-    bind_groups(&a);
-    bind_groups(&b);
-    side_method = EIGEN_BY_SIZE;
-    ck_assert(!a.b->conditional);
-    guard = device_take(sizeof *guard);
-    OK(optc_set_guard(a.b, guard, OPTC_F32));
-    for (int step = 1; step <= 14; step++)
-        guarded_step(&a, &b, step, step % 3 == 2);
-    ck_assert(!d->cuStreamCreate(&st, 1));
-    OK(optc_set_guard(a.b, NULL, OPTC_F32));
-    OK(optc_set_stream(a.b, st));
-    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-    FAILS(optc_step(a.b), OPTC_ERROR_UNAVAILABLE, "capturing it is not possible for a client of MPS");
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphDestroy(graph));
-    OK(optc_set_stream(a.b, NULL));
-    unsetenv("EMU_MPS");
-    close_bases(&a, &b);
-    d->cuStreamDestroy_v2(st);
-}
-END_TEST
-
 /* ---- what happens between steps ---- */
 static optc_checkpoint save_side(Side *s)
 {
@@ -345,7 +311,6 @@ void add_guarded_eigen(TCase *t)
 {
     tcase_add_loop_test(t, skipped_steps, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, skipped_replays, 0, 2 * BASES_RULES);
-    tcase_add_test(t, client_of_mps);
     tcase_add_loop_test(t, skips_and_changes, 0, BASES_RULES);
     tcase_add_loop_test(t, skips_beside, 0, BASES_RULES);
     tcase_add_loop_test(t, skips_late, 0, 2 * BASES_RULES);

@@ -45,7 +45,6 @@ typedef void CUgraphEdgeData;                          /* opaque */
     F(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 95)                                                                      \
     F(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                                       \
     F(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                                                 \
-    F(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 133)                                                                            \
     F(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                                                                              \
     F(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                                                          \
     F(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                                             \

@@ -9,7 +9,7 @@
  * Factors use conditional nodes too, in graphs of ours and in bodies of phases: further rounds of a QR are the body of
  * a node that runs if a matrix needs them. Without such nodes they always run, and their results are used for the same
  * matrices. */
-#include "runtime/core/matrix/gpu_eigen.h"
+#include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
 
@@ -51,27 +51,10 @@ CORE bool driver_conditions(const optc_binding *b)
            d->cuStreamBeginCaptureToGraph && d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
 }
 
-/* CUDA's documentation: bodies of conditional nodes may contain cooperative launches if MPS is not in use. */
-static bool mps_prevents(const optc_binding *b)
-{
-    const GpuEngine *g = b->rule->engine->gpu;
-    const GpuCalls *x = b->gpu->calls;
-    bool teams = false;
-    int mps = 0;
-    for (int i = 0; i < x->nstep; i++)
-        teams = teams || divide_launches(&x->step[i]);
-    return teams && !g->d->cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, g->device) && mps;
-}
-
 static optc_status may_condition(const optc_binding *b)
 {
     const Driver *d = b->rule->engine->gpu->d;
     const char *name = b->program->name;
-    if (mps_prevents(b))
-        return fail(OPTC_ERROR_UNAVAILABLE,
-                    "optc_run: rule '%s' has eigenvectors of large matrices at some steps only; capturing it is not "
-                    "possible for a client of MPS",
-                    name);
     if (!driver_conditions(b))
         return fail(OPTC_ERROR_UNAVAILABLE,
                     "optc_run: rule '%s' has products at some steps only; capturing it needs conditional graph nodes "
