@@ -181,7 +181,7 @@ START_TEST(denormals)
 }
 END_TEST
 
-/* All values are denormal. T is padded, and the padding must not be large beside such values. */
+/* All values are denormal. Bounds of deflation are those of a matrix whose largest value is about 1. */
 START_TEST(denormal_matrix)
 {
     SHARED();

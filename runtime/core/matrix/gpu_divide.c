@@ -1,5 +1,5 @@
 /* Eigenvectors on a GPU by divide and conquer (templates/divide_cuda.txt): the steps of a round, and the launch of its
- * first kernel.
+ * first kernel, which computes T.
  *
  *   SQUARES: A -> T, and H's reflectors as rows of MORE -> leaves -> merges, each a kernel for its eigenvectors in the
  *   bases of its two parts (BASES) and a product with the parts -> eigenvectors Z of T as rows of PARTS
@@ -9,19 +9,19 @@
  * beside cuSOLVER 12.0, which waits for the host from 512 rows on:
  *   1 x 3072   25.7 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   31, 480
  *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6, -               12 x 768   6.9 (12.7), - (96)
- * Of the 25.7 ms T takes 20: some 3 us for each wait of a column, the rest for the rows that shared memory has no room
- * for. */
+ * T takes 20 of the 25.7 ms: some 3 us for the wait of each column, the rest for the rows that shared memory has no
+ * room for. */
 #include "runtime/core/matrix/gpu_eigen.h"
 
 #include <limits.h>
-#include <string.h>
 
-/* A leaf has at most 32 rows: one warp solves it. `rows`: of the padded matrix. Panels of 256 reflectors keep products
- * large; those of small matrices would be mostly padding. ARRAYS: values for each row; 16.5 are used, and an even
- * number keeps what is behind them at multiples of 16 bytes. */
+/* A leaf has at most 32 rows: one warp solves it. `rows`: of the padded matrix. Panels of 256 reflectors make products
+ * large; panels of small matrices would be mostly padding. ARRAYS: f64 values for each row. The kernels use 16.5, and
+ * an even number aligns what follows them to 16 bytes. SUMS: values in which a block's warps exchange sums. COLUMNS:
+ * the last panel's products have at least so many. */
 enum { DIVIDE_LEAF = 32, DIVIDE_PANEL = 256, DIVIDE_SMALL_PANEL = 64, DIVIDE_SMALL = 512, DIVIDE_THREADS = 512,
        DIVIDE_SLICES = 4, DIVIDE_SUMS = 64, DIVIDE_ARRAYS = 18, DIVIDE_COLUMNS = 64 };
-typedef struct DivideShape { int64_t n, wide, leaf, rows, panel, panels; int levels; } DivideShape;
+typedef struct DivideShape { int64_t n, stride, leaf, rows, panel, panels; int levels; } DivideShape;
 
 static DivideShape divide_shape(int64_t n)
 {
@@ -34,9 +34,9 @@ static DivideShape divide_shape(int64_t n)
 }
 
 /* ---- memory ---- */
-/* Values of the vectors of a block that has `rows` rows of a matrix: three vectors of a row's length, and sums of slices
- * of the rows' products. */
-static int64_t vector_values(const DivideShape *d, int64_t rows) { return 3 * d->wide + DIVIDE_SLICES * rows; }
+/* Values of the vectors of a block that has `rows` rows of a matrix: three vectors of a row's length, and sums of
+ * slices of the rows' products. */
+static int64_t vector_values(const DivideShape *d, int64_t rows) { return 3 * d->stride + DIVIDE_SLICES * rows; }
 
 /* Shared memory of such a block, without the rows: sums of warps, and its vectors. */
 static int64_t shared_bytes(const DivideShape *d, int64_t rows, int bytes)
@@ -59,13 +59,13 @@ CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS])
 {
     const DivideShape d = divide_shape(r->n);
     const GpuEngine *g = r->b->rule->engine->gpu;
-    int64_t reflectors = d.panels * d.panel * d.wide, panels = d.panels * d.panel * d.panel, size = r->f32 ? 4 : 8;
+    int64_t reflectors = d.panels * d.panel * d.stride, panels = d.panels * d.panel * d.panel, size = r->f32 ? 4 : 8;
     /* for any number of blocks up to that of the multiprocessors */
     int64_t vectors = divide_large(g, &d, (int)size) ? g->sms * vector_values(&d, 1) + DIVIDE_SLICES * d.n : 0;
-    int64_t most = greater_of(d.rows * d.rows, greater_of(reflectors, panels)) * size;
-    each[EIGEN_SQUARES] = each[EIGEN_PARTS] = each[EIGEN_BASES] = (most + 255) / 256 * 256;
+    int64_t largest = greater_of(d.rows * d.rows, greater_of(reflectors, panels)) * size;
+    each[EIGEN_SQUARES] = each[EIGEN_PARTS] = each[EIGEN_BASES] = (largest + 255) / 256 * 256;
     each[EIGEN_MORE] = (reflectors * size + 255) / 256 * 256;
-    each[EIGEN_VALUES] = (DIVIDE_ARRAYS * d.rows * 8 + (4 * d.wide + vectors) * size + 255) / 256 * 256;
+    each[EIGEN_VALUES] = (DIVIDE_ARRAYS * d.rows * 8 + (4 * d.stride + vectors) * size + 255) / 256 * 256;
 }
 
 CORE void divide_bounds(int64_t n, int *steps, int *sets)
@@ -76,7 +76,7 @@ CORE void divide_bounds(int64_t n, int *steps, int *sets)
 }
 
 /* ---- steps ---- */
-/* `count` matrices in an array of each matrix, `apart` values apart, from `offset` on */
+/* `count` matrices in one array of a round, `apart` values apart; the first is `offset` values into it */
 typedef struct DividePart { int array; int64_t offset, ld, apart, count; } DividePart;
 
 static DividePart in_array(int array, int64_t offset, int64_t ld, int64_t apart, int64_t count)
@@ -87,16 +87,11 @@ static DividePart in_array(int array, int64_t offset, int64_t ld, int64_t apart,
 
 static int array_part_set(const EigenRound *r, DividePart o)
 {
-    PointerSet s;
-    memset(&s, 0, sizeof s);
-    s.array = OWN_EIGEN;
-    s.group = r->group;
-    s.bytes = 8;
-    s.record = r->each[o.array];
-    s.base = r->at[o.array] + o.offset * (r->f32 ? 4 : 8);
-    s.most = r->count;
+    const int bytes = r->f32 ? 4 : 8;
+    PointerSet s = eigen_set(r, o.array);
+    s.base += o.offset * bytes;
     s.parts = (int)o.count;
-    s.apart = o.apart * (r->f32 ? 4 : 8);
+    s.apart = o.apart * bytes;
     s.row_stride = o.ld;
     return add_set(r->x, &s);
 }
@@ -148,14 +143,15 @@ static void add_merges(EigenRound *r, const DivideShape *d, int64_t half, int fr
 /* PARTS = Z H.T, where rows are eigenvectors: from the last panel to the first, Z - (Z V) T.T V.T. */
 static void add_reflections(EigenRound *r, const DivideShape *d)
 {
-    const int64_t n = d->n, wide = d->wide, panel = d->panel, square = panel * panel, apart = panel * wide;
-    const DividePart all = in_array(EIGEN_MORE, 0, wide, apart, d->panels),
+    const int64_t n = d->n, stride = d->stride, panel = d->panel, square = panel * panel, apart = panel * stride;
+    const DividePart all = in_array(EIGEN_MORE, 0, stride, apart, d->panels),
                      triangles = in_array(EIGEN_SQUARES, 0, panel, square, d->panels);
     divide_product(r, TRANS_B, panel, panel, n, all, all, in_array(EIGEN_BASES, 0, panel, square, d->panels), 1, 0);
     CallStep *s = divide_step(r, KERNEL_DIVIDE_PANELS, EIGEN_BASES, EIGEN_SQUARES, panel, d->rows, d->panels,
                               d->panels * panel / 8);
     s->alpha = (double)(n - 1);
-    divide_product(r, TRANS_A, panel, n, panel, triangles, all, in_array(EIGEN_BASES, 0, wide, apart, d->panels), 1, 0);
+    divide_product(r, TRANS_A, panel, n, panel, triangles, all, in_array(EIGEN_BASES, 0, stride, apart, d->panels), 1,
+                   0);
     /* Columns before a panel's own have zeros in it. Products of 16 columns or fewer could have bits that depend on the
      * number of matrices (count_changes_bits). */
     const int64_t last = n > DIVIDE_COLUMNS ? (n - DIVIDE_COLUMNS) / 4 * 4 : 0;
@@ -163,8 +159,8 @@ static void add_reflections(EigenRound *r, const DivideShape *d)
         const int64_t from = i * panel < last ? i * panel : last, at = i * apart + from;
         const DividePart z = in_array(EIGEN_PARTS, from, d->rows, 0, 1),
                          product = in_array(EIGEN_SQUARES, 0, panel, 0, 1);
-        divide_product(r, TRANS_B, n, panel, n - from, z, in_array(EIGEN_MORE, at, wide, 0, 1), product, 1, 0);
-        divide_product(r, 0, n, n - from, panel, product, in_array(EIGEN_BASES, at, wide, 0, 1), z, -1, 1);
+        divide_product(r, TRANS_B, n, panel, n - from, z, in_array(EIGEN_MORE, at, stride, 0, 1), product, 1, 0);
+        divide_product(r, 0, n, n - from, panel, product, in_array(EIGEN_BASES, at, stride, 0, 1), z, -1, 1);
     }
 }
 
@@ -213,7 +209,7 @@ static int64_t team_blocks(const GpuEngine *g, const CallStep *s, int64_t sms, i
         return 0;
     for (; teams > 1; teams--) {
         rows = count_up(d.n, sms / teams);
-        if (shared_bytes(&d, rows, bytes) + rows * d.wide * bytes <= g->shared)
+        if (shared_bytes(&d, rows, bytes) + rows * d.stride * bytes <= g->shared)
             break;
     }
     teams = count_up(n, count_up(n, teams));               /* launches of the same size */

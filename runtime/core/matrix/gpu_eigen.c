@@ -235,7 +235,7 @@ static optc_status eigen_cut(EigenRound *r)
 }
 
 /* ---- steps ---- */
-CORE int eigen_array(const EigenRound *r, int array)
+CORE PointerSet eigen_set(const EigenRound *r, int array)
 {
     PointerSet s;
     memset(&s, 0, sizeof s);
@@ -245,6 +245,12 @@ CORE int eigen_array(const EigenRound *r, int array)
     s.record = r->each[array];
     s.base = r->at[array];
     s.most = r->count;
+    return s;
+}
+
+CORE int eigen_array(const EigenRound *r, int array)
+{
+    PointerSet s = eigen_set(r, array);
     return add_set(r->x, &s);
 }
 
@@ -383,8 +389,8 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     if (eigen_by_library(&r))
         eigen_choose(&r, x->eigen.library);
     if (s == OPTC_OK && r.method == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
-        return too_long(b, stage, g, "eigenvectors have at most 46340 rows; choose a smaller `limit`, or divide the tensor "
-                                     "into blocks");
+        return too_long(b, stage, g, "eigenvectors have at most 46340 rows; choose a smaller `limit`, or divide the "
+                                     "tensor into blocks");
     if (s == OPTC_OK)
         s = eigen_round(&r);
     if (s != OPTC_OK)

@@ -28,7 +28,8 @@ typedef struct EigenRound {
 } EigenRound;
 
 /* ---- gpu_eigen.c ---- */
-CORE int eigen_array(const EigenRound *r, int array);      /* the set of an array */
+CORE PointerSet eigen_set(const EigenRound *r, int array); /* a pointer for each matrix in an array; not added yet */
+CORE int eigen_array(const EigenRound *r, int array);      /* the same, added: its index */
 /* a step of `blocks` blocks for each matrix, over one array; its alpha leads from that to the numbers */
 CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n, int64_t blocks);
 
