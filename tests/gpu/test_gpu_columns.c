@@ -335,8 +335,129 @@ START_TEST(same_in_all_ways)
 }
 END_TEST
 
+/* ---- graphs that cannot be made ---- */
+static const Driver *real;
+static int calls_left;                     /* this many calls about bodies succeed; below 0: the call failed */
+static bool call_fails(void) { return calls_left >= 0 && calls_left-- == 0; }
+static int fail_info(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g, const CUgraphNode **after,
+                     const CUgraphEdgeData **edge, size_t *n)
+{
+    return call_fails() ? 1 : real->cuStreamGetCaptureInfo_v3(s, status, id, g, after, edge, n);
+}
+static int fail_handle(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value, unsigned flags)
+{
+    return call_fails() ? 1 : real->cuGraphConditionalHandleCreate(h, g, c, value, flags);
+}
+static int fail_node(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
+                     CUgraphNodeParams *p)
+{
+    return call_fails() ? 1 : real->cuGraphAddNode_v2(out, g, after, edge, n, p);
+}
+static int fail_body(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
+                     CUstreamCaptureMode m)
+{
+    return call_fails() ? 1 : real->cuStreamBeginCaptureToGraph(s, g, after, edge, n, m);
+}
+static int fail_end(CUstream s, CUgraph *g)
+{
+    int rc = real->cuStreamEndCapture(s, g);
+    return call_fails() ? 1 : rc;
+}
+
+static optc_status failing_step(Side *g)
+{
+    Driver failing = *(real = g->e->gpu->d);
+    failing.cuStreamGetCaptureInfo_v3 = fail_info;
+    failing.cuGraphConditionalHandleCreate = fail_handle;
+    failing.cuGraphAddNode_v2 = fail_node;
+    failing.cuStreamBeginCaptureToGraph = fail_body;
+    failing.cuStreamEndCapture = fail_end;
+    g->e->gpu->d = &failing;
+    optc_status s = optc_step(g->b);
+    g->e->gpu->d = real;
+    return s;
+}
+
+enum { FEW = 20 };
+static void open_few(Side *g, const char *text)
+{
+    static double a[FEW * FEW];
+    TestShape some[NSHAPES] = {{2, {FEW, 3}}, {2, {FEW, 3}}};
+    use_shapes(some);
+    open_side(g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+    for (int k = 0; k < 2; k++) {
+        make_columns(k ? 5 : 1, FEW, FEW, a);
+        OK(optc_state_write(g->b, k, "A", a, FEW * FEW));
+    }
+    set_grads(g, 1);
+}
+
+static void same_basis(Side *a, Side *b, const char *what, int calls)
+{
+    static double x[FEW * FEW], y[FEW * FEW];
+    for (int k = 0; k < 2; k++) {
+        OK(optc_state_read(a->b, k, "Q", x, FEW * FEW));
+        OK(optc_state_read(b->b, k, "Q", y, FEW * FEW));
+        ck_assert_msg(!memcmp(x, y, sizeof x), "%s, %d calls: other bits of matrix %d", what, calls, k);
+    }
+}
+
+/* Each call that makes a body fails once: in the graph of a guarded step, where the step fails and changes nothing, and
+ * in the binding's own graph, whose launches then run one by one. */
+START_TEST(bodies_fail)
+{
+    SHARED();
+    const char *text = _i ? BASES("stagger = true") : BASES("offset = 1");
+    Side a, b;
+    int64_t t;
+    int calls = 0;
+    float *guard = device_take(sizeof *guard);
+    device_put(guard, &(float){0}, sizeof *guard);
+    open_few(&a, text);
+    open_few(&b, text);
+    OK(optc_set_guard(a.b, guard, OPTC_F32));
+    for (;; calls++) {
+        calls_left = calls;
+        optc_status s = failing_step(&a);
+        ck_assert_msg(s == OPTC_OK || calls_left < 0, "%d calls: %s", calls, optc_message());
+        if (calls_left >= 0)
+            break;
+        if (s == OPTC_OK) {                                /* it only counted nodes, for the limit of slot lists */
+            close_side(&a, 0);
+            open_few(&a, text);
+            OK(optc_set_guard(a.b, guard, OPTC_F32));
+            continue;
+        }
+        same_basis(&a, &b, "guard", calls);
+        OK(optc_get_t(a.b, -1, &t));
+        ck_assert_msg(!t, "%d calls: t is %d", calls, (int)t);
+    }
+    ck_assert_msg(calls > 10, "%d calls", calls);
+    OK(optc_step(b.b));
+    for (int step = 2; step <= 4; step++) {
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        same_basis(&a, &b, "later", step);
+    }
+    close_side(&a, 0);
+    calls_left = -1;
+    for (calls = 0; calls_left < 0; calls++) {
+        open_few(&a, text);
+        calls_left = calls;
+        for (int step = 1; step <= 6; step++)
+            ck_assert_msg(failing_step(&a) == OPTC_OK, "step %d, %d calls: %s", step, calls, optc_message());
+        same_basis(&a, &b, "own", calls);
+        close_side(&a, 0);
+    }
+    ck_assert_msg(calls > 6, "%d calls", calls);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
+
 void add_columns(TCase *t)
 {
+    tcase_add_loop_test(t, bodies_fail, 0, 2);
     tcase_add_loop_test(t, same_in_all_ways, 0, 2);
     tcase_add_loop_test(t, orthonormal_columns, 0, 3);
     tcase_add_loop_test(t, two_rounds, 0, 4);
