@@ -233,8 +233,8 @@ static bool fits_teams(const GpuEngine *g, const CallStep *s, int64_t sms)
  * multiprocessors, in a cooperative launch. A client of MPS, or a stream of a green context, may have fewer than the
  * device. Then the driver refuses the first launch, and half as many blocks are tried.
  *
- * Bodies of conditional nodes cannot contain such a launch under MPS, nor with drivers before CUDA 12.6. There one block
- * computes each matrix, with the same bits: about a second for 3072 rows, by the bytes it reads. */
+ * Bodies of conditional nodes cannot contain such a launch under MPS, nor with drivers before CUDA 12.6. There one
+ * block computes each matrix, with the same bits: about a second for 3072 rows, by the bytes it reads. */
 CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuEngine *g = b->rule->engine->gpu;

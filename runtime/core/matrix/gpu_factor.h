@@ -16,7 +16,7 @@ typedef struct Factor {
     bool fits;
 } Factor;
 typedef struct Part { int area; int64_t row, col; } Part;          /* position in an area */
-typedef struct Shaped { int64_t m, n, k; } Shaped;
+typedef struct ProductSize { int64_t m, n, k; } ProductSize;
 
 OPTC_COUNT Part at(int area, int64_t row, int64_t col)
 {
@@ -24,22 +24,26 @@ OPTC_COUNT Part at(int area, int64_t row, int64_t col)
     return p;
 }
 
-/* Solves for the right-hand sides in area `from`, which are overwritten, by the triangle in area t; the result goes to
- * area `to`. For each panel: subtract the products with solved panels, multiply by its tile's inverse. */
-typedef struct Solved { int t, from, to; bool right, transposed; int64_t n, other; } Solved;
+/* Solves a triangle's equations. t: the area of the triangle; from: that of the right-hand sides, which are
+ * overwritten; to: that of the result. For each panel: subtract the products with solved panels, multiply by the
+ * inverse of the panel's tile. n: the triangle's side; other: the number of right-hand sides */
+typedef struct TriangleSolve { int t, from, to; bool right, transposed; int64_t n, other; } TriangleSolve;
 
-/* The areas of a triangle, of inverses of blocks on its diagonal, and of products between. The triangle's area may be
- * that of the inverses. */
+/* Areas: a triangle, the inverses of blocks on its diagonal, and intermediate products. The triangle's area may be that
+ * of the inverses. */
 typedef struct InverseAreas { int triangle, inverse, between; } InverseAreas;
 
 /* ---- gpu_factors.c ---- */
+/* add_kernel_step: one of our kernels over two sets; add_area_step: over a part of an area, from which it reaches the
+ * record's numbers. part_product: c = alpha a b + beta c; transpose: the ProductFlag of a transposed operand */
 CORE int part_set(const Factor *f, Part p);
-CORE CallStep *own_of(Factor *f, CallKernel kernel, int a, int c, int64_t m, int64_t n);
-CORE CallStep *on_area(Factor *f, CallKernel kernel, Part p, int64_t m, int64_t n);
-CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned transpose, double alpha, double beta);
+CORE CallStep *add_kernel_step(Factor *f, CallKernel kernel, int a, int c, int64_t m, int64_t n);
+CORE CallStep *add_area_step(Factor *f, CallKernel kernel, Part p, int64_t m, int64_t n);
+CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, ProductSize z, unsigned transpose, double alpha,
+                            double beta);
 CORE void add_chol(Factor *f, int64_t n, unsigned flags);
-CORE void add_off(Factor *f, Solved z, int64_t k, int64_t w, int64_t before, int64_t done);
-CORE void add_solve(Factor *f, Solved z);
+CORE void add_off(Factor *f, TriangleSolve z, int64_t k, int64_t w, int64_t before, int64_t done);
+CORE void add_solve(Factor *f, TriangleSolve z);
 CORE void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsigned flags);
 CORE void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags);
 CORE bool stores_f64(const Factor *f);

@@ -91,7 +91,7 @@ CORE int part_set(const Factor *f, Part p)
     return whole_set(f->x, AREA(p.area), f->group, p.row * f->ld[p.area] + p.col);
 }
 
-CORE CallStep *own_of(Factor *f, CallKernel kernel, int a, int c, int64_t m, int64_t n)
+CORE CallStep *add_kernel_step(Factor *f, CallKernel kernel, int a, int c, int64_t m, int64_t n)
 {
     CallStep *s = add_step(f->x, kernel, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
@@ -114,16 +114,16 @@ static int64_t to_numbers(Factor *f, Part p)                       /* offset fro
     return k;
 }
 
-CORE CallStep *on_area(Factor *f, CallKernel kernel, Part p, int64_t m, int64_t n)
+CORE CallStep *add_area_step(Factor *f, CallKernel kernel, Part p, int64_t m, int64_t n)
 {
     int set = part_set(f, p);
-    CallStep *s = own_of(f, kernel, set, set, m, n);
+    CallStep *s = add_kernel_step(f, kernel, set, set, m, n);
     s->k = to_numbers(f, p);
     return s;
 }
 
-/* c = alpha a b + beta c; transpose: ProductFlag that transposes an operand */
-CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned transpose, double alpha, double beta)
+CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, ProductSize z, unsigned transpose, double alpha,
+                            double beta)
 {
     CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
@@ -149,18 +149,18 @@ CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigne
 static int64_t panel_at(int64_t n, int64_t k) { return n - k < FACTOR_PANEL ? n - k : (int64_t)FACTOR_PANEL; }
 
 /* Area 3 = the triangle of area 2, whose lower half is overwritten; the inverses of its tiles go to area 4. flags 2:
- * columns may depend on each other; the diagonal is then -1. */
+ * columns may depend on each other; the triangle's diagonal is -1 at a column that depends on earlier ones. */
 CORE void add_chol(Factor *f, int64_t n, unsigned flags)
 {
     for (int64_t k = 0, w; k < n; k += w) {
         w = panel_at(n, k);
         int64_t first = k - k % FACTOR_WIDE, wide = n - k < FACTOR_WIDE ? n - k : (int64_t)FACTOR_WIDE;
-        Shaped before = {n - k, wide, k}, update = {n - k, w, k - first}, below = {n - k - w, w, w};
+        ProductSize before = {n - k, wide, k}, update = {n - k, w, k - first}, below = {n - k - w, w, w};
         if (k && k == first)
             part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), before, TRANS_B, -1, 1);
         if (k > first)
             part_product(f, at(3, k, first), at(3, k, first), at(2, k, k), update, TRANS_B, -1, 1);
-        CallStep *s = on_area(f, KERNEL_FACTOR_TILE, at(3, k, k), n, w);
+        CallStep *s = add_area_step(f, KERNEL_FACTOR_TILE, at(3, k, k), n, w);
         s->a = part_set(f, at(2, k, k));
         s->b = part_set(f, at(4, k, 0));
         s->flags = flags;
@@ -171,11 +171,11 @@ CORE void add_chol(Factor *f, int64_t n, unsigned flags)
 }
 
 /* Subtracts from the w columns (or rows) at k their products with the `done` solved ones from `before` on. */
-CORE void add_off(Factor *f, Solved z, int64_t k, int64_t w, int64_t before, int64_t done)
+CORE void add_off(Factor *f, TriangleSolve z, int64_t k, int64_t w, int64_t before, int64_t done)
 {
     /* the part of the triangle that connects them, as stored */
     Part tri = z.right == z.transposed ? at(z.t, k, before) : at(z.t, before, k);
-    Shaped right = {z.other, w, done}, left = {w, z.other, done};
+    ProductSize right = {z.other, w, done}, left = {w, z.other, done};
     if (!done)
         return;
     if (z.right)
@@ -184,14 +184,14 @@ CORE void add_off(Factor *f, Solved z, int64_t k, int64_t w, int64_t before, int
         part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), left, z.transposed ? TRANS_A : 0, -1, 1);
 }
 
-CORE void add_solve(Factor *f, Solved z)
+CORE void add_solve(Factor *f, TriangleSolve z)
 {
     bool forward = z.right == z.transposed;
     int64_t panels = count_up(z.n, FACTOR_PANEL);
     for (int64_t i = 0; i < panels; i++) {
         int64_t k = (forward ? i : panels - 1 - i) * FACTOR_PANEL, w = panel_at(z.n, k), first = k - k % FACTOR_WIDE;
         int64_t last = z.n - first < FACTOR_WIDE ? z.n : first + FACTOR_WIDE;
-        Shaped right = {z.other, w, w}, left = {w, z.other, w};
+        ProductSize right = {z.other, w, w}, left = {w, z.other, w};
         if (forward ? k == first : k + w == last)
             add_off(f, z, first, last - first, forward ? 0 : last, forward ? first : z.n - last);
         add_off(f, z, k, w, forward ? first : k + w, forward ? k - first : last - k - w);
@@ -204,19 +204,20 @@ CORE void add_solve(Factor *f, Solved z)
 
 CORE void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsigned flags)
 {
-    CallStep *s = own_of(f, KERNEL_FACTOR_LOAD, whole_set(f->x, array, f->group, 0), part_set(f, at(area, 0, 0)), m, n);
+    int from = whole_set(f->x, array, f->group, 0), to = part_set(f, at(area, 0, 0));
+    CallStep *s = add_kernel_step(f, KERNEL_FACTOR_LOAD, from, to, m, n);
     s->flags = flags;
     s->k = flags & 512 ? to_numbers(f, at(area, 0, 0)) : 0;
 }
 
-/* Counts and stores; flags: of the kernels, and for_settled or for_open */
+/* Counts the factor and stores its result. flags: of the kernels; of a QR also which matrices are meant (gpu_qr.c) */
 CORE void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 {
     const ProgCall *c = f->call;
-    CallStep *s = on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n);
+    CallStep *s = add_area_step(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n);
     s->b = factor_stats_set(f->x, f->b, f->stage, f->group);
     s->flags = flags & ~255u;
-    s = on_area(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
+    s = add_area_step(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
     s->c = whole_set(f->x, c->out, f->group, 0);
     s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
     s->flags = flags | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
@@ -225,13 +226,14 @@ CORE void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 /* Stores a result that has no previous one, and checks it in the same pass. */
 static void add_checked_store(Factor *f, int area, int64_t m, int64_t n)
 {
+    int stats = factor_stats_set(f->x, f->b, f->stage, f->group);
     for (unsigned flags = 128; flags <= 256; flags *= 2) {
-        CallStep *s = on_area(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
+        CallStep *s = add_area_step(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
         s->b = s->c = whole_set(f->x, f->call->out, f->group, 0);
         s->alpha = FLT_MAX;
         s->flags = flags;
         if (flags == 128)
-            on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n)->b = factor_stats_set(f->x, f->b, f->stage, f->group);
+            add_area_step(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n)->b = stats;
     }
 }
 
@@ -239,7 +241,7 @@ CORE bool stores_f64(const Factor *f) { return f->b->program->array[f->call->out
 
 CORE void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 {
-    CallStep *s = on_area(f, KERNEL_FACTOR_CHECK, at(area, 0, 0), m, n);
+    CallStep *s = add_area_step(f, KERNEL_FACTOR_CHECK, at(area, 0, 0), m, n);
     s->alpha = stores_f64(f) ? DBL_MAX : FLT_MAX;
     s->flags = flags;
     add_result(f, area, m, n, flags);
@@ -267,7 +269,7 @@ static void add_pairs(Factor *f, InverseAreas z, int64_t first, int64_t w, int64
          below = at(z.inverse, first + w, first), between = at(z.between, first + w, first);
     for (int i = 0; i < 2 && pairs; i++) {
         Part left = i ? between : d, right = i ? a : c, to = i ? below : between;
-        Shaped size = {v, w, i ? w : v};
+        ProductSize size = {v, w, i ? w : v};
         CallStep *s = part_product(f, left, right, to, size, 0, i ? -1 : 1, 0);
         s->a = pairs_set(f, left, pairs, 2 * w);
         s->b = pairs_set(f, right, pairs, 2 * w);
@@ -279,7 +281,7 @@ static void add_pairs(Factor *f, InverseAreas z, int64_t first, int64_t w, int64
  * and so on. */
 CORE void add_inverse(Factor *f, InverseAreas z, int64_t n, int64_t most)
 {
-    on_area(f, KERNEL_FACTOR_TILES, at(z.triangle, 0, 0), n, n)->b = part_set(f, at(z.inverse, 0, 0));
+    add_area_step(f, KERNEL_FACTOR_TILES, at(z.triangle, 0, 0), n, n)->b = part_set(f, at(z.inverse, 0, 0));
     for (int64_t w = FACTOR_PANEL; w < n && w < most; w *= 2) {
         int64_t pairs = n / (2 * w), left = n - pairs * 2 * w;
         add_pairs(f, z, 0, w, w, pairs);
@@ -289,14 +291,14 @@ CORE void add_inverse(Factor *f, InverseAreas z, int64_t n, int64_t most)
 }
 
 /* Area 2 = the right-hand sides in area 1 multiplied by the inverse in area 0, without the zeros in it. */
-static void add_times_inverse(Factor *f, Solved z)
+static void add_times_inverse(Factor *f, TriangleSolve z)
 {
     bool forward = z.right == z.transposed;
     for (int64_t k = 0, w; k < z.n; k += w) {
         w = z.n - k < INVERSE_PANEL ? z.n - k : (int64_t)INVERSE_PANEL;
         int64_t from = forward ? 0 : k, terms = forward ? k + w : z.n - k;
         Part tri = at(0, k, from);
-        Shaped right = {z.other, w, terms}, left = {w, z.other, terms};
+        ProductSize right = {z.other, w, terms}, left = {w, z.other, terms};
         if (z.right)
             part_product(f, at(1, 0, from), tri, at(2, 0, k), right, z.transposed ? TRANS_B : 0, 1, 0);
         else
@@ -308,7 +310,7 @@ static void solve_steps(Factor *f)
 {
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
-    Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
+    TriangleSolve z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
     InverseAreas whole = {0, 0, 2};
     add_load(f, f->call->a, 0, f->m, f->m, 64 | 512);
     add_load(f, f->call->b, 1, down, across, 512);
@@ -316,7 +318,7 @@ static void solve_steps(Factor *f)
         add_inverse(f, whole, f->m, f->m);
         add_times_inverse(f, z);
     } else {
-        on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b = part_set(f, at(4, 0, 0));
+        add_area_step(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b = part_set(f, at(4, 0, 0));
         add_solve(f, z);
     }
     if (f->call->c < 0 && !stores_f64(f))
@@ -346,8 +348,8 @@ CORE void add_gram(Factor *f, int x, bool whole)
 
 static void inverse_steps(Factor *f)
 {
-    Solved z = {3, 0, 1, false, false, f->m, f->m};
-    Shaped all = {f->m, f->m, f->m};
+    TriangleSolve z = {3, 0, 1, false, false, f->m, f->m};
+    ProductSize all = {f->m, f->m, f->m};
     add_load(f, f->call->a, 2, f->m, f->m, 64);
     add_chol(f, f->m, 0);
     add_load(f, f->call->a, 0, f->m, f->m, 256);
@@ -355,8 +357,8 @@ static void inverse_steps(Factor *f)
     add_gram(f, 1, true);
     add_load(f, f->call->a, 0, f->m, f->m, 128);
     part_product(f, at(2, 0, 0), at(0, 0, 0), at(3, 0, 0), all, 0, 1, 0);
-    on_area(f, KERNEL_FACTOR_ONE, at(3, 0, 0), f->m, f->m)->c = part_set(f, at(1, 0, 0));
-    on_area(f, KERNEL_FACTOR_JUDGE, at(1, 0, 0), f->m, f->m)->alpha = inverse_off;
+    add_area_step(f, KERNEL_FACTOR_ONE, at(3, 0, 0), f->m, f->m)->c = part_set(f, at(1, 0, 0));
+    add_area_step(f, KERNEL_FACTOR_JUDGE, at(1, 0, 0), f->m, f->m)->alpha = inverse_off;
     add_store(f, 2, f->m, f->m, 0);
 }
 
@@ -377,7 +379,7 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
     }
     x->record = factor_record(b, stage, g->shape);
     x->value_bytes = (int)sizeof(double);
-    on_area(&f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1);
+    add_area_step(&f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1);
     if (stage->call->callee == CALL_CHOL)
         chol_steps(&f);
     else if (stage->call->callee == CALL_SOLVE)
