@@ -465,8 +465,64 @@ START_TEST(bodies_fail)
 }
 END_TEST
 
+/* What happens between steps, with graphs and without. In later steps other matrices need more rounds. Bits of _i: 1
+ * stagger, 2 a guard */
+START_TEST(changes_between_steps)
+{
+    SHARED();
+    const char *text = _i & 1 ? BASES("stagger = true") : BASES("offset = 1");
+    static double matrix[FEW * FEW];
+    Side s[2];
+    float *guard = device_take(sizeof *guard);
+    optc_checkpoint file[2] = {{.params = 1}, {.params = 1}};
+    device_put(guard, &(float){0}, sizeof *guard);
+    open_few(&s[0], text);
+    open_few(&s[1], text);
+    s[1].e->gpu->no_graphs = true;
+    if (_i & 2)
+        OK(optc_set_guard(s[0].b, guard, OPTC_F32));
+    for (int step = 1; step <= 16; step++) {
+        for (int k = 0; k < 2; k++) {
+            Side *x = &s[k];
+            if (step == 3 || step == 6)
+                OK(optc_set_grad(x->b, 1, step == 6 ? (void *)(uintptr_t)x->g[1] : NULL, step == 6 ? x->n[1] : 0));
+            if (step == 8)
+                OK(optc_set_t(x->b, -1, 2));
+            if (step == 5) {
+                OK(optc_save_bytes(&x->b, 1, &file[k], &file[k].size));
+                ck_assert((file[k].memory = malloc((size_t)file[k].size)) != NULL);
+                OK(optc_save(&x->b, 1, &file[k]));
+            }
+            if (step == 11)
+                OK(optc_load(&x->b, 1, &file[k]));
+            for (int i = 0; i < 2 && (step == 7 || step == 13); i++) {
+                make_columns(step == 7 ? 0 : i ? GRADED : 10, FEW, FEW, matrix);
+                OK(optc_state_write(x->b, i, "A", matrix, FEW * FEW));
+            }
+            OK(optc_step(x->b));
+        }
+        same_basis(&s[0], &s[1], "step", step);
+        for (int i = 0; i < 2; i++) {
+            optc_factors a, b;
+            OK(optc_factors_about(s[0].b, i, &a));
+            OK(optc_factors_about(s[1].b, i, &b));
+            ck_assert_msg(a.computed == b.computed && a.refused == b.refused &&
+                          (i || step < 13 ? !a.refused : a.refused || step < 15),
+                          "step %d, matrix %d: %d and %d factors, %d and %d refused", step, i, (int)a.computed,
+                          (int)b.computed, (int)a.refused, (int)b.refused);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        free(file[k].memory);
+        close_side(&s[k], 0);
+    }
+    device_give(guard);
+}
+END_TEST
+
 void add_columns(TCase *t)
 {
+    tcase_add_loop_test(t, changes_between_steps, 0, 4);
     tcase_add_loop_test(t, bodies_fail, 0, 2);
     tcase_add_loop_test(t, same_in_all_ways, 0, 2);
     tcase_add_loop_test(t, orthonormal_columns, 0, 3);
