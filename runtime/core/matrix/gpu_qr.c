@@ -181,8 +181,8 @@ CORE void qr_steps(Factor *f)
     add_gram(f, 1, true);
     add_area_step(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n)->c = part_set(f, at(3, 0, 0));
     add_area_step(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n)->alpha = columns_off;
-    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_DIVIDED;           /* one block computes a whole matrix */
-    if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
+    bool may_reflect = f->b->rule->engine->gpu->eigen != EIGEN_DIVIDED;     /* tests exclude it by that method */
+    if (f->call->c < 0 || (may_reflect && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
         CallStep *s = add_area_step(f, KERNEL_FACTOR_HOUSE, at(0, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
         s->b = part_set(f, at(1, 0, 0));
