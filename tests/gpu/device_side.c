@@ -58,7 +58,7 @@ void use_cublas(bool library)
 int untuned;
 int64_t side_workspace;
 EigenMethod side_method;
-int side_probed;
+int side_probed, side_driver;
 
 void open_side(Side *s, const char *device, optc_rule_options rule, int off)
 {
@@ -68,6 +68,8 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
                                         .untuned = untuned, .workspace = side_workspace}, &s->e));
     if (gpu)
         s->e->gpu->eigen = side_method, s->e->gpu->probed_rows = side_probed;
+    if (gpu && side_driver)
+        s->e->gpu->own.version = side_driver;
     optc_status compiled = optc_compile(s->e, &rule, &s->r);
     ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device,
                   optc_message());

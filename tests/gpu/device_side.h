@@ -23,6 +23,8 @@ extern int untuned;                            /* option of the next side that i
 extern int64_t side_workspace;                 /* the next side's workspace in bytes */
 /* the next side's method for eigenvectors, overriding model and results */
 extern EigenMethod side_method;
+/* the next side's driver claims this version of CUDA; 0: its own */
+extern int side_driver;
 /* rows from which the next side checks roots by probes; 0: the default */
 extern int side_probed;
 

@@ -264,8 +264,269 @@ START_TEST(short_rounds)
 }
 END_TEST
 
+/* Ways in which steps run: graphs of the binding, no graphs, and replays of a caller's graph. Bits are the same in all
+ * ways with one driver; other drivers use other libraries. Those before CUDA 12.8 have an IF node for each body, and
+ * those before 12.4 have no conditional nodes: they cannot capture a rule with periods. */
+typedef struct Way { int driver; bool graphs, captured; } Way;
+static const Way ways[] = {{0, true, false}, {0, false, false}, {0, true, true},
+                           {SWITCH_NEEDED - 10, true, false}, {SWITCH_NEEDED - 10, true, true},
+                           {CONDITIONS_NEEDED - 10, true, false}, {CONDITIONS_NEEDED - 10, false, false},
+                           {CONDITIONS_NEEDED - 10, true, true}};
+enum { WAYS = sizeof ways / sizeof *ways, SIDES = 70, MATRICES = 6, WAY_STEPS = 5, ALL = -1, NO_NUMBERS = 10 };
+static const int way_columns[MATRICES] = {0, 1, 5, GRADED, NO_NUMBERS, 7};
+#define BASES(how)                                                                                                     \
+    "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, 'rows') },\n"               \
+    "  matrix = function() A = A + 0 * sum(g)  every(2, { " how " }, function() Q = qr(A, { last = Q }) end)  "        \
+    "p = p + 0 * g end, step = function() p = p + 0 * g end }"
+
+/* alone: the only matrix that needs more than one round, or ALL */
+static void run_way(const char *text, Way w, int alone, double q[][SIDES * SIDES])
+{
+    static double a[SIDES * SIDES];
+    TestShape some[NSHAPES] = {{0, {0}}};
+    CUstream st;
+    CUgraph graph = NULL;
+    CUgraphExec exec = NULL;
+    Side g;
+    for (int k = 0; k < MATRICES; k++)
+        some[k] = (TestShape){2, {SIDES, 3}};
+    use_shapes(some);
+    side_driver = w.driver;
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+    side_driver = 0;
+    g.e->gpu->no_graphs = !w.graphs;
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    for (int k = 0; k < MATRICES; k++) {
+        make_columns(alone == ALL || k == alone ? way_columns[k] : 0, SIDES, SIDES, a);
+        OK(optc_state_write(g.b, k, "A", a, SIDES * SIDES));
+    }
+    for (int step = 1; step <= WAY_STEPS; step++) {
+        set_grads(&g, step);
+        if (step == 2 && w.captured) {
+            OK(optc_sync(g.b));
+            OK(optc_set_stream(g.b, st));
+            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+            OK(optc_step(g.b));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        }
+        if (exec)
+            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+        else
+            OK(optc_step(g.b));
+    }
+    for (int k = 0; k < MATRICES; k++) {
+        OK(optc_state_read(g.b, k, "Q", q[k], SIDES * SIDES));
+        bool kept = way_columns[k] == NO_NUMBERS && (alone == ALL || k == alone);
+        ck_assert_msg(kept ? q[k][0] == 3 && q[k][1] == 0 : gram_error(SIDES, q[k]) < 1e-6, "matrix %d: off by %g", k,
+                      gram_error(SIDES, q[k]));
+    }
+    if (exec)
+        d->cuGraphExecDestroy(exec), d->cuGraphDestroy(graph);
+    OK(optc_set_stream(g.b, NULL));
+    close_side(&g, 0);
+    d->cuStreamDestroy_v2(st);
+}
+
+START_TEST(same_in_all_ways)
+{
+    SHARED();
+    static double first[MATRICES][SIDES * SIDES], q[MATRICES][SIDES * SIDES];
+    const char *text = _i ? BASES("stagger = true") : BASES("offset = 1");
+    for (int i = 0; i < WAYS; i++) {
+        const bool starts = !i || ways[i].driver != ways[i - 1].driver;
+        if (ways[i].driver == CONDITIONS_NEEDED - 10 && ways[i].captured && !_i)
+            continue;
+        run_way(text, ways[i], ALL, starts ? first : q);
+        for (int k = 0; k < MATRICES && !starts; k++)
+            ck_assert_msg(!memcmp(first[k], q[k], sizeof *q), "way %d: other bits of matrix %d", i, k);
+        for (int k = 0; k < MATRICES && !i; k++) {
+            run_way(text, ways[i], k, q);
+            ck_assert_msg(!memcmp(first[k], q[k], sizeof *q), "other bits of matrix %d without the others", k);
+        }
+    }
+}
+END_TEST
+
+/* ---- graphs that cannot be made ---- */
+static const Driver *real;
+static int calls_left;                     /* this many calls about bodies succeed; below 0: the call failed */
+static bool call_fails(void) { return calls_left >= 0 && calls_left-- == 0; }
+static int fail_info(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g, const CUgraphNode **after,
+                     const CUgraphEdgeData **edge, size_t *n)
+{
+    return call_fails() ? 1 : real->cuStreamGetCaptureInfo_v3(s, status, id, g, after, edge, n);
+}
+static int fail_handle(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value, unsigned flags)
+{
+    return call_fails() ? 1 : real->cuGraphConditionalHandleCreate(h, g, c, value, flags);
+}
+static int fail_node(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
+                     CUgraphNodeParams *p)
+{
+    return call_fails() ? 1 : real->cuGraphAddNode_v2(out, g, after, edge, n, p);
+}
+static int fail_body(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
+                     CUstreamCaptureMode m)
+{
+    return call_fails() ? 1 : real->cuStreamBeginCaptureToGraph(s, g, after, edge, n, m);
+}
+static int fail_end(CUstream s, CUgraph *g)
+{
+    int rc = real->cuStreamEndCapture(s, g);
+    return call_fails() ? 1 : rc;
+}
+
+static optc_status failing_step(Side *g)
+{
+    Driver failing = *(real = g->e->gpu->d);
+    failing.cuStreamGetCaptureInfo_v3 = fail_info;
+    failing.cuGraphConditionalHandleCreate = fail_handle;
+    failing.cuGraphAddNode_v2 = fail_node;
+    failing.cuStreamBeginCaptureToGraph = fail_body;
+    failing.cuStreamEndCapture = fail_end;
+    g->e->gpu->d = &failing;
+    optc_status s = optc_step(g->b);
+    g->e->gpu->d = real;
+    return s;
+}
+
+enum { FEW = 20 };
+static void open_few(Side *g, const char *text)
+{
+    static double a[FEW * FEW];
+    TestShape some[NSHAPES] = {{2, {FEW, 3}}, {2, {FEW, 3}}};
+    use_shapes(some);
+    open_side(g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+    for (int k = 0; k < 2; k++) {
+        make_columns(k ? 5 : 1, FEW, FEW, a);
+        OK(optc_state_write(g->b, k, "A", a, FEW * FEW));
+    }
+    set_grads(g, 1);
+}
+
+static void same_basis(Side *a, Side *b, const char *what, int calls)
+{
+    static double x[FEW * FEW], y[FEW * FEW];
+    for (int k = 0; k < 2; k++) {
+        OK(optc_state_read(a->b, k, "Q", x, FEW * FEW));
+        OK(optc_state_read(b->b, k, "Q", y, FEW * FEW));
+        ck_assert_msg(!memcmp(x, y, sizeof x), "%s, %d calls: other bits of matrix %d", what, calls, k);
+    }
+}
+
+/* Each call that makes a body fails once: in the graph of a guarded step, where the step fails and changes nothing, and
+ * in the binding's own graph, whose launches then run one by one. */
+START_TEST(bodies_fail)
+{
+    SHARED();
+    const char *text = _i ? BASES("stagger = true") : BASES("offset = 1");
+    Side a, b;
+    int64_t t;
+    int calls = 0;
+    float *guard = device_take(sizeof *guard);
+    device_put(guard, &(float){0}, sizeof *guard);
+    open_few(&a, text);
+    open_few(&b, text);
+    OK(optc_set_guard(a.b, guard, OPTC_F32));
+    for (;; calls++) {
+        calls_left = calls;
+        optc_status s = failing_step(&a);
+        ck_assert_msg(s == OPTC_OK || calls_left < 0, "%d calls: %s", calls, optc_message());
+        if (calls_left >= 0)
+            break;
+        if (s == OPTC_OK) {                                /* it only counted nodes, for the limit of slot lists */
+            close_side(&a, 0);
+            open_few(&a, text);
+            OK(optc_set_guard(a.b, guard, OPTC_F32));
+            continue;
+        }
+        same_basis(&a, &b, "guard", calls);
+        OK(optc_get_t(a.b, -1, &t));
+        ck_assert_msg(!t, "%d calls: t is %d", calls, (int)t);
+    }
+    ck_assert_msg(calls > 10, "%d calls", calls);
+    OK(optc_step(b.b));
+    for (int step = 2; step <= 4; step++) {
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        same_basis(&a, &b, "later", step);
+    }
+    close_side(&a, 0);
+    calls_left = -1;
+    for (calls = 0; calls_left < 0; calls++) {
+        open_few(&a, text);
+        calls_left = calls;
+        for (int step = 1; step <= 6; step++)
+            ck_assert_msg(failing_step(&a) == OPTC_OK, "step %d, %d calls: %s", step, calls, optc_message());
+        same_basis(&a, &b, "own", calls);
+        close_side(&a, 0);
+    }
+    ck_assert_msg(calls > 6, "%d calls", calls);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
+
+/* What happens between steps, with graphs and without. In later steps other matrices need more rounds. Bits of _i: 1
+ * stagger, 2 a guard */
+START_TEST(changes_between_steps)
+{
+    SHARED();
+    const char *text = _i & 1 ? BASES("stagger = true") : BASES("offset = 1");
+    static double matrix[FEW * FEW];
+    Side s[2];
+    float *guard = device_take(sizeof *guard);
+    optc_checkpoint file[2] = {{.params = 1}, {.params = 1}};
+    device_put(guard, &(float){0}, sizeof *guard);
+    open_few(&s[0], text);
+    open_few(&s[1], text);
+    s[1].e->gpu->no_graphs = true;
+    if (_i & 2)
+        OK(optc_set_guard(s[0].b, guard, OPTC_F32));
+    for (int step = 1; step <= 16; step++) {
+        for (int k = 0; k < 2; k++) {
+            Side *x = &s[k];
+            if (step == 3 || step == 6)
+                OK(optc_set_grad(x->b, 1, step == 6 ? (void *)(uintptr_t)x->g[1] : NULL, step == 6 ? x->n[1] : 0));
+            if (step == 8)
+                OK(optc_set_t(x->b, -1, 2));
+            if (step == 5) {
+                OK(optc_save_bytes(&x->b, 1, &file[k], &file[k].size));
+                ck_assert((file[k].memory = malloc((size_t)file[k].size)) != NULL);
+                OK(optc_save(&x->b, 1, &file[k]));
+            }
+            if (step == 11)
+                OK(optc_load(&x->b, 1, &file[k]));
+            for (int i = 0; i < 2 && (step == 7 || step == 13); i++) {
+                make_columns(step == 7 ? 0 : i ? GRADED : 10, FEW, FEW, matrix);
+                OK(optc_state_write(x->b, i, "A", matrix, FEW * FEW));
+            }
+            OK(optc_step(x->b));
+        }
+        same_basis(&s[0], &s[1], "step", step);
+        for (int i = 0; i < 2; i++) {
+            optc_factors a, b;
+            OK(optc_factors_about(s[0].b, i, &a));
+            OK(optc_factors_about(s[1].b, i, &b));
+            ck_assert_msg(a.computed == b.computed && a.refused == b.refused &&
+                          (i || step < 13 ? !a.refused : a.refused || step < 15),
+                          "step %d, matrix %d: %d and %d factors, %d and %d refused", step, i, (int)a.computed,
+                          (int)b.computed, (int)a.refused, (int)b.refused);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        free(file[k].memory);
+        close_side(&s[k], 0);
+    }
+    device_give(guard);
+}
+END_TEST
+
 void add_columns(TCase *t)
 {
+    tcase_add_loop_test(t, changes_between_steps, 0, 4);
+    tcase_add_loop_test(t, bodies_fail, 0, 2);
+    tcase_add_loop_test(t, same_in_all_ways, 0, 2);
     tcase_add_loop_test(t, orthonormal_columns, 0, 3);
     tcase_add_loop_test(t, two_rounds, 0, 4);
     tcase_add_loop_test(t, short_rounds, 0, 8);

@@ -199,7 +199,7 @@ START_TEST(failing_launches)
 }
 END_TEST
 
-/* The launch that restores t fails too: the step count is not known until it is set, and no call returns a wrong one. */
+/* The launch that restores t fails too: the step count is not known until it is set, and no call returns another. */
 static bool all_fail;
 static int fail_all(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                     unsigned shared, CUstream s, void **args, void **more)

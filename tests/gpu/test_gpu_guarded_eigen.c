@@ -307,9 +307,9 @@ START_TEST(skips_beside)
 }
 END_TEST
 
-/* Under MPS, bodies of conditional nodes cannot contain cooperative launches: a captured step computes each matrix by one
- * block, with the same bits. The host reads the guard, since that is slow. The emulated driver refuses such a launch; a
- * real one that is not shared computes by one block too. */
+/* Under MPS, bodies of conditional nodes cannot contain cooperative launches: a captured step computes each matrix by
+ * one block, with the same bits. The host reads the guard, since that is slow. The emulated driver refuses such a
+ * launch; a real GPU that is not shared computes by one block here too. */
 START_TEST(shared_device)
 {
     SHARED();

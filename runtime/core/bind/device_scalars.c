@@ -172,8 +172,8 @@ CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s,
     return rc;
 }
 
-/* A device skips its stages by itself, but not a library's products or copies of arrays, unless it has conditional
- * graph nodes (gpu_conditional.c). Then the host must read the guard. */
+/* A device skips its stages by itself. It skips products, factors and copies of arrays only in conditional graph nodes
+ * (gpu_conditional.c); where it has none, the host must read the guard. */
 CORE bool host_guards(const optc_binding *b)
 {
     const Program *p = b->program;

@@ -111,8 +111,8 @@ CORE void guard_undo(optc_binding *b, int entry)
 CORE optc_status guard_knows_t(const optc_binding *b, const char *call)
 {
     return b->gpu->t_unknown
-               ? fail(OPTC_ERROR_DEVICE, "%s: the step count of rule '%s' is not known, since a launch failed, and then "
-                                         "the launch that restores the count; call optc_set_t",
+               ? fail(OPTC_ERROR_DEVICE, "%s: the step count of rule '%s' is not known, since a launch failed, and "
+                                         "then the launch that restores the count; call optc_set_t",
                       call, b->program->name)
                : OPTC_OK;
 }

@@ -74,9 +74,9 @@ typedef struct CallStep {
     bool f32;                              /* the result is f32, whatever `type` is: a part of a long sum */
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     GemmAlgorithm algorithm;               /* of products whose bits would depend on the number of matrices */
-    /* Unless 0: the number of steps, from this one on, that only unsettled matrices need. judge:
-     * a step that settles, whose a and k lead to the matrices' numbers. continues: only matrices need them that one
-     * more round will settle */
+    /* body: unless 0, this many steps from this one on run only if a matrix is not settled (gpu_qr.c). judge: the step
+     * that settles; its a and k lead to the matrices' numbers. continues: they run only if one more round will settle
+     * such a matrix */
     int body, judge; bool continues;
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
     /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:

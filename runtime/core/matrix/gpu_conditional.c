@@ -6,9 +6,9 @@
  * device which phase the step belongs to, and whether it has to run. Steps that run one by one after a capture, or
  * under a guard, also launch such a graph of ours, since the host does not know the phase.
  *
- * Factors use conditional nodes too, in graphs of ours and in bodies of phases: further rounds of a QR are the body of
- * a node that runs if a matrix needs them. Without such nodes they always run, and their results are used for the same
- * matrices. */
+ * Factors use conditional nodes too, in graphs of ours and in bodies of phases: the body of such a node has further
+ * rounds of a QR, and runs if a matrix needs them (gpu_qr.c). Without such nodes the rounds always run. Their results
+ * are used for the same matrices. */
 #include "runtime/core/matrix/gpu_eigen.h"
 
 #include <string.h>

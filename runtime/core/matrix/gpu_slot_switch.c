@@ -26,8 +26,8 @@ CORE bool slot_switch_used(const optc_binding *b, int entry)
 /* ---- combinations ---- */
 static int64_t divisor(int64_t a, int64_t b) { return b ? divisor(b, a % b) : a; }
 
-/* The steps after which slots and phases repeat. Periods that are longer than the search are rare: they exclude few
- * steps from other phases. 0: too many steps, or rare periods. */
+/* The number of steps after which slots and phases repeat. Periods above LONGEST_SEARCH are rare: they take few steps
+ * out of other phases, and do not count here. 0: there are too many steps, or too many rare periods. */
 static int64_t steps_repeat(const optc_binding *b)
 {
     const Program *p = b->program;
@@ -71,9 +71,10 @@ static bool rare_steps(const Program *p, int phase, int64_t *from, int64_t *by)
     return *by < INT64_MAX / 2 / ((MOST_RARE + 2) * LONGEST_SEARCH);
 }
 
-/* The combinations of slots that steps of a phase can have: each step of some cycles is tried, one more than there are
- * rare periods, which could exclude the same combination in each. Of a phase with rare periods its own steps are
- * tried. Returns their number; -1: too many, or not known. */
+/* Lists the combinations of slots that steps of a phase can have, by trying the steps of MOST_RARE + 2 cycles. One
+ * cycle is not enough: a rare period takes a step out of its phase, and that step may be the only one of a cycle with
+ * its combination. For a phase with rare periods only steps that belong to them are tried. Returns the number of
+ * combinations; -1: too many, or not known. */
 static int list_combinations(const optc_binding *b, int phase, StaggerNow *to)
 {
     const Program *p = b->program;
