@@ -1,6 +1,6 @@
 #!/bin/sh
 # Breaks the kernel for symmetric products (templates/symmetric_cuda.txt) in one place at a time. The emulated GPU's
-# case square-matrices must fail with each. Run by `make test-all`; takes two minutes.
+# case square-matrices must fail with each. Run by `make test-all`; takes five minutes.
 #   BUILD              the build folder
 # `mutations.sh NAME…` tries only these.
 set -eu
