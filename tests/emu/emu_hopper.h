@@ -1,20 +1,20 @@
 // The functions of templates/hopper_cuda.txt for an emulated GPU; emu_nvrtc.c puts this before programs that call them.
-// The memory unit and the tensor cores work either at once or as late as possible, which differs from launch to launch.
+// The TMA unit and the tensor cores work either at once or as late as possible, which differs from launch to launch.
 // Wrong results in one of these orders show that a wait is missing. What is wrong in every order aborts: missing
 // fences, accesses outside of shared memory, barriers with other sizes, work that nothing waits for. Not shown: missing
 // fences of maps and of barriers that were just initialised, and the scopes of fences and barriers.
-// The two blocks of a pair run side by side. In some launches one of them begins and continues only when the other
+// The two blocks of a cluster run side by side. In some launches one of them begins and continues only when the other
 // cannot.
 #include "emu_map.h"
 
 #define OPTC_HOPPER
-#define OPTC_IN_PAIRS __attribute__((section("emu_pairs")))
-enum { OPTC_PAIR = 2 };
+#define OPTC_IN_CLUSTERS __attribute__((section("emu_clusters")))
+enum { OPTC_CLUSTER = 2 };
 #define EMU_FAST __attribute__((optimize("O2")))
 
 enum { EMU_DYNAMIC = 1024 + 16, EMU_SHARED = 256 << 10, EMU_QUEUED = 128, EMU_PRODUCTS = 16, EMU_STORES = 8,
        EMU_BARS = 16 };
-alignas(1024) static unsigned char emu_memory[OPTC_PAIR][EMU_SHARED];
+alignas(1024) static unsigned char emu_memory[OPTC_CLUSTER][EMU_SHARED];
 // dynamic shared memory of the launch; emu_driver.c sets it
 extern "C" __attribute__((visibility("default"))) unsigned emu_shared_bytes;
 unsigned emu_shared_bytes;
@@ -37,7 +37,7 @@ static unsigned char *emu_at(unsigned at, unsigned bytes, unsigned block = emu_m
         emu_stop("an address outside of shared memory, or not aligned to its access");
     return emu_memory[block] + at;
 }
-// The place of 16 bytes in rows of 128 bytes, as the memory unit and the tensor cores permute them.
+// The place of 16 bytes in rows of 128 bytes, as the TMA unit and the tensor cores permute them.
 static unsigned emu_permuted(unsigned at) { return at ^ (at >> 7 & 7) << 4; }
 
 // A thread has written or read shared memory after its last fence; it has a fence before its next multiplication.
@@ -115,8 +115,8 @@ static bool emu_waits(unsigned thread)
 
 // ---- barriers ----
 struct emu_bar { unsigned at; unsigned char phase, count, missing; int bytes; };
-static emu_bar emu_bars[OPTC_PAIR][EMU_BARS];
-static int emu_nbars[OPTC_PAIR];
+static emu_bar emu_bars[OPTC_CLUSTER][EMU_BARS];
+static int emu_nbars[OPTC_CLUSTER];
 static emu_bar *emu_bar_at(unsigned at, unsigned block = emu_mine())
 {
     if (emu_all((int)(block * blockDim.x), (int)((block + 1) * blockDim.x), EMU_DONE))
@@ -156,7 +156,7 @@ static void emu_arrive(unsigned at, unsigned block)
     emu_wait_until(emu_at_once);                           // other threads continue first
 }
 static void optc_bar_arrive(unsigned at) { emu_arrive(at, emu_mine()); }
-static void optc_bar_arrive_pair(unsigned at)
+static void optc_bar_arrive_cluster(unsigned at)
 {
     emu_arrive(at, 1 - emu_mine());
     emu_arrive(at, emu_mine());
@@ -172,7 +172,7 @@ static void optc_bar_wait(unsigned at, unsigned phase)
 }
 
 struct emu_group_bar { int there; unsigned long long ended; };
-static emu_group_bar emu_group[OPTC_PAIR][16];
+static emu_group_bar emu_group[OPTC_CLUSTER][16];
 static bool emu_group_ended(const emu_thread &t) { return ((const emu_group_bar *)t.word[0])->ended != t.word[1]; }
 static void optc_group_sync(int group)
 {
@@ -186,22 +186,22 @@ static void optc_group_sync(int group)
         g.there = 0, g.ended++;
 }
 
-// Number of barriers of the pair that each thread has reached.
-static unsigned emu_paired[EMU_MOST];
-static bool emu_pair_there(const emu_thread &t)
+// Number of barriers of the cluster that each thread has reached.
+static unsigned emu_cluster_syncs[EMU_MOST];
+static bool emu_cluster_there(const emu_thread &t)
 {
     for (int i = 0; i < emu_count; i++)
-        if (emu_thread_of[i].state != EMU_DONE && emu_paired[i] < t.word[0])
+        if (emu_thread_of[i].state != EMU_DONE && emu_cluster_syncs[i] < t.word[0])
             return false;
     return true;
 }
-static void optc_pair_sync()
+static void optc_cluster_sync()
 {
-    emu_thread_of[emu_me].word[0] = ++emu_paired[emu_me];
-    emu_wait_until(emu_pair_there);
+    emu_thread_of[emu_me].word[0] = ++emu_cluster_syncs[emu_me];
+    emu_wait_until(emu_cluster_there);
 }
 
-// ---- the memory unit ----
+// ---- the TMA unit ----
 struct emu_box { const emu_map *map; unsigned block, shared, bar; int at, matrix, row, group; };
 static emu_box emu_loads[EMU_QUEUED], emu_stores[EMU_MOST][EMU_STORES];
 static int emu_nloads, emu_nstores[EMU_MOST], emu_store_group[EMU_MOST];
@@ -245,9 +245,9 @@ static void optc_box_load(unsigned to, const void *m, unsigned bar, int at, int 
 {
     emu_load(emu_box{(const emu_map *)m, emu_mine(), to, bar, at, matrix, row, 0});
 }
-static void optc_box_load_pair(unsigned to, const void *m, unsigned bar, int at, int matrix, int row)
+static void optc_box_multicast(unsigned to, const void *m, unsigned bar, int at, int matrix, int row)
 {
-    for (unsigned block = 0; block < OPTC_PAIR; block++)
+    for (unsigned block = 0; block < OPTC_CLUSTER; block++)
         emu_load(emu_box{(const emu_map *)m, block, to, bar, at, matrix, row, 0});
 }
 // No thread can continue: one of the loads arrives.
@@ -266,7 +266,7 @@ static void optc_box_store(const void *m, unsigned from, int at, int matrix, int
     const unsigned me = emu_me;
     for (unsigned i = me / 128 * 128, end = i + 128; i < end; i++)
         if (emu_written[i])
-            emu_stop("no fence between writes to shared memory and the memory unit's store");
+            emu_stop("no fence between writes to shared memory and the TMA unit's store");
     if (emu_nstores[me] == EMU_STORES)
         emu_stop("too many stores at a time for the emulation");
     const emu_box x = {(const emu_map *)m, emu_mine(), from, 0, at, matrix, row, emu_store_group[me]};
@@ -387,7 +387,7 @@ template <int N> static void optc_wgmma_wait(float (&)[128])
     emu_wait_sums(0);
     emu_fenced[emu_me] = false;
 }
-template <typename K> static unsigned optc_pair(K, float low, float high)
+template <typename K> static unsigned optc_pack(K, float low, float high)
 {
     return K::put(low) | (unsigned)K::put(high) << 16;
 }
@@ -404,7 +404,7 @@ static void emu_block_begins()
     memset(emu_fenced, 0, sizeof emu_fenced);
     memset(emu_ahead, 0, sizeof emu_ahead);
     memset(emu_nbars, 0, sizeof emu_nbars);
-    memset(emu_paired, 0, sizeof emu_paired);
+    memset(emu_cluster_syncs, 0, sizeof emu_cluster_syncs);
 }
 static void emu_block_ends()
 {

@@ -13,15 +13,15 @@ static void emu_call_numbers(void)
 
 static void emu_blocks(const void *kernel, unsigned grid, unsigned threads)
 {
-    const bool in_pairs = kernel >= __start_emu_pairs && kernel < __stop_emu_pairs;
-    const unsigned together = emu_team ? grid : in_pairs ? 2 : 1;
+    const bool in_clusters = kernel >= __start_emu_clusters && kernel < __stop_emu_clusters;
+    const unsigned together = emu_team ? grid : in_clusters ? 2 : 1;
     blockDim.x = threads;
     gridDim.x = grid;
     emu_count = (int)(threads * together);
     if (emu_team)
         memset(emu_team_room, 0xa5, sizeof emu_team_room);
     if (grid % together) {
-        fprintf(stderr, "emulated GPU: %u blocks are not pairs\n", grid);
+        fprintf(stderr, "emulated GPU: %u blocks are no whole clusters\n", grid);
         abort();
     }
     for (emu_first = EMU_FIRST; emu_first < grid; emu_first += together)

@@ -1,5 +1,5 @@
 // Runs a GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this before it).
-// Blocks run one after another, those of a cooperative launch and those of a pair side by side. A thread runs until it
+// Blocks run one after another, those of a cooperative launch or of a cluster side by side. A thread runs until it
 // waits for others, at a barrier or in a shuffle; only then it gets its own stack.
 #include <math.h>
 #include <setjmp.h>
@@ -68,9 +68,9 @@ static void (*emu_body)(void);
 struct emu_stack { char *memory; jmp_buf idle; };
 static emu_stack emu_stack_of[EMU_MOST];
 static int emu_stacks, emu_starting, emu_next, emu_count;
-// Kernels in this section run in pairs of blocks (emu_hopper.h). The linker defines its bounds if there is one.
-extern "C" __attribute__((weak, visibility("hidden"))) const char __start_emu_pairs[], __stop_emu_pairs[];
-// The current thread among all that run side by side: of a block, of a pair of blocks, or of a cooperative launch
+// Kernels in this section run in clusters of two blocks (emu_hopper.h). The linker defines its bounds if there is one.
+extern "C" __attribute__((weak, visibility("hidden"))) const char __start_emu_clusters[], __stop_emu_clusters[];
+// The current thread among all that run side by side: of a block, of a cluster, or of a cooperative launch
 // (emu_team, emu_driver.c). emu_first: the first of these blocks.
 static unsigned emu_me, emu_first;
 extern "C" __attribute__((visibility("default"))) unsigned emu_team;

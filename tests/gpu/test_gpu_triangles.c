@@ -17,7 +17,7 @@ static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64
     open_rule(&x, T_F32, workspace);
     x.e->gpu->symmetric_rows = hopper;
     if (hopper && getenv("OPTC_TEST_SMALL"))
-        x.e->gpu->sms = 5;                                 /* two pairs of blocks for three pairs of tiles */
+        x.e->gpu->sms = 5;                                 /* two clusters for three pairs of tiles */
     int e = add_array(&x.m, MEM_STATE, ELEM, kinds[kind].type, "e"),
         r = add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "r");
     int t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[kind].type, "t"),
@@ -80,8 +80,8 @@ START_TEST(hopper_halves)
 }
 END_TEST
 
-/* A slice of a GPU with one multiprocessor has no room for a pair of blocks. */
-START_TEST(no_room_for_pairs)
+/* A slice of a GPU with one multiprocessor has no room for a cluster. */
+START_TEST(no_room_for_clusters)
 {
     SHARED();
     static const int64_t shape[1][3] = {{1, 1024, 8}};
@@ -250,6 +250,6 @@ void add_triangles(TCase *t)
 void add_halves(TCase *t)
 {
     tcase_add_loop_test(t, hopper_halves, 0, 2);
-    tcase_add_test(t, no_room_for_pairs);
+    tcase_add_test(t, no_room_for_clusters);
     tcase_add_loop_test(t, lower_operands, 0, 2);
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Breaks the kernel for symmetric products (templates/symmetric_cuda.txt) in one place at a time. The emulated GPU's
-# case square-matrices must fail with each. Run by `make test-all`; takes two minutes.
+# case square-matrices must fail with each. Run by `make test-all`; takes five minutes.
 #   BUILD              the build folder
 # `mutations.sh NAME…` tries only these.
 set -eu
@@ -12,7 +12,7 @@ export OPTC_TEST_SMALL=1 OPTC_TEST_CACHE="$work" OPTC_CFLAGS=-O0 work real="${CX
 
 # NAME, what is replaced and by what, as a sed command
 cat > "$work/mutations" <<'X'
-release_too_early    s/arrive_pair(r.empty + 8 \* last)/arrive_pair(r.empty + 8 * r.slot)/
+release_too_early    s/arrive_cluster(r.empty + 8 \* last)/arrive_cluster(r.empty + 8 * r.slot)/
 stores_not_awaited   s/optc_box_wait_read_before();/;/
 no_sync_before_put   /optc_box_wait_read_before/{n;s/optc_group_sync(1 + group);//}
 no_sync_after_put    /^ *optc_box_fence();/{n;s/optc_group_sync(1 + group);//}
@@ -24,31 +24,31 @@ last_not_awaited     s/optc_wgmma_wait<COLS \/ 2>(sum);//
 no_fence_of_sums     s/optc_wgmma_fence();//
 stores_uncommitted   s/optc_box_commit();/;/
 wrong_bytes          s/optc_bar_expect(bar, OPTC_SLOT_BYTES)/optc_bar_expect(bar, OPTC_SLOT_BYTES - 8192)/
-wrong_arrivals       s/8 \* OPTC_PAIR)/4 * OPTC_PAIR)/
+wrong_arrivals       s/8 \* OPTC_CLUSTER)/4 * OPTC_CLUSTER)/
 wrong_phase          s/slot = 0, phase ^= 1/slot = 0/
 slot_not_awaited     s/optc_bar_wait(r.empty + 8 \* r.slot, r.phase);//
 addend_not_awaited   /if (x.d)/{n;s/optc_bar_wait(r.full + 8 \* r.slot, r.phase)//}
-half_of_columns      s/4 \/ OPTC_PAIR/2 \/ OPTC_PAIR/
+half_of_columns      s/4 \/ OPTC_CLUSTER/2 \/ OPTC_CLUSTER/
 too_few_columns      s/cols == 192/cols > 192/
 first_place_only     s/at + i \* 2 \* OPTC_BOX_BYTES/at/
 addend_of_one_half   s/(i \* 2 + group) \* OPTC_BOX_BYTES/group * OPTC_BOX_BYTES/
 above_not_mirrored   s/ | (other\[j\] & mask)//
-other_half_mirrored  s/optc_symmetric_blend(to);//
+other_half_mirrored  s/optc_symmetric_mirror(to);//
 odd_row_of_tiles     s/((unsigned)n + 255)/((unsigned)n + 127)/
 wrong_diagonal       s/at == 1 ?/at == 0 ?/
 wrong_permutation    s/(piece ^ (row & 7))/(piece ^ (row \& 3))/
 wrong_operand        s/ALONG ? 8192 >> 4/ALONG ? 4096 >> 4/
 too_many_slots       s/OPTC_SLOTS = 3/OPTC_SLOTS = 4/
-no_pair_begin        /optc_bars_ready();/{n;n;s/optc_pair_sync();//}
-block_begin          /optc_bars_ready();/{n;n;s/optc_pair_sync();/__syncthreads();/}
-no_pair_end          /optc_box_wait();/{n;s/optc_pair_sync();//}
-own_releases         s/8 \* OPTC_PAIR)/8)/;s/optc_bar_arrive_pair(/optc_bar_arrive(/
-own_release          s/arrive_pair(r.empty + 8 \* last)/arrive(r.empty + 8 * last)/
-own_addend           /all lanes have seen/{n;n;s/arrive_pair(/arrive(/}
-own_loads            s/optc_box_load_pair(/optc_box_load(/
+no_cluster_begin     /optc_bars_ready();/{n;n;s/optc_cluster_sync();//}
+block_begin          /optc_bars_ready();/{n;n;s/optc_cluster_sync();/__syncthreads();/}
+no_cluster_end       /optc_box_wait();/{n;s/optc_cluster_sync();//}
+own_releases         s/8 \* OPTC_CLUSTER)/8)/;s/optc_bar_arrive_cluster(/optc_bar_arrive(/
+own_release          s/arrive_cluster(r.empty + 8 \* last)/arrive(r.empty + 8 * last)/
+own_addend           /all lanes have seen/{n;n;s/arrive_cluster(/arrive(/}
+own_loads            s/optc_box_multicast(/optc_box_load(/
 own_bytes            s/optc_bar_expect(bar, OPTC_SLOT_BYTES)/optc_bar_expect(bar, OPTC_SLOT_BYTES - 2 * OPTC_BOX_BYTES)/
-same_half            s/(int)blockIdx.x % OPTC_PAIR \* own/0/
-addend_of_pair       s/optc_box_load(r.here() + i/optc_box_load_pair(r.here() + i/
+same_half            s/(int)blockIdx.x % OPTC_CLUSTER \* own/0/
+addend_multicast     s/optc_box_load(r.here() + i/optc_box_multicast(r.here() + i/
 same_row_of_tiles    s/below = tile % 2/below = 0/
 X
 cat > "$work/cxx" <<'X'

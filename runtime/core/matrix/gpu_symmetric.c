@@ -1,19 +1,24 @@
-/* Symmetric products of 16 bits on Hopper, by a kernel of ours (templates/symmetric_cuda.txt): it computes the lower
- * triangle, adds a matrix and a diagonal, and writes both halves. One launch replaces the blocks of a product, its
- * mirror and its copy.
+/* Symmetric products of 16-bit values on Hopper by a kernel of ours (templates/symmetric_cuda.txt). It computes the
+ * lower triangle, adds a matrix and a diagonal, and writes both halves. One launch replaces the products of blocks by
+ * cuBLAS, the mirror and the copy of the addend.
  *
  * Measured on an H200, with one kernel for all layouts, f16, us: the full product by cuBLAS; its blocks and the mirror;
  * those with an addend and a diagonal; this kernel; this kernel with both
  *   32 x 2048 x 2048    720, 523, 671, 450, 470
  *   48 x 2048 x 2048   1090, 785, 1006, 735, 760
  * and shares of the full product's time with 12 to 48 matrices: 0.6 for 2048 rows, 0.8 for 1024, 0.9 for 768, 1.0 to
- * 1.4 for 512, where blocks of cuBLAS need 0.8 to 1.0. On another H200 after a pause, us. Single blocks with a tile
- * counter (2026-11-18), then pairs of blocks:
- *   32 x 2048 x 2048    495, 478       3 x 1032 x 1032, addend and diagonal    31, 26
- *   32 x 2048 x 8192   1684, 1623     48 x 768 x 3072                         203, 190
- * After a quarter of a second the chip is at its power limit, and all of these take 10 to 20 % longer. With pairs from
- * 512 rows on, Muon on GPT-2 (768 rows) took 3.93 ms instead of 3.45. Pairs take tiles in a fixed order, so another
- * kernel that holds multiprocessors may double the time; this was not measured. */
+ * 1.4 for 512, where blocks of cuBLAS need 0.8 to 1.0.
+ *
+ * Measured on another H200, f16, us: single blocks with a tile counter, then clusters of two (2026-11-18). First after
+ * a pause of 60 ms, then over a quarter of a second without a pause, where power limits the chip:
+ *   32 x 2048 x 2048                             495, 478      569, 536
+ *   32 x 2048 x 2048, addend and diagonal        510, 508      586, 611
+ *   32 x 2048 x 8192, transposed                1684, 1623    1863, 1816
+ *   3 x 1032 x 1032, addend and diagonal          31, 26        77, 60
+ *   48 x 768 x 3072                              203, 190      380, 217
+ * Rates without a pause vary by 20 % from run to run. With this kernel from 512 rows on, Muon on GPT-2 (768 rows) took
+ * 3.93 ms instead of 3.45. Clusters take tiles in a fixed order, so another kernel that holds multiprocessors may
+ * double the time; this was not measured. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <assert.h>
@@ -77,7 +82,7 @@ static bool in_our_memory(const ProgArray *m, int array)
 }
 
 /* The choice changes bits, so it follows from the shape, the device and its code alone, except for states of the caller
- * and where memory is too far apart: a binding's arrays of more than 16 GB. */
+ * and where memory is too far apart: a binding's arrays of more than 16 GB. A cluster needs two multiprocessors. */
 CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallType *t, const ProgCall *c,
                          ProductShape z)
 {
@@ -85,7 +90,7 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
     const ProgArray *m = b->program->array;
     bool ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
     int64_t rows = e->symmetric_rows ? e->symmetric_rows : SYMMETRIC_ROWS;
-    int64_t pairs = count_up(z.n, 256), tiles = dom_times(pairs, pairs + 1);
+    int64_t strips = count_up(z.n, 256), tiles = dom_times(strips, strips + 1);
     unsigned long long base[3];
     if (e->arch != HOPPER || e->sms < 2 || b->gpu->code->empty_symmetric || t->symmetric == t->mm || e->block)
         return false;
@@ -175,8 +180,8 @@ CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of)
                        (float)s->beta,
                        (float)s->diagonal};
     void *args[] = {&a};
-    int64_t pairs = count_up(s->n, 256), all = pairs * (pairs + 1) * of.n;
-    int64_t most = g->sms / 2 * 2;                 /* blocks in pairs */
+    int64_t strips = count_up(s->n, 256), all = strips * (strips + 1) * of.n;
+    int64_t most = g->sms / 2 * 2;                 /* whole clusters */
     int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, SYMMETRIC_SHARED);
     return rc ? rc : g->d->cuLaunchKernel(fn, (unsigned)(all < most ? all : most), 1, 1, SYMMETRIC_THREADS, 1, 1,
                                           SYMMETRIC_SHARED, b->gpu->stream, args, NULL);
