@@ -73,7 +73,7 @@ typedef struct GpuCode {
     CUfunction *fn, advance_t, read_ahead, move, agree, call[NCALLKERNEL];
     bool empty_symmetric;
 } GpuCode;
-enum { HALVES_NEEDED = 12030 };            /* for fence.proxy.tensormap */
+enum { HALVES_NEEDED = 12040 };            /* templates/hopper_cuda.txt has the reason */
 /* Kernels that a binding launches. fn: by ProgStage.fn, nfn of them. shards: move and agree. meanwhile: unless NULL,
  * the host calls it with `b` while other threads load or compile kernels. */
 typedef struct KernelNeeds {
