@@ -59,7 +59,8 @@ static Extent extent_of(const double *a, int64_t n)
  * err: by column of the result, its error. */
 typedef struct { double *a, *b, *v, *err; int64_t m, n; double off; Iv least; } Work;
 /* The functions below return the error of a result. INFINITY: it may be anything, or not exist. Negative: NONE_THERE:
- * it does not exist; NO_MATRIX: the matrix is not finite. */
+ * it does not exist; NO_MATRIX: it was not computed, because the matrix is not finite or a pivot is not positive, but
+ * the target may compute it, whose rounding differs. */
 enum { NONE_THERE = -1, NO_MATRIX = -2 };
 
 /* out = A^r. A change of a symmetric matrix changes a function of its eigenvalues by at most the function's slope times
@@ -95,17 +96,21 @@ static double chol_of(Work f, double *out)
     memcpy(f.b, f.a, sizeof *f.b * (size_t)(n * n));
     jacobi(f.b, f.v, n);
     Extent x = extent_of(f.b, n);
+    bool positive = true;                                  /* all pivots */
     for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0; i < n; i++) {
             double s = f.a[i * n + j];
             for (int64_t k = 0; k < j; k++)
                 s -= out[i * n + k] * out[j * n + k];
             out[i * n + j] = i < j ? 0 : i == j ? sqrt(s) : s / out[j * n + j];
+            positive = positive && (i != j || s > 0);
         }
     double all = f.off + 32 * (double)n * 0x1p-53 * fmax(fabs(x.least), fabs(x.most));
-    if (x.least < -4 * all || x.most <= 0)
-        return x.most <= 0 && x.most + all > 0 && x.least >= -4 * all && all > 0 ? INFINITY : NONE_THERE;
-    return x.least > 4 * all ? 2 * sqrt(x.most * (double)n) * all / x.least : INFINITY;
+    bool perhaps = x.least >= -4 * all && (x.most > 0 || (all > 0 && x.most + all > 0));
+    return x.least > 4 * all && x.most > 0 ? 2 * sqrt(x.most * (double)n) * all / x.least
+           : !perhaps                      ? NONE_THERE
+           : positive                      ? INFINITY
+                                           : NO_MATRIX;
 }
 
 /* Subtracts from column j its components along the columns before it, twice. Returns its length; 0: nothing is left. */
