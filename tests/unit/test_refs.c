@@ -283,7 +283,7 @@ static double rounding(const optc_rule *r)
 
 static void run(const RefFile *r, optc_type type, bool bounds)
 {
-    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"),
+    optc_engine_options eo = {.threads = 2, .cache_dir = type == OPTC_F64 ? "" : getenv("OPTC_TEST_CACHE"),
                               .compiler = type == OPTC_F64 ? "" : NULL, .no_builtin = type == OPTC_F64};
     optc_rule_options ro = {.spec = r->spec, .with = r->with, .options = r->options, .param = type};
     Fixture f;

@@ -95,7 +95,7 @@ static void check_matrix(const Fixture *f, int rule, int k, int64_t slice, int64
 static uint64_t step_once(int rule, optc_type type, int threads, bool compiled, bool check)
 {
     Fixture f;
-    optc_engine_options eo = {.threads = threads, .cache_dir = getenv("OPTC_TEST_CACHE"),
+    optc_engine_options eo = {.threads = threads, .cache_dir = compiled ? getenv("OPTC_TEST_CACHE") : "",
                               .compiler = compiled ? NULL : "", .no_builtin = !compiled};
     fix_open(&f, &eo, &(optc_rule_options){.spec = "x", .text = rules[rule].text, .param = type}, shapes, NSHAPE, NULL,
              0);

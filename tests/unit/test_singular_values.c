@@ -81,7 +81,7 @@ END_TEST
 START_TEST(of_zero)
 {
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = "", .no_builtin = 1},
+    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = 1},
              &(optc_rule_options){.spec = "x", .text = rule, .param = OPTC_F64}, &(TestShape){2, {2, 3}}, 1, NULL, 0);
     memset(f.g[0], 0, 6 * sizeof(double));
     OK(optc_step(f.binding));
@@ -110,7 +110,7 @@ START_TEST(of_low_rank)
     const bool wide = _i & 1, f64 = _i & 2;
     const double within = f64 ? 1e-10 : 1e-5, s = sqrt(0.14 * 385);
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = "", .no_builtin = 1},
+    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = 1},
              &(optc_rule_options){.spec = "x", .text = text, .param = f64 ? OPTC_F64 : OPTC_F32},
              &(TestShape){2, {wide ? 3 : 10, wide ? 10 : 3}}, 1, NULL, 0);
     double want[30], got[30], top, all;

@@ -313,7 +313,7 @@ START_TEST(put_together)
                                              "  p = shrink(p, amount)  p = descend(p, x, rate) end }"};
     const optc_setting set[] = {{"weight_decay", sums[_i].decay}};
     Fixture f[2];
-    optc_engine_options eo = {.compiler = ""};
+    optc_engine_options eo = {.compiler = "", .cache_dir = ""};
     for (int k = 0; k < 2; k++)
         fix_open(&f[k], &eo, &(optc_rule_options){.spec = sums[_i].rule, .param = OPTC_F64, .with = k ? "again" : NULL,
                                                   .options = sums[_i].options,
