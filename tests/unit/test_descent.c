@@ -83,7 +83,7 @@ static double least_loss(Model *m, double (*loss)(Model *), double rate, int ste
 
 static void descends(Model *m, const char *rule, const char *what, double (*loss)(Model *), int steps)
 {
-    static const double rates[] = {1, 10, 100, 0.1, 0.01, 0.001};
+    static const double rates[] = {1, 10, 100, 0.1, 0.01, 0.001, 0.3, 3};
     double least = INFINITY;
     for (int k = 0; k < (int)(sizeof rates / sizeof *rates) && !(least <= 0.5); k++)
         least = fmin(least, least_loss(m, loss, rates[k], steps));
@@ -150,7 +150,7 @@ START_TEST(scale_of_gradients)
     float end[2][ALL];
     for (int k = 0; k < 2; k++) {
         Model m = {0};
-        optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE"),
+        optc_engine_options eo = {.threads = 1, .cache_dir = _i < COMPILED ? getenv("OPTC_TEST_CACHE") : "",
                                   .compiler = _i < COMPILED ? NULL : "", .no_builtin = _i >= COMPILED};
         OK(optc_open(&eo, &m.engine));
         OK(optc_compile(m.engine, &(optc_rule_options){.spec = invariant[_i]}, &m.rule));
@@ -190,7 +190,7 @@ START_TEST(one_estimate)
 {
     static const optc_setting waits[] = {{"lr", 0}};
     Fixture f;
-    fix_open_groups(&f, &(optc_engine_options){.compiler = "", .no_builtin = true},
+    fix_open_groups(&f, &(optc_engine_options){.compiler = "", .cache_dir = "", .no_builtin = true},
                     &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 3, NULL, 0,
                     &(FixtureGroups){.second = 2, .set = waits, .nset = 1});
     double d[2], alone;
@@ -199,7 +199,7 @@ START_TEST(one_estimate)
     OK(optc_state_read(f.binding, 1, "d", &d[1], 1));           /* group 1 */
     ck_assert_msg(d[0] > 1e-6 && d[0] == d[1], "%s: %g and %g", estimated[_i], d[0], d[1]);
     fix_close(&f);
-    fix_open(&f, &(optc_engine_options){.compiler = "", .no_builtin = true},
+    fix_open(&f, &(optc_engine_options){.compiler = "", .cache_dir = "", .no_builtin = true},
              &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 2, NULL, 0);
     step_often(&f);
     OK(optc_state_read(f.binding, 0, "d", &alone, 1));
