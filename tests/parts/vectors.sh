@@ -119,4 +119,4 @@ reads() {
     awk -f "$at/reads.awk" "$at/stream.s" || { echo "the yardstick for reading stores as it goes, by $*"; exit 1; }
     echo "the yardstick for reading only reads, by $*"
 }
-reads "${CC:-cc}"
+reads ${CC:-cc}

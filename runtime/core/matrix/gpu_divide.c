@@ -238,8 +238,8 @@ static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks
  * device. Then the driver refuses the launch, and half as many blocks are tried for the matrices that are left.
  *
  * Some GPUs have no such launches, and bodies of conditional nodes cannot contain them under MPS, nor with drivers
- * before CUDA 12.6. There one block computes each matrix, with the same bits: about a second for 3072 rows, by the bytes
- * it reads. */
+ * before CUDA 12.6. There one block computes each matrix, with the same bits: about a second for 3072 rows, by the
+ * bytes that it reads. */
 CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuEngine *g = b->rule->engine->gpu;
