@@ -269,6 +269,55 @@ START_TEST(lost_count)
 }
 END_TEST
 
+/* A launch fails in the middle of a step, whose first launches have changed states. Later calls are refused until a
+ * checkpoint is loaded, or t is set. Then steps continue as if the step had not begun. */
+static int fail_second(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, CUstream s, void **args, void **more)
+{
+    return --until == 0 ? 1 : real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+}
+
+START_TEST(half_step)
+{
+    SHARED();
+    static const char refused[] = "a launch failed in the middle of a step of rule 'lamb'";
+    Side a, b;
+    int64_t t;
+    use_tiny_shapes();
+    open_side(&a, "cuda", (optc_rule_options){.spec = "lamb"}, 0);
+    open_side(&b, "cuda", (optc_rule_options){.spec = "lamb"}, 0);
+    optc_checkpoint file = {.params = 1};
+    OK(optc_save_bytes(&a.b, 1, &file, &file.size));
+    ck_assert((file.memory = malloc((size_t)file.size)) != NULL);
+    OK(optc_save(&a.b, 1, &file));
+    set_grads(&b, 7);
+    GpuEngine *g = b.b->rule->engine->gpu;
+    Driver failing = *(real = g->d);
+    failing.cuLaunchKernel = fail_second;
+    until = _i + 2;                                        /* of the step's launches, the first of which counts it */
+    g->d = &failing;
+    FAILS(optc_step(b.b), OPTC_ERROR_DEVICE, "cuLaunchKernel");
+    g->d = real;
+    FAILS(optc_step(b.b), OPTC_ERROR_DEVICE, refused);
+    FAILS(optc_get_t(b.b, -1, &t), OPTC_ERROR_DEVICE, refused);
+    FAILS(optc_save_bytes(&b.b, 1, &file, &(int64_t){0}), OPTC_ERROR_DEVICE, refused);
+    OK(optc_load(&b.b, 1, &file));
+    for (int step = 1; step <= 3; step++) {
+        set_grads(&a, step);
+        set_grads(&b, step);
+        OK(optc_step(a.b));
+        OK(optc_step(b.b));
+        OK(optc_get_t(b.b, -1, &t));
+        ck_assert_msg(t == step, "step %d: t is %d", step, (int)t);
+        same_params(&a, &b, format("step %d", step));
+    }
+    same_states(&a, &b, "half a step");
+    free(file.memory);
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
 /* More scalars than one launch takes, of which the second may fail; memory that the device cannot access. */
 START_TEST(many_scalars)
 {
@@ -447,6 +496,7 @@ void add_guard(TCase *t)
     tcase_add_loop_test(t, guarded_steps, 0, NRULES);
     tcase_add_loop_test(t, failing_launches, 0, 5);
     tcase_add_test(t, lost_count);
+    tcase_add_loop_test(t, half_step, 0, 3);
     tcase_add_test(t, many_scalars);
     tcase_add_test(t, set_values_return);
 }

@@ -42,7 +42,9 @@ typedef struct SavedList {
     SavedBinding *binding; int nbinding;
     bool params;
 } SavedList;
-CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const *b, int n, const optc_checkpoint *c);
+/* counts: sets SavedBinding.steps. Loading needs none: the file has them, and those of the binding may be unknown. */
+CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const *b, int n, const optc_checkpoint *c,
+                            bool counts);
 CORE void saved_free(SavedList *l);
 OPTC_COUNT const char *saved_name(const SavedList *l, const SavedItem *x) { return l->names.s + x->name; }
 OPTC_COUNT int64_t saved_bytes(const SavedItem *x) { return x->count * x->type->bytes; }

@@ -182,11 +182,11 @@ static bool add_table(SavedList *l, int binding, const char *name, const char *d
 }
 
 /* ---- bindings ---- */
-static optc_status read_tables(SavedBinding *x)
+static optc_status read_tables(SavedBinding *x, bool counts)
 {
     const optc_binding *b = x->b;
     int64_t now = b->steps;
-    optc_status s = b->rule->device->get_t(b, &now);
+    optc_status s = counts ? b->rule->device->get_t(b, &now) : OPTC_OK;
     x->steps[0] = now;
     for (int i = 0; i < b->ntensor; i++)
         x->steps[i + 1] = tensor_steps(b, i, now);
@@ -200,7 +200,7 @@ static optc_status read_tables(SavedBinding *x)
     return s;
 }
 
-static optc_status add_binding(SavedList *l, const char *call, int i)
+static optc_status add_binding(SavedList *l, const char *call, int i, bool counts)
 {
     SavedBinding *x = &l->binding[i];
     const optc_binding *b = x->b;
@@ -210,7 +210,7 @@ static optc_status add_binding(SavedList *l, const char *call, int i)
     x->hyper = (double *)malloc(sizeof *x->hyper * (size_t)(b->ngroup * b->program->nhyper + 1));
     if (!x->steps || !x->hyper)
         return no_memory(call);
-    optc_status s = read_tables(x);
+    optc_status s = read_tables(x, counts);
     if (s != OPTC_OK)
         return s;
     return add_table(l, i, "optc.t", "I64", x->steps, x->steps_dim, 1) &&
@@ -258,7 +258,8 @@ static optc_status take_prefixes(SavedList *l, const char *call, const optc_chec
     return OPTC_OK;
 }
 
-CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const *b, int n, const optc_checkpoint *c)
+CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const *b, int n, const optc_checkpoint *c,
+                            bool counts)
 {
     memset(l, 0, sizeof *l);
     if (!b || n < 1)
@@ -274,7 +275,7 @@ CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const 
         l->binding[i].b = b[i];
     optc_status s = take_prefixes(l, call, c);
     for (int i = 0; i < n && s == OPTC_OK; i++)
-        s = add_binding(l, call, i);
+        s = add_binding(l, call, i, counts);
     return s == OPTC_OK ? check_names(l, call) : s;
 }
 

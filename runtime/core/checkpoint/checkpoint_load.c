@@ -537,7 +537,7 @@ CORE optc_status checkpoint_load(optc_binding *const *b, int n, const optc_check
     x.source.fd = -1;
     if (from->warnings && from->warnings_size)
         *from->warnings = 0;
-    optc_status s = saved_make(&x.list, load_call, b, n, from);
+    optc_status s = saved_make(&x.list, load_call, b, n, from, false);
     if (s == OPTC_OK)
         s = source_open(&x.source, load_call, from);
     if (s == OPTC_OK)

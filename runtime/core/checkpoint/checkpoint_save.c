@@ -126,7 +126,7 @@ static optc_status save_bindings(optc_binding *const *b, int n, const optc_check
     for (int i = 0; b && i < n; i++)
         if (b[i] && b[i]->shards && b[i]->shards->failed)
             return exchange_failed(b[i]);
-    optc_status s = saved_make(&l, call, b, n, to);
+    optc_status s = saved_make(&l, call, b, n, to, true);
     if (s == OPTC_OK)
         s = make_header(&h, &l, call, &data);
     int64_t size = 8 + (int64_t)h.n + data;

@@ -132,6 +132,10 @@ typedef struct SlotList {
     struct SlotList *next;
 } SlotList;
 
+/* COUNT_UNKNOWN: guard_undo failed, and t may be one too small. STEP_HALF_DONE: a launch failed after others of its
+ * step had changed parameters or states. step_known refuses both. */
+typedef enum StepState { STEP_KNOWN, COUNT_UNKNOWN, STEP_HALF_DONE } StepState;
+
 typedef struct GpuTables {
     const GpuCode *code;
     CUstream stream;
@@ -142,7 +146,7 @@ typedef struct GpuTables {
     bool calls_behind;                     /* the calls' addresses are older than the device's tables */
     bool captured;                         /* a step was captured: from then on only the device knows t */
     bool guarded;                          /* a guard was set: likewise; the device's views may mark a skipped run */
-    bool t_unknown;                        /* guard_undo failed: t may be one too small, until it is set again */
+    StepState step_state;                  /* until t is set again */
     unsigned captured_out;                 /* participation masks of the captured steps (optc_binding.leaves_out) */
     bool dirty;                            /* participation or cohorts differ from the device's views */
     struct GpuCohortMemory *cohort_memory; /* memory of cohorts that were added */
@@ -321,7 +325,7 @@ CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x);
 CORE optc_status guard_launch(optc_binding *b, int entry); /* inside gpu_enter; launches nothing if there are none */
 /* After guard_launch, if the run's first launch fails: t is what it was before, also if the guard skips the run. */
 CORE void guard_undo(optc_binding *b, int entry);
-CORE optc_status guard_knows_t(const optc_binding *b, const char *call);   /* fails if guard_undo has failed */
+CORE optc_status step_known(const optc_binding *b, const char *call);      /* fails unless STEP_KNOWN */
 CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run still increments t */
 
 /* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */

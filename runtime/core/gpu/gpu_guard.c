@@ -105,14 +105,18 @@ CORE void guard_undo(optc_binding *b, int entry)
         return;
     x.args.counts = -1;
     x.args.nsource = 0;
-    b->gpu->t_unknown = launch_item(b, &x) != 0;
+    b->gpu->step_state = launch_item(b, &x) ? COUNT_UNKNOWN : STEP_KNOWN;
 }
 
-CORE optc_status guard_knows_t(const optc_binding *b, const char *call)
+CORE optc_status step_known(const optc_binding *b, const char *call)
 {
-    return b->gpu->t_unknown
-               ? fail(OPTC_ERROR_DEVICE, "%s: the step count of rule '%s' is not known, since a launch failed, and "
-                                         "then the launch that restores the count; call optc_set_t",
-                      call, b->program->name)
-               : OPTC_OK;
+    const char *name = b->program->name;
+    if (b->gpu->step_state == COUNT_UNKNOWN)
+        return fail(OPTC_ERROR_DEVICE, "%s: the step count of rule '%s' is not known, since a launch failed, and then "
+                                       "the launch that restores the count; call optc_set_t", call, name);
+    if (b->gpu->step_state == STEP_HALF_DONE)
+        return fail(OPTC_ERROR_DEVICE, "%s: a launch failed in the middle of a step of rule '%s', so parameters and "
+                                       "states may be partly stepped; restore both and call optc_set_t, or load a "
+                                       "checkpoint of both", call, name);
+    return OPTC_OK;
 }

@@ -262,7 +262,7 @@ static optc_status still_captures(const optc_binding *b)
 static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool capturing, bool by_device)
 {
     GpuTables *t = b->gpu;
-    optc_status s = guard_knows_t(b, "optc_run");
+    optc_status s = step_known(b, "optc_run");
     if (s == OPTC_OK)
         s = gpu_send_changes(b, capturing);
     if (s == OPTC_OK)
@@ -340,6 +340,8 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
         s = by_device ? run_by_device(b, entry, capturing != 0, &launched) : run_by_host(b, p, &launched);
     if (s != OPTC_OK && !launched)
         guard_undo(b, entry);
+    else if (s != OPTC_OK && !capturing)
+        t->step_state = STEP_HALF_DONE;
     return s;
 }
 
