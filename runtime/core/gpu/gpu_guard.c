@@ -112,7 +112,8 @@ CORE optc_status guard_knows_t(const optc_binding *b, const char *call)
 {
     return b->gpu->t_unknown
                ? fail(OPTC_ERROR_DEVICE, "%s: the step count of rule '%s' is not known, since a launch failed, and "
-                                         "then the launch that restores the count; call optc_set_t",
+                                         "then the launch that restores the count; call optc_set_t for all tensors "
+                                         "(tensor -1)",
                       call, b->program->name)
                : OPTC_OK;
 }
