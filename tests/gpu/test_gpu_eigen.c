@@ -160,6 +160,26 @@ START_TEST(divided_bits)
 }
 END_TEST
 
+/* A stream may have fewer multiprocessors than the device, of which each has more rows. The message names the cause if
+ * their vectors do not fit. */
+START_TEST(few_multiprocessors)
+{
+    SHARED();
+    One o;
+    if (!emulated())
+        return;
+    setenv("EMU_SHARED", "2500", 1);
+    setenv("EMU_COOPERATIVE", "2", 1);
+    open_one(&o, vectors_rule, 2, 55, (How){EIGEN_DIVIDED, true, 0, 0});
+    FAILS(optc_step(o.b), OPTC_ERROR_DEVICE, "eigenvectors of rule 'one' (spec:2), of 55 x 55, for tensor number 0: "
+                                             "the stream has too few of the GPU's 8 multiprocessors");
+    setenv("EMU_COOPERATIVE", "8", 1);
+    OK(optc_step(o.b));
+    close_one(&o);
+    unsetenv("EMU_SHARED"), unsetenv("EMU_COOPERATIVE");
+}
+END_TEST
+
 /* Denormal values beside a diagonal of zeros: rotations made of them would not be orthogonal. */
 START_TEST(denormals)
 {
@@ -444,6 +464,7 @@ void add_eigenvectors(TCase *t)
     tcase_add_loop_test(t, vectors, 0, 7);
     tcase_add_loop_test(t, divided, 0, 6);
     tcase_add_loop_test(t, divided_bits, 0, 2);
+    tcase_add_test(t, few_multiprocessors);
     tcase_add_loop_test(t, denormals, 0, 3);
     tcase_add_test(t, denormal_matrix);
     tcase_add_loop_test(t, some_vectors, 0, 4);

@@ -250,6 +250,7 @@ START_TEST(lost_count)
             FAILS(optc_step(b.b), OPTC_ERROR_DEVICE, refused);
             FAILS(optc_get_t(b.b, -1, &t), OPTC_ERROR_DEVICE, refused);
             FAILS(optc_save_bytes(&b.b, 1, &file, &(int64_t){0}), OPTC_ERROR_DEVICE, refused);
+            FAILS(optc_set_t(b.b, 0, step - 1), OPTC_ERROR_DEVICE, "call optc_set_t for all tensors (tensor -1)");
             OK(optc_set_t(b.b, -1, step - 1));
             if (step == 5)
                 OK(optc_load(&b.b, 1, &file));

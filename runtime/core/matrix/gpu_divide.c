@@ -235,7 +235,8 @@ static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks
 
 /* Blocks of a team wait for each other, so all of a launch must run at the same time: as many as there are
  * multiprocessors, in a cooperative launch. A client of MPS, or a stream of a green context, may have fewer than the
- * device. Then the driver refuses the launch, and half as many blocks are tried for the matrices that are left.
+ * device. Then the driver refuses the launch, and half as many blocks are tried for the matrices that are left. Fewer
+ * blocks have more rows each, and need more shared memory: the last refusal is returned if that does not suffice.
  *
  * Some GPUs have no such launches, and bodies of conditional nodes cannot contain them under MPS, nor with drivers
  * before CUDA 12.6. There one block computes each matrix, with the same bits: about a second for 3072 rows, by the

@@ -435,6 +435,10 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
     int rc = 0, failed = s->own ? divide_launch(b, s, of) : eigen_pad(b, s, of.n);
     if (failed) {
         call_label(b, c->stage, &x->group[s->group], what, sizeof what);
+        if (failed == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
+            return fail(OPTC_ERROR_DEVICE, "optc_run: %s: the stream has too few of the GPU's %d multiprocessors for "
+                                           "so many rows; use a stream of no green context, or a smaller `limit`",
+                        what, b->rule->engine->gpu->sms);
         return gpu_error(b->rule->engine->gpu, s->own ? "cuLaunchCooperativeKernel" : "cuMemsetD8Async", failed, what);
     }
     for (int64_t i = 0; i < of.n && !s->own && !rc; i += s->per_call)
