@@ -54,7 +54,7 @@ uint64_t run_hash(const Run *x)
 {
     uint64_t h = 1;
     SavedList l;
-    OK(saved_make(&l, "test", &x->b, 1, &(optc_checkpoint){0}));
+    OK(saved_make(&l, "test", &x->b, 1, &(optc_checkpoint){0}, true));
     for (int64_t i = 0; i < l.n; i++)
         h = checkpoint_hash(h, l.item[i].host ? l.item[i].host : l.item[i].at, (size_t)saved_bytes(&l.item[i]));
     saved_free(&l);
