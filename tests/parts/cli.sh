@@ -234,14 +234,22 @@ expect 0 "the mean of a period of 10 steps; the slowest step takes" bench soap -
 expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 --rounds 1 --steps 2
 expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 \
     --json
-# --bar: of the figures that the device has
-expect 1 "misses step" bench sgd --device cpu --size 64K --rounds 1 --bar ms=0.000001,host_us=1
-expect 0 "products in f32, 1024 rows" bench sgd --device cpu --size 64K --rounds 1 --bar ms=100000
-expect 1 "--bar: unknown bar 'speed': use ms, share" bench sgd --device cpu --size 64K --rounds 1 --bar ms=1,speed=1
-expect 1 "--bar: ms=fast must be a number from 0" bench sgd --device cpu --size 64K --rounds 1 --bar ms=fast
+# --bar: a figure that was not measured misses it
+bar() { expect "$1" "$2" bench "$3" --device cpu --size 64K --rounds 1 --threads 1 --bar "$4"; }
+bar 1 "bars  ms=1e-06 host_us=1  misses step, host (not measured)" sgd ms=0.000001,host_us=1
+bar 1 "misses torch (not measured)" sgd torch=2
+bar 0 "bars  ms=100000 share=1e-09  reached" sgd ms=100000,share=0.000000001
+! printf '%s' "$out" | grep -q products || { failed=$((failed + 1)); echo "bench: products of a rule without any"; }
+bar 0 "products in f32, 1024 rows" dion ms=100000
+bar 2 "--bar: unknown bar 'speed': use ms, share" sgd ms=1,speed=1
+bar 2 "--bar: unknown bar 'suite'" sgd suite=1
+bar 2 "--bar: ms=fast must be a number above 0" sgd ms=fast
+bar 2 "--bar: ms=0 must be a number above 0" sgd ms=0
+bar 2 "--bar: no bar is given" sgd ","
+expect 0 '"product_gflop_per_s": {"f32": ' bench dion --device cpu --shape 9x9 --rounds 1 --bar ms=100000 --json
 # tests/gpu/matrix_rules.sh: a real row on the CPU; made-up rows that fail, warn or hang, without torch; ncu's output
 matrix_rules() {
-    OPTC_PYTHON=none MATRIX_RULES_ARGS='--size 4K --rounds 1 --threads 1 --steps 1' PATH="$work/fake:$PATH" \
+    OPTC_PYTHON=${python:-none} MATRIX_RULES_ARGS='--size 4K --rounds 1 --threads 1 --steps 1' PATH="$work/fake:$PATH" \
         sh tests/gpu/matrix_rules.sh "$@" > "$work/said" 2>&1
     printf '%s %s' $? "$(tr -s ' \n' ' ' < "$work/said")"
 }

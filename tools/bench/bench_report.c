@@ -61,20 +61,22 @@ static bool below(double x, double bar, double unit) { return bar > 0 && !(round
 
 void bench_missed(const Case *c, const Medians *m, Buf *names)
 {
-    const Bar *bar = c->bar;
-    const struct { const char *name; bool missed; } each[] = {
-        {"step", bar->ms > 0 && !(m->seconds * 1e3 < bar->ms)},
-        {"share", below(m->share, bar->share, 1000)},
-        {"torch", c->peer && below(m->ahead, bar->eager, 100)},
-        {"graph", c->peer_graph && below(m->graph_ahead, bar->graph, 100)},
-        {"host", bar->host > 0 && !(m->host * 1e6 < bar->host)},
-        {"slowest", bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
-        {"cold", bar->cold > 0 && !(c->cold * 1e3 < bar->cold)},
-        {"warm", bar->warm > 0 && !(c->warm * 1e3 < bar->warm)},
+    static const Bar none;
+    const Bar *bar = c->bar, *asked = c->asked ? c->asked : &none;
+    const struct { const char *name; bool measured; double asked; bool missed; } each[] = {
+        {"step", true, 0, bar->ms > 0 && !(m->seconds * 1e3 < bar->ms)},
+        {"share", true, 0, below(m->share, bar->share, 1000)},
+        {"torch", c->peer, asked->eager, below(m->ahead, bar->eager, 100)},
+        {"graph", c->peer_graph, asked->graph, below(m->graph_ahead, bar->graph, 100)},
+        {"host", m->host != 0, asked->host, bar->host > 0 && !(m->host * 1e6 < bar->host)},
+        {"slowest", true, 0, bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
+        {"cold", c->cold != 0, asked->cold, bar->cold > 0 && !(c->cold * 1e3 < bar->cold)},
+        {"warm", c->warm != 0, asked->warm, bar->warm > 0 && !(c->warm * 1e3 < bar->warm)},
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
-        if (each[i].missed)
-            buf_printf(names, "%s%s", names->len ? ", " : "", each[i].name);
+        if (each[i].measured ? each[i].missed : each[i].asked > 0)
+            buf_printf(names, "%s%s%s", names->len ? ", " : "", each[i].name,
+                       each[i].measured ? "" : " (not measured)");
 }
 
 bool bench_reaches(const Case *c)
@@ -183,6 +185,7 @@ static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     puts(c->runs);
     if (c->bar) {
         names(w, "", "bars", PAINT_DIM);
+        bars_print(c->bar);
         verdict(c, m);
     }
     period_row(b, c, m, w);
@@ -354,6 +357,9 @@ void bench_report_foot(const Bench *b)
 {
     if (b->nstream)
         (b->device.ops->async ? gpu_foot : cpu_foot)(b);
+    if (b->interrupted)
+        printf("%s  interrupted after %d of %d measurements%s\n", cli_paint(PAINT_BAD), b->nstream,
+               b->rounds * b->ncase, cli_paint(PAINT_NONE));
     char x[32], y[32];
     for (int p = 0; p < NPRODUCT; p++)
         if (b->roof[p] > 0)
