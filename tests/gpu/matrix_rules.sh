@@ -7,8 +7,8 @@
 #   OPTC_PYTHON                   a Python with a CUDA torch; rows that need one are left out without it. For other
 #                                 packages' SOAP run `sh tests/bench/peers.sh` first
 #   MATRIX_RULES_ARGS='--size 60K --rounds 1' MATRIX_RULES_DEVICE=cpu        small work, for testing this script
-# A row fails if it misses a bar, ends with an error, hangs, or if optc warns, for example of refused factors. Exits
-# with 1 if a row fails.
+# A row fails if it misses a bar, measures nothing, ends with an error, hangs, or if optc warns, for example of refused
+# factors. Exits with 1 if a row fails or if no row ran. On a CPU there are no bars.
 #
 # ROW | seconds until it is ended | KIND ARGUMENTS…
 #   KIND       bench: optc bench; bench-high: the same with torch's products in tf32; python: tests/python/bench.py,
@@ -38,6 +38,8 @@ soap-tf32|150|bench-high soap --work gpt2-124m --products tf32 --options start=i
 '
 build=${1:-build}
 [ $# = 0 ] || shift
+[ -x "$build/optc" ] || { echo "there is no $build/optc: run make, or name the build folder ahead of rows"; exit 2; }
+PATH=$PATH:/usr/local/cuda/bin         # ncu
 ncu=
 [ "${1:-}" != ncu ] || { ncu=yes; shift; }
 device=${MATRIX_RULES_DEVICE:-cuda} python=${OPTC_PYTHON:-python3}
@@ -45,9 +47,9 @@ export OPTC_CACHE=${OPTC_CACHE:-$(realpath "$build")/cache} OPTC_TUNE= OPTC_TUNE
 unset OPTC_CACHE_BASE OPTC_NO_GRAPHS OPTC_PEER_PRECISION OPTC_PROFILE OPTC_TUNE_LIVE
 names=$(echo "$rows" | sed -n 's/|.*//p')
 for name; do
-    echo "$names" | grep -qx -- "$name" || { echo "there is no row '$name'; rows:" $names; exit 2; }
+    echo "$names" | grep -qxF -- "$name" || { echo "there is no row '$name'; rows:" $names; exit 2; }
 done
-asked=${*:-$names} failed=0 torch= machine=
+asked=${*:-$names} ran=0 left=0 failed=0 torch= machine=
 "$python" -c "import sys, torch; sys.exit('$device' == 'cuda' and not torch.cuda.is_available())" 2>/dev/null &&
     torch=yes                        # the first import may take half a minute; it is not part of a row
 
@@ -110,9 +112,11 @@ while IFS='|' read -r name limit row; do
     case " "$(echo $asked)" " in *" $name "*) ;; *) continue ;; esac
     kind=${row%% *} row=${row#* } log=$build/log.matrix-$name rc=0
     case $kind:$torch:$name in
-    python::* | *::*-f32 | *::*-tf32) echo "$name: left out, no torch"; continue ;;
+    python::* | *::*-f32 | *::*-tf32) echo "$name: left out, no torch"; left=$((left + 1)); continue ;;
     *::*) row=$(echo "$row" | sed 's/ --against torch//') ;;
     esac
+    [ "$device" != cpu ] || row=$(echo "$row" | sed 's/ --bar [^ ]*//')
+    ran=$((ran + 1))
     set -- "$build/optc" bench --device "$device" --rounds 3 $row $MATRIX_RULES_ARGS
     if [ -n "$ncu" ]; then limit=$((3 * limit)); set -- "$@" -o "$log.html"; fi
     case $kind in
@@ -122,16 +126,24 @@ while IFS='|' read -r name limit row; do
         [ "$device" != cpu ] || set -- "$@" cpu ;;
     esac
     echo "$name, at $(($(date +%s) - began)) s: $*"
-    timeout -k 10 "$limit" "$@" > "$log" 2> "$log.errors" < /dev/null || rc=$?
+    timeout --foreground -k 10 "$limit" "$@" > "$log" 2> "$log.errors" < /dev/null || rc=$?
     case $kind in
-    python) cat "$log" ;;
+    python)
+        figure=' ms'
+        cat "$log" ;;
     *)
+        figure='^  copy'                   # below the table
         [ -n "$machine" ] || machine=$(sed -n '1,/parameters/p' "$log")
         sed -n '/^  work /,/^$/p; /% of it outside of stages$/,/^$/p; /^  products in /p; / ran$/,$p' "$log" ;;
     esac
-    if [ $rc != 0 ] || grep -q '^optc: ' "$log.errors"; then
-        failed=$((failed + 1))
-        echo "  FAILED: $name, exit status $rc$([ $rc != 124 ] || echo ": ended after $limit s")"
+    if [ $rc != 0 ] || grep -q '^optc: ' "$log.errors" || ! grep -q -- "$figure" "$log"; then
+        failed=$((failed + 1)) why=
+        case $rc in
+        0) grep -q -- "$figure" "$log" || why=': it measured nothing' ;;
+        124) why=": ended after $limit s" ;;
+        137) why=": killed, perhaps after $limit s" ;;
+        esac
+        echo "  FAILED: $name, exit status $rc$why"
         tail -n 5 "$log.errors" | sed 's/^/    /'
     fi
     [ -z "$ncu" ] || [ "$device" = cpu ] || ! grep -q '^  work ' "$log" ||
@@ -141,5 +153,5 @@ $rows
 ROWS
 echo "$machine"
 echo "$(date -u '+%Y-%m-%d %H:%M UTC'), $(($(date +%s) - began)) s"
-echo "$failed rows failed"
-[ "$failed" = 0 ]
+echo "rows: $ran ran, $left left out, $failed failed"
+[ "$ran" -gt 0 ] && [ "$failed" = 0 ]

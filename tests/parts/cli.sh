@@ -263,6 +263,7 @@ cat > "$work/fake/optc" <<'END'
 #!/bin/sh
 case " $* " in
 *" psgd "*) echo "optc: no memory" >&2; exit 1 ;;
+*" mousse "*) exit 0 ;;
 *" splus "*) echo "optc: warning: bench: splus: 3 of 9 factors of matrices were refused" >&2 ;;
 esac
 cat <<X
@@ -295,18 +296,44 @@ X
 END
 cat > "$work/fake/timeout" <<'END'
 #!/bin/sh
-case " $* " in *" muon "*) exit 124 ;; esac
+case " $* " in *" muon "*) exit 124 ;; *" soap "*) exit 137 ;; esac
+while [ "$1" != -k ]; do shift; done
 shift 3 && exec "$@"
 END
 chmod +x "$work/fake/optc" "$work/fake/ncu" "$work/fake/timeout"
 holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" "0 *mousse, at * s: *optc bench * mousse \
---work gpt2-124m *a period of 10; * % of it outside of stages * mm (mousse.lua:*0 rows failed*"
+--work gpt2-124m *a period of 10; * % of it outside of stages * mm (mousse.lua:*rows: 1 ran, 0 left out, 0 failed*"
 holds "$(matrix_rules "$work/fake" ncu muon psgd soap-f32 shampoo splus-stagger)" "1 *\
 FAILED: muon, exit status 124: ended after 360 s shampoo, at * s: * shampoo * --bar ms=18,* bars 18.000ms * misses \
 step products in f32, *FAILED: shampoo, exit status 1 * 75.0 2 70 33 a<int, float> 25.0 1 0 90 b \
 *FAILED: psgd, exit status 1 optc: no memory *FAILED: splus-stagger, exit status 0 *were refused*\
-soap-f32: left out, no torch cuda:0: NVIDIA H200 *4 rows failed*"
+soap-f32: left out, no torch cuda:0: NVIDIA H200 *rows: 4 ran, 1 left out, 4 failed*"
+holds "$(matrix_rules "$work/fake" soap mousse)" "1 *FAILED: soap, exit status 137: killed, perhaps after 60 s *\
+FAILED: mousse, exit status 0: it measured nothing *rows: 2 ran, 0 left out, 2 failed*"
+holds "$(matrix_rules "$work/fake" roots)" "1 *roots: left out, no torch *rows: 0 ran, 1 left out, 0 failed*"
+holds "$(python=true matrix_rules "$work/fake" roots)" "1 *FAILED: roots, exit status 0: it measured nothing *"
 holds "$(matrix_rules "$work/real" nosuch)" "2 there is no row 'nosuch'; rows: muon soap *"
+holds "$(matrix_rules "$work/real" soa.)" "2 there is no row 'soa.'; rows: muon soap *"
+holds "$(matrix_rules soap)" "2 there is no soap/optc: run make*"
+# tests/gpu/all.sh: every case of the suite is in its list; mistakes are found before a process starts
+for c in $(grep -o 'tcase_create("[^"]*' tests/gpu/test_gpu.c | sed 's/.*"//'); do
+    case $c in *-times) continue ;; esac
+    holds "$(grep -A3 '^cases=' tests/gpu/all.sh | tr '\n' ' ')" "*[ -]$c:[1-9]*"
+done
+printf '#!/bin/sh\necho "$CK_RUN_CASE $OPTC_TEST_SHARE"; [ "$CK_RUN_CASE" != memory ]\n' > "$work/fake/gpu-test"
+chmod +x "$work/fake/gpu-test"
+rm "$work/fake/timeout"
+all() {
+    OPTC_GPU_CASES=$1 OPTC_BLAS=none PATH="$work/fake:$PATH" sh tests/gpu/all.sh "$work/fake" $2 > "$work/said" 2>&1
+    printf '%s %s' $? "$(tr -s ' \n' ' ' < "$work/said")"
+}
+holds "$(all "eigen:2 nccl:1" suite)" "0 \[eigen-1] eigen 1/2 \[eigen-1] exit status 0 *\[eigen-2] eigen 2/2 *\
+\[nccl-1] NCCL: * nccl 1/1 * 0 failed*"
+holds "$(all "memory:1 eigen:1" suite)" "1 *FAILED: memory-1 *\[memory-1] exit status 1 * 1 failed*"
+holds "$(all "eigen:1" "suite typo")" "2 there is no part 'typo'*"
+for c in eigen eigen: eigen:0 eigen:x :2; do
+    holds "$(all "$c" suite)" "2 OPTC_GPU_CASES: '$c' must be CASE:NUMBER*"
+done
 # bars come from the table of the source tree or from a file that --bars names
 bars() { printf "$1" > "$work/bars"; }
 bars 'optc-bars 1\n# note\n\nsmall5000 sgd share=0.5 host_us=10\n2^28 lion torch=2 suite=0\n'
