@@ -344,6 +344,10 @@ expect 1 "bars:1: a table of bars begins with 'optc-bars 1'" bench --suite --bar
 bars 'optc-bars 1\nnosuch sgd share=1\n'
 expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not 'nosuch'" \
     bench --suite --bars "$work/bars"
+for row in 2^28 '2^28 sgd'; do
+    bars "optc-bars 1\n$row\n"
+    expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and this one has no bar" bench --suite --bars "$work/bars"
+done
 bars 'optc-bars 1\n2^28 sgd share=fast\n'
 expect 1 "bars:2: share=fast must be a number from 0" bench --suite --bars "$work/bars"
 bars 'optc-bars 1\n2^28 sgd speed=1\n'

@@ -95,9 +95,12 @@ static bool take_line(Bars *t, const LineReader *r, char *s)
         return true;
     x.work = line_word(&s);
     x.rule = line_word(&s);
-    if (!x.rule || !work_find(x.work))
+    if (!work_find(x.work))
         return line_bad(r, "a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not '%.40s'", x.work);
-    for (char *word; (word = line_word(&s));)
+    char *word = x.rule ? line_word(&s) : NULL;
+    if (!word)
+        return line_bad(r, "a row is WORK RULE NAME=VALUE…, and this one has no bar");
+    for (; word; word = line_word(&s))
         if (!take_field(&x, word, true, why))
             return line_bad(r, "%s", why);
     if (t->n == MOST_BARS)
