@@ -1,9 +1,10 @@
 #!/bin/sh
-# Measures rules of matrices on this GPU and compares each figure with its bar. For each row it prints the command when
-# that begins, then its table. All rows take about seven minutes on an H200, by estimate.
+# Measures rules of matrices on this GPU and compares each figure with its bar. It prints the command of each row
+# before it runs, then the table. All rows take about seven minutes on an H200 (an estimate).
 #   sh tests/gpu/matrix_rules.sh [BUILD [ncu] [ROW…]]        after `make`; an unknown ROW prints the names
-#   ncu                           also prints what limits each row: stages, gaps between launches and, if ncu is
-#                                 installed, the tensor cores and the memory of the longest kernels. Name rows then
+#   ncu                           also prints what limits each row: stages, time outside of stages and, if ncu is
+#                                 installed, how busy the longest kernels keep tensor cores and memory. It takes three
+#                                 times as long and more, so name rows
 #   OPTC_PYTHON                   a Python with a CUDA torch; rows that need one are left out without it. For other
 #                                 packages' SOAP run `sh tests/bench/peers.sh` first
 #   MATRIX_RULES_ARGS='--size 60K --rounds 1' MATRIX_RULES_DEVICE=cpu        small work, for testing this script
@@ -17,9 +18,9 @@
 # where torch's "high" also uses it. The step is the mean of a period: 10 steps of SOAP, 50 of Shampoo, 100 of PSGD and
 # SPlus. A period is timed twice a round (steps; the host's part) and once before, so PSGD has one round.
 # The first basis of SOAP beside torch is the identity, so that torch's first eigenvectors are not timed.
-# SOAP's first step: 2 s of code and 2 s of eigenvectors, which `warm` contains without the code.
-# The rates of copies and of products tell a slow machine from slow code: Muon's products take 650 to 765 TFLOP/s in
-# f16, by the power that the machine has.
+# SOAP's first step took 1.85 s with an empty cache and 0.94 s with a full one (bench/h200.txt).
+# The rates of copies and of products tell a slow machine from slow code: products in f16 reach 650 to 765 TFLOP/s,
+# which depends on the machine's limit of power.
 rows='
 muon|120|bench muon --work llama-1b --against torch --bar ms=45
 soap|60|bench soap --work gpt2-124m --bar ms=60,cold_ms=4000
