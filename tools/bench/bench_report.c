@@ -144,8 +144,6 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
     printf("; the slowest step takes %.2f times the mean", m->slowest);
     if (c->first_slowest > 0)
         printf(" (%.2f in the first period)", c->first_slowest);
-    if (c->bar && c->bar->slowest > 0)
-        printf("; bar %.2f", c->bar->slowest);
     if (b->compile.options && *b->compile.options)
         cli_print("; %s", b->compile.options);
     char bytes[32];
@@ -154,10 +152,14 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
     putchar('\n');
 }
 
-static void verdict(const Case *c, const Medians *m)
+static void bars_row(const Case *c, const Medians *m, const Widths *w)
 {
     Buf missed = {0};
+    if (!c->bar)
+        return;
     bench_missed(c, m, &missed);
+    names(w, "", "bars", PAINT_DIM);
+    bars_print(c->bar);
     printf("  %s%s%s%s\n", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD), missed.len ? "misses " : "reached",
            cli_text(&missed), cli_paint(PAINT_NONE));
     buf_free(&missed);
@@ -183,11 +185,7 @@ static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     else if (b->peer_name)
         printf("%10s %7s  ", "-", "");
     puts(c->runs);
-    if (c->bar) {
-        names(w, "", "bars", PAINT_DIM);
-        bars_print(c->bar);
-        verdict(c, m);
-    }
+    bars_row(c, m, w);
     period_row(b, c, m, w);
 }
 
@@ -218,31 +216,6 @@ static void gpu_head(const Bench *b, const Widths *w)
     putchar('\n');
 }
 
-static void bar_cell(double bar, int width, int digits, const char *unit)
-{
-    if (bar > 0)
-        printf("%*.*f%s", width - (int)strlen(unit), digits, bar, unit);
-    else
-        printf("%*s", width, "");
-}
-
-static void gpu_bar(const Bench *b, const Case *c, const Widths *w)
-{
-    const Bar *bar = c->bar;
-    names(w, "", "bars", PAINT_DIM);
-    fputs(cli_paint(PAINT_DIM), stdout);
-    bar_cell(bar->ms, 17, 3, "ms");
-    bar_cell(bar->share * 100, 20, 1, "%");
-    bar_cell(bar->host, 7, 0, "us");
-    bar_cell(bar->cold, 8, 0, "ms");
-    bar_cell(bar->warm, 7, 0, "ms");
-    if (b->peer_name)
-        bar_cell(c->peer ? bar->eager : 0, 18, 2, "x");
-    if (w->graph)
-        bar_cell(c->peer ? bar->graph : 0, 18, 2, "x");
-    fputs(cli_paint(PAINT_NONE), stdout);
-}
-
 static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
     printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9,
@@ -254,10 +227,7 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     if (w->graph && c->peer && c->peer_graph)
         printf(" %7.3fms %6.2fx", m->graph * 1e3, m->graph_ahead);
     putchar('\n');
-    if (c->bar) {
-        gpu_bar(b, c, w);
-        verdict(c, m);
-    }
+    bars_row(c, m, w);
     period_row(b, c, m, w);
 }
 
