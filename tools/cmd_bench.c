@@ -288,6 +288,8 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
         return cli_misuse(self, "--size and --shape exclude each other");
     if (b->given && !bars_add(&b->asked, b->given))
         return CLI_USAGE;
+    if ((b->asked.eager > 0 || b->asked.graph > 0) && (!b->against || strcmp(b->against, "torch")))
+        return cli_misuse(self, "the bars torch and graph need --against torch");
     if ((work || b->suite) && (b->shapes->n || b->tensors > 1))
         return cli_misuse(self,
                           "%s has its own tensors: --shape and --tensors do not apply (--size scales it down)",
@@ -332,7 +334,8 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"bars", 0, OPT_TEXT, &bars_path, "FILE",
          "the table of bars (default: tests/bench/bars.txt of the source tree)"},
         {"bar", 0, OPT_TEXT, &b.given, "LIST",
-         "bars for each SPEC, such as ms=45,host_us=200: shows them, fails if one is missed, and measures products"},
+         "bars for each SPEC, such as ms=45,host_us=200 (also share, torch, graph, slowest, cold_ms, warm_ms): fails "
+         "if one is missed or not measured. Also measures the rate of products, for rules that have some"},
         {"size", 0, OPT_SIZE, &b.size, "N",
          "elements of all tensors (default: 64M, on a GPU 256M; for rules with products 4 matrices of 512 x 512, "
          "on a GPU 64 of 2048 x 2048); scales a workload down"},

@@ -237,7 +237,9 @@ expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --round
 # --bar: a figure that was not measured misses it
 bar() { expect "$1" "$2" bench "$3" --device cpu --size 64K --rounds 1 --threads 1 --bar "$4"; }
 bar 1 "bars  ms=1e-06 host_us=1  misses step, host (not measured)" sgd ms=0.000001,host_us=1
-bar 1 "misses torch (not measured)" sgd torch=2
+bar 2 "need --against torch" sgd torch=2
+OPTC_PYTHON=false expect 1 "misses torch (not measured)" bench sgd --device cpu --size 64K --rounds 1 --against torch \
+    --bar torch=2
 bar 0 "bars  ms=100000 share=1e-09  reached" sgd ms=100000,share=0.000000001
 ! printf '%s' "$out" | grep -q products || { failed=$((failed + 1)); echo "bench: products of a rule without any"; }
 bar 0 "products in f32, 1024 rows" dion ms=100000
