@@ -1,7 +1,8 @@
 # optc. `make demo` and `make test` do everything on a fresh Debian or Ubuntu; `make help` lists the rest.
 #
 # On machines where nothing can be installed, give these on the command line:
-#   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS BLAS_CFLAGS BLAS_LIBS
+#   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS
+#   BLAS_LIBS      any text: no BLAS is installed. optc loads one at run time ($OPTC_BLAS)
 # Other settings:
 #   CC, HOSTCC     compilers: of the library, and of programs that run during the build
 #   EMULATOR       runs programs of CC on this machine if CC is a cross compiler (tools/RELEASING.md)
@@ -34,8 +35,6 @@ LUA_CFLAGS   ?= $(shell $(PKG) --cflags lua5.4 2>/dev/null || echo -I/usr/includ
 LUA_LIBS     ?= $(shell $(PKG) --libs lua5.4 2>/dev/null || echo -llua5.4 -lm -ldl)
 CHECK_CFLAGS ?= $(shell $(PKG) --cflags check 2>/dev/null)
 CHECK_LIBS   ?= $(shell $(PKG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm -lpthread)
-BLAS_CFLAGS  ?= $(shell $(PKG) --cflags openblas 2>/dev/null)
-BLAS_LIBS    ?= $(shell $(PKG) --libs openblas 2>/dev/null || echo -lopenblas -llapacke)
 
 ARCH    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 OPT     ?= -O2

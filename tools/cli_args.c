@@ -218,7 +218,8 @@ static void help_page(const Command *self, const Opt *opts)
         snprintf(left, sizeof left, "--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
         printf("  %c%c ", o->letter ? '-' : ' ', o->letter ? o->letter : ' ');
         cli_cell(left, 19);
-        printf(" %s\n", o->help);
+        putchar(' ');
+        cli_wrapped(o->help, 25);
     }
     cli_heading("\nexamples");
     for (const char *s = self->examples; *s;) {

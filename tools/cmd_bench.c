@@ -148,7 +148,7 @@ static bool add_case(Bench *b, const char *arg, const Bar *bar)
 {
     Case *c = &b->cases[b->ncase++];
     c->bar = bar ? bar : b->work ? bars_find(b->bars, work_name(b->work), arg) : NULL;
-    c->graph = b->device.ops->async && (!c->bar || c->bar->graph > 0);
+    c->graph = b->device.ops->async && (!c->bar || c->bar->graph > 0 || b->asked.graph > 0);
     if (!strcmp(arg, "-"))
         return cli_error("bench: cannot read the spec from standard input: it is read more than once; name a file"),
                false;
@@ -225,23 +225,22 @@ static bool add_cases(Bench *b, char **arg, int n)
 
 /* Bars of the table apply only to complete workloads, in f32, on a GPU. Rows of the suite also need the default options
  * and workspace; other rows allow any, because the peer has them too. Bars of --bar always apply. */
-static bool choose_bars(Bench *b)
+static void choose_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
     bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 &&
                  o->state < 0 && !o->types && !o->product && !o->with && !o->path, usual = !b->workspace && !o->options;
-    bool ok = true;
-    for (int i = 0; ok && i < b->ncase; i++) {
+    for (int i = 0; i < b->ncase; i++) {
         Case *c = &b->cases[i];
         if (c->bar && (!plain || (!usual && c->bar->suite > 0)))
             c->bar = NULL;
         if (!b->given)
             continue;
         c->own = c->bar ? *c->bar : (Bar){0};
+        bars_over(&c->own, &b->asked);
         c->bar = &c->own;
-        ok = bars_add(&c->own, b->given);
+        c->asked = &b->asked;
     }
-    return ok;
 }
 
 static bool write_page(const Bench *b, bool quiet)
@@ -287,6 +286,10 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
 {
     if (b->size && b->shapes->n)
         return cli_misuse(self, "--size and --shape exclude each other");
+    if (b->given && !bars_add(&b->asked, b->given))
+        return CLI_USAGE;
+    if ((b->asked.eager > 0 || b->asked.graph > 0) && (!b->against || strcmp(b->against, "torch")))
+        return cli_misuse(self, "the bars torch and graph need --against torch");
     if ((work || b->suite) && (b->shapes->n || b->tensors > 1))
         return cli_misuse(self,
                           "%s has its own tensors: --shape and --tensors do not apply (--size scales it down)",
@@ -331,7 +334,8 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"bars", 0, OPT_TEXT, &bars_path, "FILE",
          "the table of bars (default: tests/bench/bars.txt of the source tree)"},
         {"bar", 0, OPT_TEXT, &b.given, "LIST",
-         "bars for each SPEC, such as ms=45,host_us=200: shows them, fails if one is missed, and measures products"},
+         "bars for each SPEC, such as ms=45,host_us=200 (also share, torch, graph, slowest, cold_ms, warm_ms): fails "
+         "if one is missed or not measured. Also measures the rate of products, for rules that have some"},
         {"size", 0, OPT_SIZE, &b.size, "N",
          "elements of all tensors (default: 64M, on a GPU 256M; for rules with products 4 matrices of 512 x 512, "
          "on a GPU 64 of 2048 x 2048); scales a workload down"},
@@ -380,8 +384,8 @@ int cmd_bench(const Command *self, int argc, char **argv)
     ok = ok && cli_writable(self, b.out) && bench_open(&b) && add_cases(&b, argv, n);
     if (ok && b.out && optc_profile_active())
         ok = (cli_error("bench: -o records a profile of its own: unset OPTC_PROFILE"), false);
-    ok = ok && choose_bars(&b);
     if (ok) {
+        choose_bars(&b);
         if (b.out)
             cli_catch_interrupt(&bench_stopped);
         ok = run_all(&b);

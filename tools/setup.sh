@@ -18,7 +18,7 @@ command -v "${PKG:-pkg-config}" >/dev/null 2>&1 || want="$want pkg-config"
 
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "optc needs$want (Debian's names), and this machine has no apt-get: install them, or give make" \
-         "LUA_CFLAGS, LUA_LIBS, CHECK_CFLAGS, CHECK_LIBS, BLAS_CFLAGS and BLAS_LIBS" >&2
+         "LUA_CFLAGS, LUA_LIBS, CHECK_CFLAGS, CHECK_LIBS and BLAS_LIBS" >&2
     exit 1
 fi
 sudo=

@@ -1,14 +1,15 @@
 #!/bin/sh
-# Measures rules of matrices on this GPU and compares each figure with its bar. For each row it prints the command when
-# that begins, then its table. All rows take about seven minutes on an H200, by estimate.
+# Measures rules of matrices on this GPU and compares each figure with its bar. It prints the command of each row
+# before it runs, then the table. All rows take about seven minutes on an H200 (an estimate).
 #   sh tests/gpu/matrix_rules.sh [BUILD [ncu] [ROW…]]        after `make`; an unknown ROW prints the names
-#   ncu                           also prints what limits each row: stages, gaps between launches and, if ncu is
-#                                 installed, the tensor cores and the memory of the longest kernels. Name rows then
+#   ncu                           also prints what limits each row: stages, time outside of stages and, if ncu is
+#                                 installed, how busy the longest kernels keep tensor cores and memory. It takes three
+#                                 times as long and more, so name rows
 #   OPTC_PYTHON                   a Python with a CUDA torch; rows that need one are left out without it. For other
 #                                 packages' SOAP run `sh tests/bench/peers.sh` first
 #   MATRIX_RULES_ARGS='--size 60K --rounds 1' MATRIX_RULES_DEVICE=cpu        small work, for testing this script
-# A row fails if it misses a bar, ends with an error, hangs, or if optc warns, for example of refused factors. Exits
-# with 1 if a row fails.
+# A row fails if it misses a bar, measures nothing, ends with an error, hangs, or if optc warns, for example of refused
+# factors. Exits with 1 if a row fails or if no row ran. On a CPU there are no bars.
 #
 # ROW | seconds until it is ended | KIND ARGUMENTS…
 #   KIND       bench: optc bench; bench-high: the same with torch's products in tf32; python: tests/python/bench.py,
@@ -17,9 +18,9 @@
 # where torch's "high" also uses it. The step is the mean of a period: 10 steps of SOAP, 50 of Shampoo, 100 of PSGD and
 # SPlus. A period is timed twice a round (steps; the host's part) and once before, so PSGD has one round.
 # The first basis of SOAP beside torch is the identity, so that torch's first eigenvectors are not timed.
-# SOAP's first step: 2 s of code and 2 s of eigenvectors, which `warm` contains without the code.
-# The rates of copies and of products tell a slow machine from slow code: Muon's products take 650 to 765 TFLOP/s in
-# f16, by the power that the machine has.
+# SOAP's first step took 1.85 s with an empty cache and 0.94 s with a full one (bench/h200.txt).
+# The rates of copies and of products tell a slow machine from slow code: products in f16 reach 650 to 765 TFLOP/s,
+# which depends on the machine's limit of power.
 rows='
 muon|120|bench muon --work llama-1b --against torch --bar ms=45
 soap|60|bench soap --work gpt2-124m --bar ms=60,cold_ms=4000
@@ -38,6 +39,8 @@ soap-tf32|150|bench-high soap --work gpt2-124m --products tf32 --options start=i
 '
 build=${1:-build}
 [ $# = 0 ] || shift
+[ -x "$build/optc" ] || { echo "there is no $build/optc: run make, or name the build folder ahead of rows"; exit 2; }
+PATH=$PATH:/usr/local/cuda/bin         # ncu
 ncu=
 [ "${1:-}" != ncu ] || { ncu=yes; shift; }
 device=${MATRIX_RULES_DEVICE:-cuda} python=${OPTC_PYTHON:-python3}
@@ -45,9 +48,9 @@ export OPTC_CACHE=${OPTC_CACHE:-$(realpath "$build")/cache} OPTC_TUNE= OPTC_TUNE
 unset OPTC_CACHE_BASE OPTC_NO_GRAPHS OPTC_PEER_PRECISION OPTC_PROFILE OPTC_TUNE_LIVE
 names=$(echo "$rows" | sed -n 's/|.*//p')
 for name; do
-    echo "$names" | grep -qx -- "$name" || { echo "there is no row '$name'; rows:" $names; exit 2; }
+    echo "$names" | grep -qxF -- "$name" || { echo "there is no row '$name'; rows:" $names; exit 2; }
 done
-asked=${*:-$names} failed=0 torch= machine=
+asked=${*:-$names} ran=0 left=0 failed=0 torch= machine=
 "$python" -c "import sys, torch; sys.exit('$device' == 'cuda' and not torch.cuda.is_available())" 2>/dev/null &&
     torch=yes                        # the first import may take half a minute; it is not part of a row
 
@@ -110,9 +113,11 @@ while IFS='|' read -r name limit row; do
     case " "$(echo $asked)" " in *" $name "*) ;; *) continue ;; esac
     kind=${row%% *} row=${row#* } log=$build/log.matrix-$name rc=0
     case $kind:$torch:$name in
-    python::* | *::*-f32 | *::*-tf32) echo "$name: left out, no torch"; continue ;;
+    python::* | *::*-f32 | *::*-tf32) echo "$name: left out, no torch"; left=$((left + 1)); continue ;;
     *::*) row=$(echo "$row" | sed 's/ --against torch//') ;;
     esac
+    [ "$device" != cpu ] || row=$(echo "$row" | sed 's/ --bar [^ ]*//')
+    ran=$((ran + 1))
     set -- "$build/optc" bench --device "$device" --rounds 3 $row $MATRIX_RULES_ARGS
     if [ -n "$ncu" ]; then limit=$((3 * limit)); set -- "$@" -o "$log.html"; fi
     case $kind in
@@ -122,16 +127,24 @@ while IFS='|' read -r name limit row; do
         [ "$device" != cpu ] || set -- "$@" cpu ;;
     esac
     echo "$name, at $(($(date +%s) - began)) s: $*"
-    timeout -k 10 "$limit" "$@" > "$log" 2> "$log.errors" < /dev/null || rc=$?
+    timeout --foreground -k 10 "$limit" "$@" > "$log" 2> "$log.errors" < /dev/null || rc=$?
     case $kind in
-    python) cat "$log" ;;
+    python)
+        figure=' ms'
+        cat "$log" ;;
     *)
+        figure='^  copy'                   # below the table
         [ -n "$machine" ] || machine=$(sed -n '1,/parameters/p' "$log")
         sed -n '/^  work /,/^$/p; /% of it outside of stages$/,/^$/p; /^  products in /p; / ran$/,$p' "$log" ;;
     esac
-    if [ $rc != 0 ] || grep -q '^optc: ' "$log.errors"; then
-        failed=$((failed + 1))
-        echo "  FAILED: $name, exit status $rc$([ $rc != 124 ] || echo ": ended after $limit s")"
+    if [ $rc != 0 ] || grep -q '^optc: ' "$log.errors" || ! grep -q -- "$figure" "$log"; then
+        failed=$((failed + 1)) why=
+        case $rc in
+        0) grep -q -- "$figure" "$log" || why=': it measured nothing' ;;
+        124) why=": ended after $limit s" ;;
+        137) why=": killed, perhaps after $limit s" ;;
+        esac
+        echo "  FAILED: $name, exit status $rc$why"
         tail -n 5 "$log.errors" | sed 's/^/    /'
     fi
     [ -z "$ncu" ] || [ "$device" = cpu ] || ! grep -q '^  work ' "$log" ||
@@ -141,5 +154,5 @@ $rows
 ROWS
 echo "$machine"
 echo "$(date -u '+%Y-%m-%d %H:%M UTC'), $(($(date +%s) - began)) s"
-echo "$failed rows failed"
-[ "$failed" = 0 ]
+echo "rows: $ran ran, $left left out, $failed failed"
+[ "$ran" -gt 0 ] && [ "$failed" = 0 ]

@@ -18,7 +18,8 @@ row() {
 ratio() {
     label=$1
     shift
-    "$optc" bench --device cuda --rounds 15 "$@" | grep 'x *$' | head -1 | sed "s/.* \([0-9.]*\)x *$/$label \1/"
+    "$optc" bench --device cuda --rounds 15 "$@" | grep 'x *$' | head -1 | sed "s/.* \([0-9.]*\)x *$/$label \1/" |
+        grep . || { failed=1; echo "$label: not measured"; }
 }
 for rule in adamw lion; do
     for work in 2^28 gpt2-1.5b; do

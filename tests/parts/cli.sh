@@ -234,14 +234,24 @@ expect 0 "the mean of a period of 10 steps; the slowest step takes" bench soap -
 expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 --rounds 1 --steps 2
 expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 \
     --json
-# --bar: of the figures that the device has
-expect 1 "misses step" bench sgd --device cpu --size 64K --rounds 1 --bar ms=0.000001,host_us=1
-expect 0 "products in f32, 1024 rows" bench sgd --device cpu --size 64K --rounds 1 --bar ms=100000
-expect 1 "--bar: unknown bar 'speed': use ms, share" bench sgd --device cpu --size 64K --rounds 1 --bar ms=1,speed=1
-expect 1 "--bar: ms=fast must be a number from 0" bench sgd --device cpu --size 64K --rounds 1 --bar ms=fast
+# --bar: a figure that was not measured misses it
+bar() { expect "$1" "$2" bench "$3" --device cpu --size 64K --rounds 1 --threads 1 --bar "$4"; }
+bar 1 "bars  ms=1e-06 host_us=1  misses step, host (not measured)" sgd ms=0.000001,host_us=1
+bar 2 "need --against torch" sgd torch=2
+OPTC_PYTHON=false expect 1 "misses torch (not measured)" bench sgd --device cpu --size 64K --rounds 1 --against torch \
+    --bar torch=2
+bar 0 "bars  ms=100000 share=1e-09  reached" sgd ms=100000,share=0.000000001
+! printf '%s' "$out" | grep -q products || { failed=$((failed + 1)); echo "bench: products of a rule without any"; }
+bar 0 "products in f32, 1024 rows" dion ms=100000
+bar 2 "--bar: unknown bar 'speed': use ms, share" sgd ms=1,speed=1
+bar 2 "--bar: unknown bar 'suite'" sgd suite=1
+bar 2 "--bar: ms=fast must be a number above 0" sgd ms=fast
+bar 2 "--bar: ms=0 must be a number above 0" sgd ms=0
+bar 2 "--bar: no bar is given" sgd ","
+expect 0 '"product_gflop_per_s": {"f32": ' bench dion --device cpu --shape 9x9 --rounds 1 --bar ms=100000 --json
 # tests/gpu/matrix_rules.sh: a real row on the CPU; made-up rows that fail, warn or hang, without torch; ncu's output
 matrix_rules() {
-    OPTC_PYTHON=none MATRIX_RULES_ARGS='--size 4K --rounds 1 --threads 1 --steps 1' PATH="$work/fake:$PATH" \
+    OPTC_PYTHON=${python:-none} MATRIX_RULES_ARGS='--size 4K --rounds 1 --threads 1 --steps 1' PATH="$work/fake:$PATH" \
         sh tests/gpu/matrix_rules.sh "$@" > "$work/said" 2>&1
     printf '%s %s' $? "$(tr -s ' \n' ' ' < "$work/said")"
 }
@@ -255,6 +265,7 @@ cat > "$work/fake/optc" <<'END'
 #!/bin/sh
 case " $* " in
 *" psgd "*) echo "optc: no memory" >&2; exit 1 ;;
+*" mousse "*) exit 0 ;;
 *" splus "*) echo "optc: warning: bench: splus: 3 of 9 factors of matrices were refused" >&2 ;;
 esac
 cat <<X
@@ -263,7 +274,7 @@ f32 parameters, 3 rounds, medians
 
   work      rule    tensors      step  GB/s  copy of copy   host    cold   warm
   gpt2-124m shampoo     148  18.500ms   230  4200    5.5% 499.0us  2400ms  900ms
-            bars             18.000ms                       500us  2500ms         misses step
+            bars     ms=18 slowest=2 host_us=500 cold_ms=2500  misses step
 
   copy: device to device
   products in f32, 8192 rows: 51.0 TFLOP/s, 50.0 TFLOP/s after a second of work
@@ -287,18 +298,44 @@ X
 END
 cat > "$work/fake/timeout" <<'END'
 #!/bin/sh
-case " $* " in *" muon "*) exit 124 ;; esac
+case " $* " in *" muon "*) exit 124 ;; *" soap "*) exit 137 ;; esac
+while [ "$1" != -k ]; do shift; done
 shift 3 && exec "$@"
 END
 chmod +x "$work/fake/optc" "$work/fake/ncu" "$work/fake/timeout"
 holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" "0 *mousse, at * s: *optc bench * mousse \
---work gpt2-124m *a period of 10; * % of it outside of stages * mm (mousse.lua:*0 rows failed*"
+--work gpt2-124m *a period of 10; * % of it outside of stages * mm (mousse.lua:*rows: 1 ran, 0 left out, 0 failed*"
 holds "$(matrix_rules "$work/fake" ncu muon psgd soap-f32 shampoo splus-stagger)" "1 *\
-FAILED: muon, exit status 124: ended after 360 s shampoo, at * s: * shampoo * --bar ms=18,* bars 18.000ms * misses \
+FAILED: muon, exit status 124: ended after 360 s shampoo, at * s: * shampoo * --bar ms=18,* bars ms=18 * misses \
 step products in f32, *FAILED: shampoo, exit status 1 * 75.0 2 70 33 a<int, float> 25.0 1 0 90 b \
 *FAILED: psgd, exit status 1 optc: no memory *FAILED: splus-stagger, exit status 0 *were refused*\
-soap-f32: left out, no torch cuda:0: NVIDIA H200 *4 rows failed*"
+soap-f32: left out, no torch cuda:0: NVIDIA H200 *rows: 4 ran, 1 left out, 4 failed*"
+holds "$(matrix_rules "$work/fake" soap mousse)" "1 *FAILED: soap, exit status 137: killed, perhaps after 60 s *\
+FAILED: mousse, exit status 0: it measured nothing *rows: 2 ran, 0 left out, 2 failed*"
+holds "$(matrix_rules "$work/fake" roots)" "1 *roots: left out, no torch *rows: 0 ran, 1 left out, 0 failed*"
+holds "$(python=true matrix_rules "$work/fake" roots)" "1 *FAILED: roots, exit status 0: it measured nothing *"
 holds "$(matrix_rules "$work/real" nosuch)" "2 there is no row 'nosuch'; rows: muon soap *"
+holds "$(matrix_rules "$work/real" soa.)" "2 there is no row 'soa.'; rows: muon soap *"
+holds "$(matrix_rules soap)" "2 there is no soap/optc: run make*"
+# tests/gpu/all.sh: every case of the suite is in its list; mistakes are found before a process starts
+for c in $(grep -o 'tcase_create("[^"]*' tests/gpu/test_gpu.c | sed 's/.*"//'); do
+    case $c in *-times) continue ;; esac
+    holds "$(grep -A3 '^cases=' tests/gpu/all.sh | tr '\n' ' ')" "*[ -]$c:[1-9]*"
+done
+printf '#!/bin/sh\necho "$CK_RUN_CASE $OPTC_TEST_SHARE"; [ "$CK_RUN_CASE" != memory ]\n' > "$work/fake/gpu-test"
+chmod +x "$work/fake/gpu-test"
+rm "$work/fake/timeout"
+all() {
+    OPTC_GPU_CASES=$1 OPTC_BLAS=none PATH="$work/fake:$PATH" sh tests/gpu/all.sh "$work/fake" $2 > "$work/said" 2>&1
+    printf '%s %s' $? "$(tr -s ' \n' ' ' < "$work/said")"
+}
+holds "$(all "eigen:2 nccl:1" suite)" "0 \[eigen-1] eigen 1/2 \[eigen-1] exit status 0 *\[eigen-2] eigen 2/2 *\
+\[nccl-1] NCCL: * nccl 1/1 * 0 failed*"
+holds "$(all "memory:1 eigen:1" suite)" "1 *FAILED: memory-1 *\[memory-1] exit status 1 * 1 failed*"
+holds "$(all "eigen:1" "suite typo")" "2 there is no part 'typo'*"
+for c in eigen eigen: eigen:0 eigen:x :2; do
+    holds "$(all "$c" suite)" "2 OPTC_GPU_CASES: '$c' must be CASE:NUMBER*"
+done
 # bars come from the table of the source tree or from a file that --bars names
 bars() { printf "$1" > "$work/bars"; }
 bars 'optc-bars 1\n# note\n\nsmall5000 sgd share=0.5 host_us=10\n2^28 lion torch=2 suite=0\n'
@@ -309,6 +346,10 @@ expect 1 "bars:1: a table of bars begins with 'optc-bars 1'" bench --suite --bar
 bars 'optc-bars 1\nnosuch sgd share=1\n'
 expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not 'nosuch'" \
     bench --suite --bars "$work/bars"
+for row in 2^28 '2^28 sgd'; do
+    bars "optc-bars 1\n$row\n"
+    expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and this one has no bar" bench --suite --bars "$work/bars"
+done
 bars 'optc-bars 1\n2^28 sgd share=fast\n'
 expect 1 "bars:2: share=fast must be a number from 0" bench --suite --bars "$work/bars"
 bars 'optc-bars 1\n2^28 sgd speed=1\n'

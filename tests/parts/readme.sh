@@ -77,8 +77,7 @@ anchors() {
 }
 plain="README.md gen/IR.md gen/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md runtime/python/README.md tests/README.md
     tools/README.md runtime/CACHE.md runtime/CHECKPOINTS.md runtime/FUNCTIONS.md runtime/TUNING.md runtime/TYPES.md
-    runtime/PROFILE.md
-    tools/SHIPPING.md"
+    runtime/PROFILE.md tools/SHIPPING.md tools/CHANGES.md gen/GLOSSARY.md"
 for page in $plain; do
     long=$(prose "$page" 100 5)
     [ -z "$long" ] && ok || bad "$long"

@@ -79,6 +79,8 @@ typedef struct Bars { char *text; Bar v[MOST_BARS]; int n; } Bars;
 bool bars_read(Bars *t, const char *path);
 const Bar *bars_find(const Bars *t, const char *work, const char *rule);    /* NULL: none */
 bool bars_add(Bar *x, const char *list);       /* NAME=VALUE,… of --bar; false: it has printed the reason */
+void bars_over(Bar *x, const Bar *y);          /* the bars of y replace those of x */
+void bars_print(const Bar *x);                 /* " NAME=VALUE…" */
 void bars_list(Bars *t);
 char *bench_tree_file(const char *path);       /* path of a file in the source tree, malloc'ed; NULL: not found */
 
@@ -101,6 +103,7 @@ typedef struct Case {
     const char *work;              /* the workload's name; NULL: tensors by size or shape */
     const Bar *bar;                /* NULL: none */
     Bar own;                       /* with --bar: the row's bars and those */
+    const Bar *asked;              /* the bars of --bar: a figure that was not measured misses them; NULL: none */
     Dims *shape; int ntensor;
     int64_t n;                     /* elements of all tensors */
     int64_t place;                 /* end of the last tensor in the shared buffers, in elements */
@@ -164,6 +167,7 @@ typedef struct Bench {
     int64_t workspace;             /* 0: the default */
     bool json, progress, suite, all, queued;
     const char *given;             /* --bar; NULL: none */
+    Bar asked;                     /* its bars */
     const char *out, *command;     /* -o, and the command that was typed */
     bool interrupted;
     /* -o and --bar: operations per second of products; 0: not measured. sustained: after a second of work */

@@ -10,7 +10,8 @@
 #define FIELD(name, f) {name, offsetof(Bar, f)}
 static const struct { const char *name; size_t at; } fields[] = {
     FIELD("ms", ms), FIELD("share", share), FIELD("torch", eager), FIELD("graph", graph), FIELD("host_us", host),
-    FIELD("slowest", slowest), FIELD("cold_ms", cold), FIELD("warm_ms", warm), FIELD("suite", suite)};
+    FIELD("slowest", slowest), FIELD("cold_ms", cold), FIELD("warm_ms", warm),
+    FIELD("suite", suite)};                    /* the last one: no figure, and only in tables */
 enum { NFIELD = sizeof fields / sizeof *fields };
 
 static double *field(Bar *x, int i) { return (double *)(void *)((char *)x + fields[i].at); }
@@ -39,17 +40,17 @@ char *bench_tree_file(const char *path)
     return NULL;
 }
 
-/* false: `why` has the reason. */
-static bool take_field(Bar *x, char *word, char why[200])
+/* row: of a table, where 0 means that there is no such bar. false: `why` has the reason. */
+static bool take_field(Bar *x, char *word, bool row, char why[200])
 {
     const char *value = line_value(word);
-    for (int i = 0; value && i < NFIELD; i++)
+    for (int i = 0; value && i < NFIELD - !row; i++)
         if (!strcmp(word, fields[i].name)) {
-            snprintf(why, 200, "%s=%.40s must be a number from 0", word, value);
-            return line_real(value, field(x, i));
+            snprintf(why, 200, "%s=%.40s must be a number %s 0", word, value, row ? "from" : "above");
+            return line_real(value, field(x, i)) && (row || *field(x, i) > 0);
         }
-    snprintf(why, 200, "unknown bar '%.40s': use ms, share, torch, graph, host_us, slowest, cold_ms, warm_ms or suite, "
-             "then '=' and a number", word);
+    snprintf(why, 200, "unknown bar '%.40s': use ms, share, torch, graph, host_us, slowest, cold_ms%s, then '=' and a "
+             "number", word, row ? ", warm_ms or suite" : " or warm_ms");
     return false;
 }
 
@@ -59,10 +60,28 @@ bool bars_add(Bar *x, const char *list)
     bool ok = copy != NULL;
     for (char *c = copy; c && *c; c++)
         *c = *c == ',' ? ' ' : *c;
-    for (char *word; ok && (word = line_word(&at));)
-        ok = take_field(x, word, why);
+    int n = 0;
+    for (char *word; ok && (word = line_word(&at)); n++)
+        ok = take_field(x, word, false, why);
+    if (ok && !n)
+        ok = (snprintf(why, sizeof why, "no bar is given; use for example ms=45,host_us=200"), false);
     free(copy);
     return ok || (cli_error("bench: --bar: %s", why), false);
+}
+
+void bars_over(Bar *x, const Bar *y)
+{
+    Bar from = *y;
+    for (int i = 0; i < NFIELD; i++)
+        *field(x, i) = *field(&from, i) > 0 ? *field(&from, i) : *field(x, i);
+}
+
+void bars_print(const Bar *x)
+{
+    Bar of = *x;
+    for (int i = 0; i < NFIELD - 1; i++)
+        if (*field(&of, i) > 0)
+            printf(" %s=%g", fields[i].name, *field(&of, i));
 }
 
 /* WORK RULE NAME=VALUE…; blank lines and lines that begin with '#' are skipped. */
@@ -76,10 +95,13 @@ static bool take_line(Bars *t, const LineReader *r, char *s)
         return true;
     x.work = line_word(&s);
     x.rule = line_word(&s);
-    if (!x.rule || !work_find(x.work))
+    if (!work_find(x.work))
         return line_bad(r, "a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not '%.40s'", x.work);
-    for (char *word; (word = line_word(&s));)
-        if (!take_field(&x, word, why))
+    char *word = x.rule ? line_word(&s) : NULL;
+    if (!word)
+        return line_bad(r, "a row is WORK RULE NAME=VALUE…, and this one has no bar");
+    for (; word; word = line_word(&s))
+        if (!take_field(&x, word, true, why))
             return line_bad(r, "%s", why);
     if (t->n == MOST_BARS)
         return line_bad(r, "more than %d rows", MOST_BARS);
@@ -125,9 +147,7 @@ void bars_list(Bars *t)
         printf("  ");
         cli_cell(t->v[i].work, 12);
         cli_cell(t->v[i].rule, 15);
-        for (int k = 0; k < NFIELD; k++)
-            if (*field(&t->v[i], k) > 0 && strcmp(fields[k].name, "suite"))
-                printf(" %s=%g", fields[k].name, *field(&t->v[i], k));
+        bars_print(&t->v[i]);
         puts(t->v[i].suite > 0 ? "" : "   (not in --suite)");
     }
 }

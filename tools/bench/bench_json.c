@@ -53,16 +53,25 @@ static void put_stages(const Case *c)
     putchar(']');
 }
 
-static void put_roofs(const Bench *b)
+static void put_rates(const char *name, const double rate[NPRODUCT])
 {
     const char *between = "";
-    printf("  \"interrupted\": %s, \"product_gflop_per_s\": {", b->interrupted ? "true" : "false");
+    printf(", \"%s\": {", name);
     for (int p = 0; p < NPRODUCT; p++)
-        if (b->roof[p] > 0) {
-            printf("%s\"%s\": %.6g", between, product_info[p].name, b->roof[p] * 1e-9);
+        if (rate[p] > 0) {
+            printf("%s\"%s\": %.6g", between, product_info[p].name, rate[p] * 1e-9);
             between = ", ";
         }
-    puts("},");
+    putchar('}');
+}
+
+static void put_roofs(const Bench *b)
+{
+    printf("  \"interrupted\": %s", b->interrupted ? "true" : "false");
+    put_rates("product_gflop_per_s", b->roof);
+    if (b->given)
+        put_rates("sustained_product_gflop_per_s", b->sustained);
+    puts(",");
 }
 
 static void put_case(const Bench *b, const Case *c)
@@ -123,7 +132,7 @@ void bench_json(const Bench *b)
         cli_json(b->peer_name);
         printf(",\n");
     }
-    if (b->out)
+    if (b->out || b->given)
         put_roofs(b);
     printf("  \"rules\": [\n");
     for (int i = 0; i < b->ncase; i++) {

@@ -61,20 +61,22 @@ static bool below(double x, double bar, double unit) { return bar > 0 && !(round
 
 void bench_missed(const Case *c, const Medians *m, Buf *names)
 {
-    const Bar *bar = c->bar;
-    const struct { const char *name; bool missed; } each[] = {
-        {"step", bar->ms > 0 && !(m->seconds * 1e3 < bar->ms)},
-        {"share", below(m->share, bar->share, 1000)},
-        {"torch", c->peer && below(m->ahead, bar->eager, 100)},
-        {"graph", c->peer_graph && below(m->graph_ahead, bar->graph, 100)},
-        {"host", bar->host > 0 && !(m->host * 1e6 < bar->host)},
-        {"slowest", bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
-        {"cold", bar->cold > 0 && !(c->cold * 1e3 < bar->cold)},
-        {"warm", bar->warm > 0 && !(c->warm * 1e3 < bar->warm)},
+    static const Bar none;
+    const Bar *bar = c->bar, *asked = c->asked ? c->asked : &none;
+    const struct { const char *name; bool measured; double asked; bool missed; } each[] = {
+        {"step", true, 0, bar->ms > 0 && !(m->seconds * 1e3 < bar->ms)},
+        {"share", true, 0, below(m->share, bar->share, 1000)},
+        {"torch", c->peer, asked->eager, below(m->ahead, bar->eager, 100)},
+        {"graph", c->peer_graph, asked->graph, below(m->graph_ahead, bar->graph, 100)},
+        {"host", m->host != 0, asked->host, bar->host > 0 && !(m->host * 1e6 < bar->host)},
+        {"slowest", true, 0, bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
+        {"cold", c->cold != 0, asked->cold, bar->cold > 0 && !(c->cold * 1e3 < bar->cold)},
+        {"warm", c->warm != 0, asked->warm, bar->warm > 0 && !(c->warm * 1e3 < bar->warm)},
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
-        if (each[i].missed)
-            buf_printf(names, "%s%s", names->len ? ", " : "", each[i].name);
+        if (each[i].measured ? each[i].missed : each[i].asked > 0)
+            buf_printf(names, "%s%s%s", names->len ? ", " : "", each[i].name,
+                       each[i].measured ? "" : " (not measured)");
 }
 
 bool bench_reaches(const Case *c)
@@ -142,8 +144,6 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
     printf("; the slowest step takes %.2f times the mean", m->slowest);
     if (c->first_slowest > 0)
         printf(" (%.2f in the first period)", c->first_slowest);
-    if (c->bar && c->bar->slowest > 0)
-        printf("; bar %.2f", c->bar->slowest);
     if (b->compile.options && *b->compile.options)
         cli_print("; %s", b->compile.options);
     char bytes[32];
@@ -152,10 +152,14 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
     putchar('\n');
 }
 
-static void verdict(const Case *c, const Medians *m)
+static void bars_row(const Case *c, const Medians *m, const Widths *w)
 {
     Buf missed = {0};
+    if (!c->bar)
+        return;
     bench_missed(c, m, &missed);
+    names(w, "", "bars", PAINT_DIM);
+    bars_print(c->bar);
     printf("  %s%s%s%s\n", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD), missed.len ? "misses " : "reached",
            cli_text(&missed), cli_paint(PAINT_NONE));
     buf_free(&missed);
@@ -181,10 +185,7 @@ static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     else if (b->peer_name)
         printf("%10s %7s  ", "-", "");
     puts(c->runs);
-    if (c->bar) {
-        names(w, "", "bars", PAINT_DIM);
-        verdict(c, m);
-    }
+    bars_row(c, m, w);
     period_row(b, c, m, w);
 }
 
@@ -215,31 +216,6 @@ static void gpu_head(const Bench *b, const Widths *w)
     putchar('\n');
 }
 
-static void bar_cell(double bar, int width, int digits, const char *unit)
-{
-    if (bar > 0)
-        printf("%*.*f%s", width - (int)strlen(unit), digits, bar, unit);
-    else
-        printf("%*s", width, "");
-}
-
-static void gpu_bar(const Bench *b, const Case *c, const Widths *w)
-{
-    const Bar *bar = c->bar;
-    names(w, "", "bars", PAINT_DIM);
-    fputs(cli_paint(PAINT_DIM), stdout);
-    bar_cell(bar->ms, 17, 3, "ms");
-    bar_cell(bar->share * 100, 20, 1, "%");
-    bar_cell(bar->host, 7, 0, "us");
-    bar_cell(bar->cold, 8, 0, "ms");
-    bar_cell(bar->warm, 7, 0, "ms");
-    if (b->peer_name)
-        bar_cell(c->peer ? bar->eager : 0, 18, 2, "x");
-    if (w->graph)
-        bar_cell(c->peer ? bar->graph : 0, 18, 2, "x");
-    fputs(cli_paint(PAINT_NONE), stdout);
-}
-
 static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
     printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9,
@@ -251,10 +227,7 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     if (w->graph && c->peer && c->peer_graph)
         printf(" %7.3fms %6.2fx", m->graph * 1e3, m->graph_ahead);
     putchar('\n');
-    if (c->bar) {
-        gpu_bar(b, c, w);
-        verdict(c, m);
-    }
+    bars_row(c, m, w);
     period_row(b, c, m, w);
 }
 
@@ -354,6 +327,9 @@ void bench_report_foot(const Bench *b)
 {
     if (b->nstream)
         (b->device.ops->async ? gpu_foot : cpu_foot)(b);
+    if (b->interrupted)
+        printf("%s  interrupted after %d of %d measurements%s\n", cli_paint(PAINT_BAD), b->nstream,
+               b->rounds * b->ncase, cli_paint(PAINT_NONE));
     char x[32], y[32];
     for (int p = 0; p < NPRODUCT; p++)
         if (b->roof[p] > 0)

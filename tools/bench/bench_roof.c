@@ -76,7 +76,7 @@ void bench_roofs(Bench *b)
     bool any[NPRODUCT] = {false};
     any[bench_product(b, NULL)] = b->out != NULL;
     for (int i = 0; i < b->ncase; i++)
-        any[bench_product(b, &b->cases[i])] = true;
+        any[bench_product(b, &b->cases[i])] |= b->cases[i].calls;
     for (int p = 0; p < NPRODUCT; p++)
         b->roof[p] = any[p] ? product_rate(b, (Product)p) : 0;
 }
