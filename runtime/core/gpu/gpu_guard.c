@@ -113,8 +113,8 @@ CORE optc_status step_known(const optc_binding *b, const char *call)
     const char *name = b->program->name;
     if (b->gpu->step_state == COUNT_UNKNOWN)
         return fail(OPTC_ERROR_DEVICE, "%s: the step count of rule '%s' is not known, since a launch failed, and then "
-                                       "the launch that restores the count; call optc_set_t for all tensors (tensor -1)",
-                    call, name);
+                                       "the launch that restores the count; call optc_set_t for all tensors "
+                                       "(tensor -1)", call, name);
     if (b->gpu->step_state == STEP_HALF_DONE)
         return fail(OPTC_ERROR_DEVICE, "%s: a launch failed in the middle of a step of rule '%s', so parameters and "
                                        "states may be partly stepped; load a checkpoint of both, or restore both and "
