@@ -389,7 +389,7 @@ class Files(Case):
                 ps = [torch.zeros(1, requires_grad=k < 2) for k in range(3)]
                 o = optc.torch.Optimizer(ps, spec=spec)
                 for t in range(1, 8):
-                    if t == at + 1:
+                    if t in (at + 1, at + 3):
                         if how != "edit" or ps[0] in o.state and o.state[ps[0]]["step"] == 1:
                             change(o, ps)
                         if how == "copy":

@@ -372,6 +372,7 @@ def show(opt, b, i):
             own.pop(scale, None)
             del own[code]
     own.update(shown)
+    b.missed[i] = own.get(MISSED)
     for k in b.owned(i):
         own.pop(k, None)
 
