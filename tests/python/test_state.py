@@ -348,6 +348,63 @@ class Files(Case):
             self.assertEqual(group["betas"][0] if rule == "adamw" else group["adamw.beta1"], 0.5)
             self.assertNotIn("beta1", group), self.assertNotIn("adamw_betas", group)
 
+    def test_states_of_groups(self):
+        """States of whole groups stay if tensors are bound again, and are in the file if the first parameter has had no
+        gradient: a sum of gradients over all tensors and steps."""
+        def thaw(o, ps):
+            for p in ps:
+                p.requires_grad_(True)
+        spec = """return optimizer { name = "total", hyper = { lr = 1 }, state = { s = zeros "group", n = zeros },
+          step = function() s = s + global.sum(g)  n = n + 1  p = p - lr * s end }"""
+        def add(o, ps):
+            o.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})
+        changes = {"thaw": thaw, "add": add,
+                   "file": lambda o, ps: o.load_state_dict(pickle.loads(pickle.dumps(o.state_dict())))}
+        for frozen in (0, 1):
+            for how, change in changes.items():
+                ps = [torch.zeros(1, requires_grad=how != "thaw" or k != frozen) for k in range(2)]
+                o = optc.torch.Optimizer(ps, spec=spec)
+                for t in range(4):
+                    if t == 2:
+                        change(o, ps)
+                    for k, p in enumerate(ps):
+                        p.grad = torch.ones(1) if k != frozen or t > 2 else None
+                    o.step()
+                self.assertEqual([p.item() for p in ps], [-11.0, -5.0] if frozen else [-5.0, -11.0])
+                with self.subTest(how):
+                    own = [o.state[p].get("s") for p in ps]
+                    self.assertEqual(own[0].item(), 5)         # the group's first parameter shows it, and no other
+                    self.assertIsNone(own[1])
+
+    def test_missed_steps(self):
+        """`every` counts steps in which a tensor had no gradient: they are in copies and files, and count when tensors
+        are bound again."""
+        spec = """return optimizer { name = "third", hyper = { lr = 1 },
+          step = function() every(3, function() p = p - lr * g end) end }"""
+        copies = {"file": lambda o, ps: o.load_state_dict(pickle.loads(pickle.dumps(o.state_dict()))),
+                  "thaw": lambda o, ps: ps[2].requires_grad_(True),
+                  "copy": lambda o, ps: None, "edit": lambda o, ps: o.state[ps[0]].update(step=torch.tensor(1.0))}
+        for at in range(7):
+            for how, change in copies.items():
+                ps = [torch.zeros(1, requires_grad=k < 2) for k in range(3)]
+                o = optc.torch.Optimizer(ps, spec=spec)
+                for t in range(1, 8):
+                    if t in (at + 1, at + 3):
+                        if how != "edit" or ps[0] in o.state and o.state[ps[0]]["step"] == 1:
+                            change(o, ps)
+                        if how == "copy":
+                            ps, o = copy.deepcopy((ps, o))
+                    for k, p in enumerate(ps):
+                        p.grad = torch.ones(1) if t != k + 1 and t != 5 and p.requires_grad else None
+                    o.step()
+                self.assertEqual([p.item() for p in ps[:2]], [-2.0, -2.0], (how, at))
+        saved = o.state_dict()
+        self.assertEqual([own["missed"] for own in saved["state"].values()], [2, 2])
+        for wrong in (-1, 0.5, float("nan"), "two"):
+            saved["state"][0]["missed"] = wrong
+            with self.assertRaisesRegex(ValueError, "'missed' of param_groups.0..0. .*whole number"):
+                o.load_state_dict(saved)
+
     def test_matrix_rules(self):
         """What they keep depends on the tensor: it is seen at the first step, which changes nothing."""
         for spec, key in (("muon", "adamw.v"), ("adafactor", "variance"), ("soap", "adamw.v")):

@@ -237,6 +237,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
         self._places = {p: (b, i) for b in bounds for i, p in enumerate(b.owners)}
         self._pushed = None
+        _state.leave_group_states(self, bounds)
 
     def _bound(self, key, members, rule, bindings, old):
         device, dtype, grad, sharded = key[:4]
@@ -438,7 +439,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         left = False
         took = set(b.taken())
         for i, p in enumerate(b.owners):
-            if i in took or isinstance(b, Sharded):    # files of all ranks need the same keys
+            if i in took or i in b.firsts or isinstance(b, Sharded):   # files of all ranks need the same keys
                 if b.marks[i] is None:
                     _state.show(self, b, i)
             else:
@@ -451,6 +452,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
             if b.cuda and not capturing(b.device):
                 b.settle()
                 b.read_steps()
+        _state.note_clock(self)
 
     def state_dict(self):
         """The state as plain dictionaries. Their tensors share memory with opt.state, except for states that one rank

@@ -13,7 +13,7 @@ from .. import _lib
 from .._api import Binding
 from . import _codes
 from ._group_keys import number, split_wrappers
-from ._engines import asked
+from ._engines import asked, capturing
 from ._sharded import fill, is_sharded, local, refuse_placed_value
 from ._tensor_checks import refuse_freed
 
@@ -132,13 +132,23 @@ def step_of(own, name, stepless):
         if not stepless:
             raise ValueError("the state of %s has no 'step'" % name)
         return int(any(v is not None for v in own.values()))       # 1 if torch's momentum buffer exists
+    return _count_of(own, "step", name)
+
+
+def _count_of(own, key, name):
     try:
-        count = number(own["step"])
+        count = number(own[key])
     except (TypeError, ValueError, RuntimeError, OverflowError):
         count = math.nan
     if not 0 <= count <= MOST_STEPS or count != int(count):
-        raise ValueError("'step' of %s is %s: a whole number from 0 to 2^52 is wanted" % (name, own["step"]))
+        raise ValueError("'%s' of %s is %s: a whole number from 0 to 2^52 is wanted" % (key, name, own[key]))
     return int(count)
+
+
+def clock_of(own, name, count):
+    """The steps of the binding, from an entry of `count` steps. They are more than those of all tensors if every tensor
+    was without a gradient at some step."""
+    return count + (_count_of(own, MISSED, name) if own.get(MISSED) is not None else 0)
 
 
 def refuse_empty(value, key, name):
@@ -195,6 +205,7 @@ def _check_triangles(b, rows):
         raise ValueError(problem)
 
 
+MISSED = "missed"                                      # steps of the binding in which a tensor had no gradient
 ADDED = ("ema.exchanged",)                             # states that files of earlier versions lack; they start at 0
 
 
@@ -224,6 +235,40 @@ def check_missing(opt, own, keys, name, loaded=True):
 
 
 # ---- into a binding ----
+def _with_group_states(opt, b, i):
+    """The entry of a tensor. That of a group's first one also has the group's states, which another parameter of the
+    group had if the first one was frozen until now, or is new."""
+    own, found = entry(opt, b.owners[i]), {}
+    if i in b.firsts:
+        entries = [e for p in b.members[b.firsts[i]].whole if (e := entry(opt, p))]
+        found = {n: next((e[n] for e in (own or {}, *entries) if e.get(n) is not None), None) for n in b.group_names()}
+    found = {n: v for n, v in found.items() if v is not None}
+    return {**(own or {"step": 0}), **found} if found else own
+
+
+def leave_group_states(opt, bounds):
+    """Removes the states of groups from entries that do not show them any more."""
+    names = {n for b in bounds for n in b.group_names()}
+    for p in (p for g in opt.param_groups for p in g["params"]) if names else ():
+        b, i = opt._places.get(p, (None, 0))
+        for n in names.intersection(entry(opt, p) or ()).difference(b.live(i) if b else ()):
+            del entry(opt, p)[n]
+
+
+def note_clock(opt):
+    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of a tensor's, if
+    it is ahead of all: it is computed from the entries when tensors are bound again."""
+    for b in opt._bounds or ():
+        clock = b.clock() if not (b.cuda and capturing(b.device)) else 0
+        counts = b.counted.tolist()
+        for i, p in enumerate(b.owners if clock else ()):
+            own = entry(opt, p)
+            if not own or b.marks[i] is None or own.get(MISSED) != b.missed[i]:
+                continue                               # an entry that was replaced
+            b.missed[i] = clock - int(counts[i]) if clock > max(counts) else None
+            own.pop(MISSED, None) if b.missed[i] is None else own.update({MISSED: b.missed[i]})
+
+
 def plan(opt, b, numbers, before=None):
     """[(number, steps, [(state, new value)])] of the tensors with an entry in opt.state. Refuses values that do not
     fit, and changes nothing. before: {id of a parameter: (binding, number)} of the bindings that are replaced: a state
@@ -231,7 +276,7 @@ def plan(opt, b, numbers, before=None):
     found, triangles = [], []
     for i in numbers:
         p, name = b.owners[i], b.names[i]
-        own = entry(opt, p)
+        own = _with_group_states(opt, b, i)
         if not own:
             continue
         views = {**b.live(i), **b.owned(i)}
@@ -273,15 +318,16 @@ def take(opt, plans):
     done = []
     try:
         for b, found in plans:
-            was = b.counted.tolist()
+            was, clock = b.counted.tolist(), b.clock() if b in (opt._bounds or ()) else 0   # a new one is dropped
+            counts = _steps(was, found)
             with b.guard():
                 b._order_before()
-                b.set_steps(_steps(was, found))
-            done.append((b, was, found))
+                b.set_steps(counts, _clock(opt, b, counts))
+            done.append((b, was, clock, found))
     except Exception:
-        for b, was, found in done:
+        for b, was, clock, found in done:
             with b.guard():
-                b.set_steps([int(n) for n in was])
+                b.set_steps([int(n) for n in was], clock)
                 for i, count, _ in found:              # edits stay in opt.state
                     b.steps[i] = count
         raise
@@ -294,6 +340,12 @@ def _steps(counted, found):
     for i, count, _ in found:
         counts[i] = count
     return counts
+
+
+def _clock(opt, b, counts):
+    if not b.periodic:
+        return 0
+    return max(clock_of(entry(opt, p) or {}, name, n) for p, name, n in zip(b.owners, b.names, counts))
 
 
 def _fill(opt, b, found):
@@ -320,6 +372,7 @@ def show(opt, b, i):
             own.pop(scale, None)
             del own[code]
     own.update(shown)
+    b.missed[i] = own.get(MISSED)
     for k in b.owned(i):
         own.pop(k, None)
 
@@ -379,6 +432,7 @@ def check_file(opt, saved, groups):
             own = saved[key] = _codes.translated(own, kept)
             given_as, name = name, "%s (number %s of the file)" % (name, key)
             count = step_of(own, name, opt._rule.spec in STEPLESS)
+            clock_of(own, name, count)
             own = saved[key] = completed(opt, own, kept, count, {**mine, **given})
             if count and whole and opt._rule.row != "sgd":
                 check_missing(opt, own, kept, name)

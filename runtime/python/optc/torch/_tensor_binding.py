@@ -75,11 +75,13 @@ class TensorBinding:
         # t of each, in torch's form; opt.state has views of it, and `counted` is a copy that users cannot edit
         self.steps, self.counted = self._counts.unbind()
         self.step_views = list(self.steps.unbind())
+        self.missed = [None] * len(self.params)        # of each, `missed` as it was written to opt.state
         self.took = None                               # participation: None: all tensors, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet
         self.sent, self.kept = {}, {}                  # hyperparameters as passed to the library; tensors among them
         self.scaling = self.loss = None
         self.stream, self.capturing = 0, False
+        self.periodic = rule.has_periods()
         copies = rule.copies_of_params()
         self.domains = {**rule.states(), **dict.fromkeys(copies, "elem")}
         self.grouped = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
@@ -96,6 +98,9 @@ class TensorBinding:
             self._order_before()
             self._bind(hypers)
             self._order_after()
+        for i in self.firsts:                          # states that keep their memory are those of tensors only
+            if self.views[i] is not None:
+                self.views[i].update(self._group_views(i))
         self.where = list(map(T.data_ptr, self.params))
         self.shapes, self.strides, self.dtypes = (list(map(f, self.params)) for f in (T.size, T.stride, _dtype))
         self.alias = self._aliases()                   # keep the memory of a moved parameter until that is noticed
@@ -477,10 +482,17 @@ class TensorBinding:
             if scales is not None:
                 views[self._outer.get(name, name) + SCALE] = scales
         if i in self.firsts:
-            k = self.firsts[i]
-            views.update((self._outer.get(n, n), self._tensor(k, n).view(())) for n in self.grouped
-                         if self.binding.has_state(k, n))
+            views.update(self._group_views(i))
         return views
+
+    def group_names(self):
+        return [self._outer.get(n, n) for n in self.grouped]
+
+    def _group_views(self, i):
+        """The live states of the group whose first tensor this is."""
+        k = self.firsts[i]
+        return {self._outer.get(n, n): self._tensor(k, n).view(()) for n in self.grouped
+                if self.binding.has_state(k, n)}
 
     def _scales(self, i, name):
         """Behind the codes of a state; None: it is not in block codes."""
@@ -542,17 +554,21 @@ class TensorBinding:
         """Whether opt.state[p] is unchanged since show()."""
         return self.marks[i] is not None and not any(self.edited(i, k, own.get(k)) for k in self.marks[i])
 
-    def set_steps(self, counts):
-        """Sets the step counts of all tensors, and that of the binding to the largest of them."""
-        if any(counts) or bool(self.counted.any()):
+    def set_steps(self, counts, clock=0):
+        """Sets the step counts of all tensors, and that of the binding to the largest of them and `clock`."""
+        if any(counts) or clock or bool(self.counted.any()):
             ts = [n + skipped for n, skipped in zip(counts, self._skipped())]
-            most = max(ts)
+            most = max(*ts, clock)
             self.binding.set_t(-1, most)
             for i, n in enumerate(ts):
                 if n != most:
                     self.binding.set_t(i, n)
         self.counted.copy_(torch.tensor([float(n) for n in counts], **ON_HOST))
         self.steps.copy_(self.counted)
+
+    def clock(self):
+        """The steps that `every` counts: those of the binding. 0: the rule has no `every`."""
+        return self.binding.get_t(-1) if self.periodic else 0
 
     def _skipped(self):
         """By tensor: steps that a scaler skipped. The binding counts them, the optimizer does not."""
