@@ -49,7 +49,9 @@ OPTC_FN unsigned optc_upper_halves(unsigned a, unsigned b)
 OPTC_FN unsigned optc_add_half(unsigned x, unsigned word)
 {
 #ifdef __CUDA_ARCH__
-    return __dp2a_lo(word, 1u, x);             /* one instruction */
+    unsigned sum;                              /* one instruction; NVRTC before 12.3 has no function for it */
+    asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(word), "r"(1u), "r"(x));
+    return sum;
 #else
     return x + (word & 0xffffu);
 #endif

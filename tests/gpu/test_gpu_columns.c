@@ -292,8 +292,10 @@ static void run_way(const char *text, Way w, int alone, double q[][SIDES * SIDES
         some[k] = (TestShape){2, {SIDES, 3}};
     use_shapes(some);
     side_driver = w.driver;
+    side_workspace = alone == ALL ? 0 : 1 << 20;           /* two matrices at a time */
     open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
-    side_driver = 0;
+    side_driver = side_workspace = 0;
+    ck_assert((g.b->gpu->calls->step[0].at_once < MATRICES) == (alone != ALL));
     g.e->gpu->no_graphs = !w.graphs;
     ck_assert(!d->cuStreamCreate(&st, 1));
     for (int k = 0; k < MATRICES; k++) {

@@ -28,6 +28,7 @@ wrong_arrivals       s/8 \* OPTC_CLUSTER)/4 * OPTC_CLUSTER)/
 wrong_phase          s/slot = 0, phase ^= 1/slot = 0/
 slot_not_awaited     s/optc_bar_wait(r.empty + 8 \* r.slot, r.phase);//
 addend_not_awaited   /if (x.d)/{n;s/optc_bar_wait(r.full + 8 \* r.slot, r.phase)//}
+sums_not_cleared     s/sum, a, b, from | i)/sum, a, b, 1)/
 half_of_columns      s/4 \/ OPTC_CLUSTER/2 \/ OPTC_CLUSTER/
 too_few_columns      s/cols == 192/cols > 192/
 first_place_only     s/at + i \* 2 \* OPTC_BOX_BYTES/at/

@@ -5,6 +5,7 @@
 #include "tests/harness/random_spec.h"
 #include "tests/harness/real_nvrtc.h"
 
+#include "runtime/core/gpu/gpu_device.h"
 #include "runtime/library/rule/nvrtc.h"
 #include "runtime/library/rule/spec_find.h"
 
@@ -343,6 +344,64 @@ START_TEST(options_by_version)
 }
 END_TEST
 
+/* NVRTC before 12.3 lacks functions that NVIDIA added later. The fake one refuses programs that call them. */
+static const struct { const char *nvrtc, *spec; optc_type type; bool conditions; } olds[] = {
+    {"12.2", "muon", OPTC_F32, false}, {"12.3", "muon", OPTC_F32, true}, {"12.2", "sgd", OPTC_BF16SR, false}};
+
+START_TEST(old_nvrtc)
+{
+    if (!forked())
+        return;
+    static int64_t shape[] = {3, 4};
+    static float p[12], g[12];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    setenv("FAKE_CODE", "1", 1);
+    setenv("OPTC_CUBLAS", "none", 1);
+    use_driver("versioned", "works", 13000, 90);
+    use_nvrtc(olds[_i].nvrtc);
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = ""}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = olds[_i].spec, .param = olds[_i].type, .grad = OPTC_F32}, &r));
+    optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = shape};
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    ck_assert_int_eq(b->gpu->code->call[KERNEL_PHASE] != NULL, olds[_i].conditions);
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Indices of sort are f32: one value more than f32 can count is refused on every device. */
+START_TEST(sorted_indices_are_exact)
+{
+    static const char text[] = "return optimizer { name = 'sorted', matrix = function() p = p - sort(rowsum(g)) end, "
+                               "step = function() p = p - g end }";
+    if (!forked())
+        return;
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    int64_t shape[] = {(1 << 24) + 1, 1};
+    setenv("FAKE_CODE", "1", 1);
+    setenv("OPTC_CUBLAS", "none", 1);
+    use_driver("versioned", "works", 13000, 90);
+    use_nvrtc("13.0");
+    void *p = malloc(4 * (size_t)shape[0]), *g = malloc(4 * (size_t)shape[0]);       /* never written */
+    OK(optc_open(&(optc_engine_options){.device = _i ? "cuda" : "cpu", .cache_dir = ""}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = shape};
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
+          "cannot sort 16777217");
+    shape[0]--;
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+    free(p), free(g);
+}
+END_TEST
+
 /* ---- the real NVRTC ---- */
 static char *cuda_source(Gen *g, const char *spec)
 {
@@ -494,6 +553,8 @@ Suite *cuda_suite(void)
     tcase_add_test(t, mapped_comes_first);
     tcase_add_loop_test(t, refused_nvrtc, 0, COUNT(refusals));
     tcase_add_loop_test(t, options_by_version, 0, COUNT(givens));
+    tcase_add_loop_test(t, old_nvrtc, 0, COUNT(olds));
+    tcase_add_loop_test(t, sorted_indices_are_exact, 0, 2);
     tcase_add_test(t, equal_bytes);
     tcase_add_loop_test(t, crowds_have_room, 0, 3);
     tcase_add_test(t, broken_source);

@@ -168,20 +168,6 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
                 (long long)x.n);
 }
 
-/* Indices are stored as numbers of the values' type. */
-static optc_status check_places(const optc_binding *b, const ProgStage *s, int tensor)
-{
-    const Program *p = b->program;
-    int64_t n = dom_len_inside(p->array[s->call->a].dom, b->tensor[tensor].shape);
-    char stage[200], label[96];
-    if (s->call->callee != CALL_SORT || p->array[s->call->a].type == T_F64 || n <= 1 << 24)
-        return OPTC_OK;
-    stage_label(p, s, stage, sizeof stage);
-    return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s: cannot sort %lld values of %s: indices in f32 are exact up to 16777216", stage,
-                (long long)n, tensor_label(b, b->tensor[tensor].of, label));
-}
-
 CORE Range call_range(const optc_binding *b, const ProgStage *s)
 {
     Range all = {0, b->nheld}, views = {b->nheld, b->nall};
@@ -273,7 +259,7 @@ CORE optc_status cpu_calls(optc_binding *b)
         bool library = p->stage[i].kind == S_CALL && p->stage[i].call->callee == CALL_MM && x->gemm[0] && !x->wide;
         for (int t = r.from; p->stage[i].kind == S_CALL && t < r.to && s == OPTC_OK; t++)
             if (b->tensor[t].variant == p->stage[i].variant)
-                s = library ? check_sizes(b, &p->stage[i], t) : check_places(b, &p->stage[i], t);
+                s = library ? check_sizes(b, &p->stage[i], t) : order_exact(b, &p->stage[i], t);
     }
     return s;
 }

@@ -43,6 +43,7 @@ CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, 
 /* ---- sort_take.c: order of values, and rows or columns by index ---- */
 CORE double order_flops(const Program *p, const ProgCall *c, Shape s);
 CORE optc_status order_check(const Program *p, const ProgStage *s);
+CORE optc_status order_exact(const optc_binding *b, const ProgStage *s, int tensor);   /* indices are not rounded */
 CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s);
 CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);

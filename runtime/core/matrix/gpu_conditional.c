@@ -63,7 +63,7 @@ static optc_status may_condition(const optc_binding *b)
     if (!b->gpu->code->call[KERNEL_PHASE])
         return fail(OPTC_ERROR_UNAVAILABLE,
                     "optc_run: rule '%s' has products at some steps only; capturing it needs conditional graph "
-                    "nodes, and its code was compiled without them",
+                    "nodes, which packages and NVRTC before 12.3 do not have",
                     name);
     return OPTC_OK;
 }

@@ -37,6 +37,9 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
             n = vector ? 1 : axis_len(out.across, g->shape);
     if (!m || !n || !g->shape.slices)
         return OPTC_OK;
+    optc_status exact = order_exact(b, stage, g->tensor[0]);
+    if (exact != OPTC_OK)
+        return exact;
     int a = whole_set(x, c->a, group, 0), to = whole_set(x, c->out, group, 0);
     if (c->callee == CALL_SORT) {
         order_step(x, KERNEL_SORT, group, a, to, 1, dom_len_inside(from, g->shape), &fits)->k = m;

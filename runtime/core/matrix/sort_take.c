@@ -30,6 +30,20 @@ CORE optc_status order_check(const Program *p, const ProgStage *s)
     return OPTC_OK;
 }
 
+/* Indices are stored as numbers of the values' type. */
+CORE optc_status order_exact(const optc_binding *b, const ProgStage *s, int tensor)
+{
+    const Program *p = b->program;
+    int64_t n = dom_len_inside(p->array[s->call->a].dom, b->tensor[tensor].shape);
+    char stage[200], label[96];
+    if (s->call->callee != CALL_SORT || p->array[s->call->a].type == T_F64 || n <= 1 << 24)
+        return OPTC_OK;
+    stage_label(p, s, stage, sizeof stage);
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind: %s: cannot sort %lld values of %s: indices in f32 are exact up to 16777216", stage,
+                (long long)n, tensor_label(b, b->tensor[tensor].of, label));
+}
+
 /* ---- sort ---- */
 CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s)
 {

@@ -95,7 +95,7 @@ static optc_status find_calls(optc_rule *r, BuiltKernels *c)
             continue;
         if (k != KERNEL_PHASE)
             TRY(g, cuModuleGetFunction(&c->code.call[k], module_of(c, program), call_kernel(p, k)), call_kernel(p, k));
-        else if (modules_conditions(r) &&
+        else if (g->d->version >= CONDITIONS_NEEDED &&
                  !g->d->cuModuleGetFunction(&phase, module_of(c, program), call_kernel(p, k)))
             c->code.call[k] = phase;
     }
@@ -269,7 +269,7 @@ optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *
     for (int f = 0; want && f < need->nfn; f++)
         if (need->fn[f] && g->program_of[f] >= 0)
             want[g->program_of[f]] = true;
-    for (int k = 0; want && k < NCALLKERNEL; k++)
+    for (int k = 0; want && !c->package && k < NCALLKERNEL; k++)
         if (need->call[k] && call_kernel(r->program, k) && (k != KERNEL_PHASE || modules_conditions(r)))
             want[g->nprogram + FIXED_CALLS + (int)kernel_info[k].program] = true;
     if (want)

@@ -11,9 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
+/* NVRTC before 12.3 does not have cudaGraphSetConditional ("Unresolved extern function"). */
+enum { CONDITIONS_COMPILED = 12030 };
+
 bool modules_conditions(const optc_rule *r)
 {
-    return r->engine->gpu->d->version >= CONDITIONS_NEEDED && call_conditions(r->program);
+    const Nvrtc *n = nvrtc_get(NULL);
+    return r->engine->gpu->d->version >= CONDITIONS_NEEDED && call_conditions(r->program) &&
+           (!n || n->version >= CONDITIONS_COMPILED);
 }
 
 int modules_count(const optc_rule *r) { return r->library->gpu->nprogram + NFIXED; }

@@ -4,7 +4,8 @@
 #define OPTC_GPU_MODULES_H
 #include "runtime/library/rule/gpu_code.h"
 
-/* Whether kernels set conditions of conditional graph nodes. A driver without such nodes would not load that code. */
+/* Whether kernels set conditions of conditional graph nodes. A driver without such nodes would not load that code, and
+ * an older NVRTC does not compile it. */
 bool modules_conditions(const optc_rule *r);
 /* The number of programs: nprogram of stages, then NFIXED. */
 int modules_count(const optc_rule *r);
