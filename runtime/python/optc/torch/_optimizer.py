@@ -449,10 +449,12 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     # ---- saving, loading, copying ----
     def _count_replays(self):
         for b in self._bounds or ():
-            if b.cuda and not capturing(b.device):
+            if b.cuda and capturing(b.device):
+                continue
+            if b.cuda:
                 b.settle()
                 b.read_steps()
-        _state.note_clock(self)
+            _state.note_clock(self, b)
 
     def state_dict(self):
         """The state as plain dictionaries. Their tensors share memory with opt.state, except for states that one rank

@@ -13,7 +13,7 @@ from .. import _lib
 from .._api import Binding
 from . import _codes
 from ._group_keys import number, split_wrappers
-from ._engines import asked, capturing
+from ._engines import asked
 from ._sharded import fill, is_sharded, local, refuse_placed_value
 from ._tensor_checks import refuse_freed
 
@@ -255,18 +255,16 @@ def leave_group_states(opt, bounds):
             del entry(opt, p)[n]
 
 
-def note_clock(opt):
+def note_clock(opt, b):
     """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of a tensor's, if
     it is ahead of all: it is computed from the entries when tensors are bound again."""
-    for b in opt._bounds or ():
-        clock = b.clock() if not (b.cuda and capturing(b.device)) else 0
-        counts = b.counted.tolist()
-        for i, p in enumerate(b.owners if clock else ()):
-            own = entry(opt, p)
-            if not own or b.marks[i] is None or own.get(MISSED) != b.missed[i]:
-                continue                               # an entry that was replaced
-            b.missed[i] = clock - int(counts[i]) if clock > max(counts) else None
-            own.pop(MISSED, None) if b.missed[i] is None else own.update({MISSED: b.missed[i]})
+    clock, counts = b.clock(), b.counted.tolist()
+    for i, p in enumerate(b.owners if clock else ()):
+        own = entry(opt, p)
+        if not own or b.marks[i] is None or own.get(MISSED) != b.missed[i]:
+            continue                                   # an entry that was replaced
+        b.missed[i] = clock - int(counts[i]) if clock > max(counts) else None
+        own.pop(MISSED, None) if b.missed[i] is None else own.update({MISSED: b.missed[i]})
 
 
 def plan(opt, b, numbers, before=None):
