@@ -5,11 +5,11 @@
  *   bases of its two parts (BASES) and a product with the parts -> eigenvectors Z of T as rows of PARTS
  *   -> H Z, by panels of reflectors: the triangle of a panel, and two products -> SQUARES
  *
- * No step waits for the host, and all of them can be captured. Time on an H200 in ms, f32 (f64), by tests/gpu/roots.sh,
- * beside cuSOLVER 12.0, which waits for the host from 512 rows on:
- *   1 x 3072   25.7 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   31, 480
- *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6, -               12 x 768   6.9 (12.7), - (96)
- * T takes 20 of the 25.7 ms: some 3 us for the wait of each column, the rest for the rows that shared memory has no
+ * No step waits for the host, and all of them can be captured. ms on an H200 in f32 (f64), of a prototype of these
+ * kernels (tests/bench/h200.txt), beside cuSOLVER 12.0, which waits for the host from 512 rows on:
+ *   1 x 3072   26.1 (65), 51 (59)     1 x 2304   14.6 (22), - (34)    60 x 768   32.1
+ *   64 x 256   4.9 (5.2), 3.5 (7.1)   8 x 512    3.6                  12 x 768   7.1 (12.7)
+ * T takes 20.7 of the 26.1 ms: some 3 us for the wait of each column, the rest for the rows that shared memory has no
  * room for. */
 #include "runtime/core/matrix/gpu_eigen.h"
 
