@@ -377,8 +377,8 @@ class Files(Case):
                     self.assertIsNone(own[1])
 
     def test_states_of_groups_apart(self):
-        """A group that is frozen as a whole keeps its states while other groups are bound again. In a group of two types
-        each type has a state of its own, which stays with its tensors."""
+        """A group that is frozen as a whole keeps its states while other groups are bound again. In a group of two
+        types each type has a state of its own, which stays with its tensors."""
         spec = """return optimizer { name = "runs", hyper = { lr = 1 }, state = { s = zeros "group", n = zeros },
           step = function() s = s + 1  n = n + g  p = p - lr * s * g end }"""
         for types in ([torch.float32, torch.float32], [torch.float32, torch.float64, torch.float64]):
