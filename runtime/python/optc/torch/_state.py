@@ -324,10 +324,10 @@ def _warn_of_others(opt, own, keys, count, name):
 def take(opt, plans):
     """Copies the values of plans, [(binding, plan)], into their bindings. opt.state then shows the bindings' memory.
     Steps are set first: if a binding refuses them, no binding has changed."""
-    done = []
+    done, bound = [], set(opt._bounds or ())           # a new binding is dropped after a failure
     try:
         for b, found in plans:
-            was, clock = b.counted.tolist(), b.clock() if b in (opt._bounds or ()) else 0   # a new one is dropped
+            was, clock = b.counted.tolist(), b.clock() if b in bound else 0
             counts = _steps(was, found)
             with b.guard():
                 b._order_before()
