@@ -138,7 +138,8 @@ static optc_status call_with_two_results(optc_engine *e, int which, double *a, d
                         : optc_kfac_factors(e, &l);
 }
 
-/* _i: the function. Calls that fail store neither result. Only the emulated libraries can be told to fail. */
+/* _i: the function. Calls that fail store neither result, and the next call succeeds. Only the emulated libraries can
+ * be told to fail. */
 START_TEST(both_results_or_none)
 {
     SHARED();
@@ -173,6 +174,10 @@ START_TEST(both_results_or_none)
             ck_assert_msg(!memcmp(got, s == OPTC_OK ? want : was, sizeof got), "call %d of %s failed: %s", n,
                           libraries[k], s == OPTC_OK ? "the result differs" : optc_message());
             failed += s != OPTC_OK;
+            device_put(to, was, sizeof was);
+            OK(call_with_two_results(e, _i, at, to, to + SQUARE));
+            device_get(got, to, sizeof got);
+            ck_assert_msg(!memcmp(got, want, sizeof got), "after call %d of %s failed", n, libraries[k]);
         }
     }
     ck_assert(failed > 10);

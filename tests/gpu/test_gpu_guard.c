@@ -319,6 +319,57 @@ START_TEST(half_step)
 }
 END_TEST
 
+/* The same where the launches of one product fail: its first ones are sums in states. The rule has no t. */
+START_TEST(half_product)
+{
+    SHARED();
+    static const char text[] = "return optimizer { name = 'sums', hyper = { lr = 0.1 }, state = { l = zeros 'rows' },\n"
+                               "  matrix = function() l = l + gram(g)  p = p - lr * mm(l, g) end,\n"
+                               "  step = function() p = p - lr * g end }";
+    static TestShape matrices[NSHAPES];                    /* the first launch is a product */
+    Side a, b;
+    bool failed = true;
+    for (int i = 0; i < NSHAPES; i++)
+        matrices[i] = (TestShape){2, {2 + i, 7}};
+    use_cublas(false);
+    use_shapes(matrices);
+    open_side(&a, "cuda", (optc_rule_options){.text = text}, 0);
+    open_side(&b, "cuda", (optc_rule_options){.text = text}, 0);
+    a.e->gpu->no_graphs = b.e->gpu->no_graphs = true;
+    ck_assert(!b.r->program->needs_t);
+    optc_checkpoint file = {.params = 1};
+    OK(optc_save_bytes(&a.b, 1, &file, &file.size));
+    ck_assert((file.memory = malloc((size_t)file.size)) != NULL);
+    Driver failing = *(real = b.e->gpu->d);
+    failing.cuLaunchKernel = fail_second;
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));                                    /* the first run tries all products in a graph */
+    for (int at = 1; failed; at++) {
+        OK(optc_save(&b.b, 1, &file));
+        set_grads(&a, at);
+        set_grads(&b, at);
+        until = at;
+        b.e->gpu->d = &failing;
+        failed = optc_step(b.b) != OPTC_OK;
+        b.e->gpu->d = real;
+        if (failed && at > 1) {
+            FAILS(optc_step(b.b), OPTC_ERROR_DEVICE, "a launch failed in the middle of a step");
+            OK(optc_load(&b.b, 1, &file));
+        }
+        if (failed)
+            OK(optc_step(b.b));
+        OK(optc_step(a.b));
+        same_params(&a, &b, format("launch %d failed", at));
+        ck_assert(failed || at > 24);
+    }
+    same_states(&a, &b, "half a product");
+    free(file.memory);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    use_cublas(true);
+}
+END_TEST
+
 /* More scalars than one launch takes, of which the second may fail; memory that the device cannot access. */
 START_TEST(many_scalars)
 {
@@ -498,6 +549,7 @@ void add_guard(TCase *t)
     tcase_add_loop_test(t, failing_launches, 0, 5);
     tcase_add_test(t, lost_count);
     tcase_add_loop_test(t, half_step, 0, 3);
+    tcase_add_test(t, half_product);
     tcase_add_test(t, many_scalars);
     tcase_add_test(t, set_values_return);
 }

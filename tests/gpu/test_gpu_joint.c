@@ -302,6 +302,29 @@ START_TEST(failed_launch)
 }
 END_TEST
 
+/* If a launch fails in the middle of a binding's step, later runs of all bindings are refused before one of them is
+ * stepped, until t is set. */
+START_TEST(half_step)
+{
+    Pair a, b;
+    open_pair(&a, (optc_rule_options){.spec = "adamw"}, true);
+    open_pair(&b, (optc_rule_options){.spec = "adamw"}, false);
+    for (int run = 1; run <= 5; run++) {
+        fill_grads(&a, run);
+        fill_grads(&b, run);
+        a.b[1]->gpu->step_state = STEP_HALF_DONE;
+        for (int k = 0; k < 2; k++)
+            FAILS(optc_run_all(a.b, SETS, "step"), OPTC_ERROR_DEVICE, "a launch failed in the middle of a step");
+        OK(optc_set_t(a.b[1], -1, run - 1));
+        OK(optc_run_all(a.b, SETS, "step"));
+        OK(optc_run_all(b.b, SETS, "step"));
+        same_pairs(&a, &b, run);
+    }
+    close_pair(&a);
+    close_pair(&b);
+}
+END_TEST
+
 /* Each phase of a rule with periods has its graph. Bindings in different phases have one too. The rule has two levels
  * of values of all tensors. */
 START_TEST(periods)
@@ -404,6 +427,7 @@ void add_joint(TCase *t)
 {
     tcase_add_loop_test(t, events, 0, (int)(sizeof event / sizeof *event));
     tcase_add_test(t, failed_launch);
+    tcase_add_test(t, half_step);
     tcase_add_test(t, periods);
     tcase_add_test(t, dropped_before_launch);
     tcase_add_test(t, profiled);

@@ -376,6 +376,29 @@ class Files(Case):
                     self.assertEqual(own[0].item(), 5)         # the group's first parameter shows it, and no other
                     self.assertIsNone(own[1])
 
+    def test_states_of_groups_apart(self):
+        """A group that is frozen as a whole keeps its states while other groups are bound again. In a group of two
+        types each type has a state of its own, which stays with its tensors."""
+        spec = """return optimizer { name = "runs", hyper = { lr = 1 }, state = { s = zeros "group", n = zeros },
+          step = function() s = s + 1  n = n + g  p = p - lr * s * g end }"""
+        for types in ([torch.float32, torch.float32], [torch.float32, torch.float64, torch.float64]):
+            ps = [torch.zeros(1, dtype=t, requires_grad=True) for t in types]
+            one = len(set(types)) == 1
+            o = optc.torch.Optimizer([{"params": [p]} for p in ps] if one else ps, spec=spec)
+
+            def step(*on):
+                for k, p in enumerate(ps):
+                    p.requires_grad_(k in on), setattr(p, "grad", torch.ones_like(p) if k in on else None)
+                o.step()
+            step(*range(len(ps)))
+            step(0)
+            o.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})    # binds again
+            step(0) if one else step(0, 2)
+            step(*range(len(ps)))
+            own = [o.state[p].get("s") for p in ps]
+            self.assertEqual([None if s is None else s.item() for s in own], [4, 3] if one else [4, 3, None])
+            self.assertEqual(ps[1].item(), -4.0)
+
     def test_missed_steps(self):
         """`every` counts steps in which a tensor had no gradient: they are in copies and files, and count when tensors
         are bound again."""
@@ -404,6 +427,24 @@ class Files(Case):
             saved["state"][0]["missed"] = wrong
             with self.assertRaisesRegex(ValueError, "'missed' of param_groups.0..0. .*whole number"):
                 o.load_state_dict(saved)
+        for how in ("add", "file", "removed"):         # the tensor that had a gradient at each step leaves
+            ps, acts = [torch.zeros(1, requires_grad=True) for _ in range(3)], []
+            o = optc.torch.Optimizer(ps[:2], spec=spec)
+            for t in range(1, 10):
+                ps[0].grad = torch.ones(1) if t < 5 else None
+                ps[1].grad = torch.ones(1) if t > 2 else None
+                if t == 5:
+                    ps[0].requires_grad_(False)
+                    if how == "add":
+                        o.add_param_group({"params": ps[2:]})
+                    elif how == "file":
+                        copies["file"](o, ps)
+                    else:
+                        del o.state[ps[0]]
+                was = ps[1].item()
+                o.step()
+                acts += [t] if ps[1].item() != was else []
+            self.assertEqual(acts, [3, 6, 9], how)
 
     def test_matrix_rules(self):
         """What they keep depends on the tensor: it is seen at the first step, which changes nothing."""

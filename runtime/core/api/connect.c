@@ -2,7 +2,7 @@
  * of them: entries that gen/ir/shared_reductions.c makes leave each binding's part in its states, and the other
  * bindings read it there. No value passes through the host, and none is copied. Bindings of other processes send
  * theirs, which are read where they were received. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/gpu/gpu_device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -329,6 +329,15 @@ static optc_status run_levels(optc_binding *const *b, int n, const char *entry)
     return s == OPTC_OK ? run_each(b, n, entry, -1) : s;
 }
 
+/* Before any binding runs. Not if other ranks take part: they wait for this one in the runs. */
+static optc_status check_known(optc_binding *const *b, int n)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < n && s == OPTC_OK; i++)
+        s = b[i]->gpu && !b[i]->shards && !b[i]->rank_values ? step_known(b[i], "optc_run_all") : OPTC_OK;
+    return s;
+}
+
 optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
 {
     JointTask task[MOST_JOINT];
@@ -336,6 +345,8 @@ optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
     optc_status s = check_bindings("optc_run_all", b, n);
     if (s == OPTC_OK && !entry)
         return optc_run(b[0], entry);
+    if (s == OPTC_OK)
+        s = check_known(b, n);
     int tasks = s == OPTC_OK ? list_joint(b, n, entry, task) : 0;
     if (tasks)
         s = run_joint(task, tasks, &done);

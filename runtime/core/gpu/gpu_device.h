@@ -147,6 +147,7 @@ typedef struct GpuTables {
     bool captured;                         /* a step was captured: from then on only the device knows t */
     bool guarded;                          /* a guard was set: likewise; the device's views may mark a skipped run */
     StepState step_state;                  /* until t is set again */
+    bool launched;                         /* a launch or copy of this run succeeded: states may differ */
     unsigned captured_out;                 /* participation masks of the captured steps (optc_binding.leaves_out) */
     bool dirty;                            /* participation or cohorts differ from the device's views */
     struct GpuCohortMemory *cohort_memory; /* memory of cohorts that were added */

@@ -20,6 +20,7 @@ static optc_status launch_range_of(optc_binding *b, const CopyRange *r, const ch
             cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)r->to, (CUdeviceptr)(uintptr_t)r->from, r->bytes,
                                  b->gpu->stream),
             name);
+    b->gpu->launched = b->gpu->launched || r->bytes;
     return OPTC_OK;
 }
 
@@ -55,13 +56,20 @@ static optc_status launch_copy(optc_binding *b, const ProgAction *a)
     return s == OPTC_OK ? launch_range_of(b, &r, m->name) : s;
 }
 
+static optc_status launch_exchange(optc_binding *b, const LaunchItem *x)
+{
+    optc_status s = x->beside ? gpu_overlap_exchange(b, x) : gpu_exchange(b, x->exchange->stage);
+    b->gpu->launched = b->gpu->launched || s == OPTC_OK;
+    return s;
+}
+
 CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
 {
     GpuEngine *g = b->rule->engine->gpu;
     if (x->copy)
         return launch_copy(b, x->copy);
     if (x->exchange)
-        return x->beside ? gpu_overlap_exchange(b, x) : gpu_exchange(b, x->exchange->stage);
+        return launch_exchange(b, x);
     if (x->sync)
         return gpu_overlap_sync(b, x);
     if (x->call)
@@ -70,6 +78,7 @@ CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
     if (b->gpu->table && own.args.mem == b->gpu->mem)
         own.args.mem = b->gpu->table;
     int rc = x->blocks ? item_launch(g->d, &own, guard, b->gpu->stream) : 0;
+    b->gpu->launched = b->gpu->launched || !rc;
     if (!rc)
         return OPTC_OK;
     char what[200];
@@ -107,24 +116,18 @@ static optc_status may_capture(const optc_binding *b, int entry)
 }
 
 /* Launches all phases into the caller's graph: at each replay the stages of the current phase work and the others
- * return at once. If a phase has calls, each phase is a conditional node. launched: the first launch, which increments
- * t, did not fail. */
-static optc_status capture(optc_binding *b, int entry, bool capturing, bool *launched)
+ * return at once. If a phase has calls, each phase is a conditional node. */
+static optc_status capture(optc_binding *b, int entry, bool capturing)
 {
     const Program *p = b->program;
     optc_status s = OPTC_OK;
-    if (phases_conditional(b, entry)) {
-        s = capturing ? phases_capture(b, entry) : phases_run(b, entry);
-        *launched = *launched || s == OPTC_OK;
-        return s;
-    }
+    if (phases_conditional(b, entry))
+        return capturing ? phases_capture(b, entry) : phases_run(b, entry);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
-            if (launch_list->item[i].stage || launched_apart(&launch_list->item[i]) || m == 0) {
+            if (launch_list->item[i].stage || launched_apart(&launch_list->item[i]) || m == 0)
                 s = gpu_launch(b, &launch_list->item[i], launch_list->item[i].stage && p->nperiod > 0);
-                *launched = *launched || s == OPTC_OK;
-            }
     }
     return s;
 }
@@ -136,15 +139,14 @@ static void note_launched(optc_binding *b, const LaunchList *p, int first, int n
         b->profile->launched(b, p, first, n);
 }
 
-/* launched: as in capture. */
-static optc_status run_list(optc_binding *b, const LaunchList *p, bool *launched)
+static optc_status run_list(optc_binding *b, const LaunchList *p)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
     note_launched(b, p, 0, 0);
     if (p->exec) {
         TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->program->name);
-        *launched = true;
+        b->gpu->launched = true;
         note_launched(b, p, 0, p->n);
         return OPTC_OK;
     }
@@ -152,11 +154,12 @@ static optc_status run_list(optc_binding *b, const LaunchList *p, bool *launched
         const Segment *x = k < p->nsegment && p->segment[k].first == i ? &p->segment[k++] : NULL;
         if (x && x->exec)
             TRY(g, cuGraphLaunch(x->exec, b->gpu->stream), b->program->name);
-        if (x && x->exec)
+        if (x && x->exec) {
+            b->gpu->launched = true;
             note_launched(b, p, i, x->n);
+        }
         for (int end = i + (x ? x->n : 1); i < end && s == OPTC_OK; i++) {
             s = x && x->exec ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
-            *launched = *launched || s == OPTC_OK;
             if (!x || !x->exec)
                 note_launched(b, p, i, 1);
         }
@@ -283,14 +286,14 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
     return s == OPTC_OK ? guard_launch(b, entry) : s;
 }
 
-static optc_status run_by_device(optc_binding *b, int entry, bool capturing, bool *launched)
+static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
     gpu_enter_aside(g);                           /* library calls may need the relaxed capture mode */
     if (!capturing)
         note_launched(b, NULL, 0, 0);
-    optc_status s = gpu_overlap_end(b, capture(b, entry, capturing, launched));
+    optc_status s = gpu_overlap_end(b, capture(b, entry, capturing));
     if (!capturing)
         note_launched(b, NULL, 0, -1);
     gpu_leave(g, s);
@@ -302,16 +305,17 @@ static optc_status run_by_device(optc_binding *b, int entry, bool capturing, boo
     return s;
 }
 
-static optc_status run_by_host(optc_binding *b, LaunchList *p, bool *launched)
+static optc_status run_by_host(optc_binding *b, LaunchList *p)
 {
     GpuTables *t = b->gpu;
     b->recorded = false;
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !b->rule->engine->gpu->no_graphs && !p->stagger)
         list_graph(b, p);
+    t->launched = false;                           /* graphs were made, not launched */
     bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
                  !t->guarded;                       /* a skipped step would be measured as fast */
     const LaunchList *now = tuned ? t->begin(b, p) : t->slots ? &t->slots->list : p;
-    optc_status s = gpu_overlap_end(b, run_list(b, now, launched));
+    optc_status s = gpu_overlap_end(b, run_list(b, now));
     if (tuned && s == OPTC_OK)
         t->end(b);
     return s == OPTC_OK ? roots_f32_save(b, p) : s;
@@ -334,14 +338,14 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
     *begun = s == OPTC_OK || capturing;
     if (s != OPTC_OK)
         return s;
-    bool launched = capturing != 0;
+    t->launched = false;
     s = gpu_agree_begin(b, entry, phase, capturing != 0);
     if (s == OPTC_OK)
-        s = by_device ? run_by_device(b, entry, capturing != 0, &launched) : run_by_host(b, p, &launched);
-    if (s != OPTC_OK && !launched)
-        guard_undo(b, entry);
-    else if (s != OPTC_OK && !capturing)
+        s = by_device ? run_by_device(b, entry, capturing != 0) : run_by_host(b, p);
+    if (s != OPTC_OK && !capturing && t->launched)
         t->step_state = STEP_HALF_DONE;
+    else if (s != OPTC_OK && !capturing)
+        guard_undo(b, entry);
     return s;
 }
 

@@ -313,6 +313,7 @@ CORE optc_status phases_graph(optc_binding *b, int entry)
 CORE optc_status phases_run(optc_binding *b, int entry)
 {
     TRY(b->rule->engine->gpu, cuGraphLaunch(b->gpu->calls->whole[entry], b->gpu->stream), b->program->name);
+    b->gpu->launched = true;
     return OPTC_OK;
 }
 

@@ -170,6 +170,7 @@ static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, M
         y.d.at = lt && s->d >= 0 ? step_pointers(x, s->d, of, i) : y.c.at;
         rc = lt ? cublas_lt_gemm(&x->blas, x->handle, &y, &s->algorithm, b->gpu->stream)
                 : cublas_gemm(&x->blas, x->handle, &y);
+        b->gpu->launched = b->gpu->launched || !rc;
     }
     return rc;
 }
@@ -193,6 +194,7 @@ static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep
     int rc = s->task >= 0 ? symmetric_launch(b, s, of)
              : s->own     ? launch_own_kernel(b, s, of)
                           : library_step(b, b->gpu->calls, s, of, &call);
+    b->gpu->launched = b->gpu->launched || !rc;
     return rc ? refused(b, c, s, call, rc) : OPTC_OK;
 }
 

@@ -146,8 +146,7 @@ def _count_of(own, key, name):
 
 
 def clock_of(own, name, count):
-    """The steps of the binding, from an entry of `count` steps. They are more than those of all tensors if every tensor
-    was without a gradient at some step."""
+    """The steps of the binding, from an entry of `count` steps."""
     return count + (_count_of(own, MISSED, name) if own.get(MISSED) is not None else 0)
 
 
@@ -235,35 +234,47 @@ def check_missing(opt, own, keys, name, loaded=True):
 
 
 # ---- into a binding ----
+def _of_group(b, i):
+    """The parameters of the group whose first tensor of a binding this is; those of the binding's device and type come
+    first, in two lists: other types have bindings and states of the group of their own."""
+    mine = b.owners[i].device, b.owners[i].dtype
+    alike, others = [], []
+    for p in b.members[b.firsts[i]].whole:
+        (alike if (p.device, p.dtype) == mine else others).append(p)
+    return alike, others
+
+
 def _with_group_states(opt, b, i):
     """The entry of a tensor. That of a group's first one also has the group's states, which another parameter of the
     group had if the first one was frozen until now, or is new."""
     own, found = entry(opt, b.owners[i]), {}
     if i in b.firsts:
-        entries = [e for p in b.members[b.firsts[i]].whole if (e := entry(opt, p))]
+        alike, others = _of_group(b, i)
+        entries = [e for p in alike + others if (e := entry(opt, p))]
         found = {n: next((e[n] for e in (own or {}, *entries) if e.get(n) is not None), None) for n in b.group_names()}
     found = {n: v for n, v in found.items() if v is not None}
     return {**(own or {"step": 0}), **found} if found else own
 
 
 def leave_group_states(opt, bounds):
-    """Removes the states of groups from entries that do not show them any more."""
-    names = {n for b in bounds for n in b.group_names()}
-    for p in (p for g in opt.param_groups for p in g["params"]) if names else ():
-        b, i = opt._places.get(p, (None, 0))
-        for n in names.intersection(entry(opt, p) or ()).difference(b.live(i) if b else ()):
-            del entry(opt, p)[n]
+    """Removes the states of groups from entries that do not show them any more. A group that is frozen as a whole
+    keeps them."""
+    for b, i in ((b, i) for b in bounds for i in b.firsts):
+        for p in _of_group(b, i)[0]:
+            at, k = opt._places.get(p, (None, 0))
+            for n in set(b.group_names()).intersection(entry(opt, p) or ()).difference(at.live(k) if at else ()):
+                del entry(opt, p)[n]
 
 
 def note_clock(opt, b):
-    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of a tensor's, if
-    it is ahead of all: it is computed from the entries when tensors are bound again."""
+    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of the tensor's.
+    When tensors are bound again, also others, the count is computed from their entries."""
     clock, counts = b.clock(), b.counted.tolist()
     for i, p in enumerate(b.owners if clock else ()):
         own = entry(opt, p)
         if not own or b.marks[i] is None or own.get(MISSED) != b.missed[i]:
             continue                                   # an entry that was replaced
-        b.missed[i] = clock - int(counts[i]) if clock > max(counts) else None
+        b.missed[i] = clock - int(counts[i]) or None
         own.pop(MISSED, None) if b.missed[i] is None else own.update({MISSED: b.missed[i]})
 
 
@@ -313,10 +324,10 @@ def _warn_of_others(opt, own, keys, count, name):
 def take(opt, plans):
     """Copies the values of plans, [(binding, plan)], into their bindings. opt.state then shows the bindings' memory.
     Steps are set first: if a binding refuses them, no binding has changed."""
-    done = []
+    done, bound = [], set(opt._bounds or ())           # a new binding is dropped after a failure
     try:
         for b, found in plans:
-            was, clock = b.counted.tolist(), b.clock() if b in (opt._bounds or ()) else 0   # a new one is dropped
+            was, clock = b.counted.tolist(), b.clock() if b in bound else 0
             counts = _steps(was, found)
             with b.guard():
                 b._order_before()
