@@ -312,7 +312,7 @@ START_TEST(half_step)
     for (int run = 1; run <= 5; run++) {
         fill_grads(&a, run);
         fill_grads(&b, run);
-        a.b[1]->gpu->step_state = STEP_HALF_DONE;
+        a.b[1]->gpu->half_done = true;
         for (int k = 0; k < 2; k++)
             FAILS(optc_run_all(a.b, SETS, "step"), OPTC_ERROR_DEVICE, "a launch failed in the middle of a step");
         OK(optc_set_t(a.b[1], -1, run - 1));

@@ -330,11 +330,11 @@ static optc_status run_levels(optc_binding *const *b, int n, const char *entry)
 }
 
 /* Before any binding runs. Not if other ranks take part: they wait for this one in the runs. */
-static optc_status check_known(optc_binding *const *b, int n)
+static optc_status check_whole(optc_binding *const *b, int n)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < n && s == OPTC_OK; i++)
-        s = b[i]->gpu && !b[i]->shards && !b[i]->rank_values ? step_known(b[i], "optc_run_all") : OPTC_OK;
+        s = b[i]->gpu && !b[i]->shards && !b[i]->rank_values ? refuse_half_done(b[i], "optc_run_all") : OPTC_OK;
     return s;
 }
 
@@ -346,7 +346,7 @@ optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
     if (s == OPTC_OK && !entry)
         return optc_run(b[0], entry);
     if (s == OPTC_OK)
-        s = check_known(b, n);
+        s = check_whole(b, n);
     int tasks = s == OPTC_OK ? list_joint(b, n, entry, task) : 0;
     if (tasks)
         s = run_joint(task, tasks, &done);

@@ -19,7 +19,7 @@ CORE const Driver *gpu_enter(const GpuEngine *g)
 CORE const Driver *gpu_enter_aside(const GpuEngine *g) { return gpu_enter(g); }
 CORE optc_status gpu_leave(const GpuEngine *g, optc_status s) { return (void)g, s; }
 CORE optc_status gpu_alive(GpuEngine *g) { return (void)g, OPTC_OK; }
-CORE optc_status step_known(const optc_binding *b, const char *call) { return (void)b, (void)call, OPTC_OK; }
+CORE optc_status refuse_half_done(const optc_binding *b, const char *call) { return (void)b, (void)call, OPTC_OK; }
 CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone) { (void)g, (void)handle, (void)gone; }
 CORE bool image_suits(Image x, Image best, int arch, bool compiles)
 {

@@ -131,7 +131,7 @@ static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntr
     if (s == OPTC_OK)
         s = optc_step(x->b);
     if (s != OPTC_OK && e->gpu && !capturing)
-        x->b->gpu->step_state = STEP_KNOWN;        /* the next call copies all operands in again */
+        x->b->gpu->half_done = false;              /* the next call copies all operands in again */
     if (s == OPTC_OK && f->after)
         s = f->after(e, f, x);
     if (s == OPTC_OK && !f->unchecked)

@@ -132,10 +132,6 @@ typedef struct SlotList {
     struct SlotList *next;
 } SlotList;
 
-/* COUNT_UNKNOWN: guard_undo failed, and t may be one too small. STEP_HALF_DONE: a launch failed after others of its
- * step had changed parameters or states. step_known refuses both. */
-typedef enum StepState { STEP_KNOWN, COUNT_UNKNOWN, STEP_HALF_DONE } StepState;
-
 typedef struct GpuTables {
     const GpuCode *code;
     CUstream stream;
@@ -146,7 +142,9 @@ typedef struct GpuTables {
     bool calls_behind;                     /* the calls' addresses are older than the device's tables */
     bool captured;                         /* a step was captured: from then on only the device knows t */
     bool guarded;                          /* a guard was set: likewise; the device's views may mark a skipped run */
-    StepState step_state;                  /* until t is set again */
+    /* A launch failed after others of its step, or guard_undo failed: parameters and states, or t, may be those of two
+     * steps, until t is set again. */
+    bool half_done;
     bool launched;                         /* a launch or copy of this run succeeded: states may differ */
     unsigned captured_out;                 /* participation masks of the captured steps (optc_binding.leaves_out) */
     bool dirty;                            /* participation or cohorts differ from the device's views */
@@ -326,7 +324,7 @@ CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x);
 CORE optc_status guard_launch(optc_binding *b, int entry); /* inside gpu_enter; launches nothing if there are none */
 /* After guard_launch, if the run's first launch fails: t is what it was before, also if the guard skips the run. */
 CORE void guard_undo(optc_binding *b, int entry);
-CORE optc_status step_known(const optc_binding *b, const char *call);      /* fails unless STEP_KNOWN */
+CORE optc_status refuse_half_done(const optc_binding *b, const char *call);
 CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run still increments t */
 
 /* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */

@@ -105,19 +105,15 @@ CORE void guard_undo(optc_binding *b, int entry)
         return;
     x.args.counts = -1;
     x.args.nsource = 0;
-    b->gpu->step_state = launch_item(b, &x) ? COUNT_UNKNOWN : STEP_KNOWN;
+    b->gpu->half_done = launch_item(b, &x) != 0;
 }
 
-CORE optc_status step_known(const optc_binding *b, const char *call)
+CORE optc_status refuse_half_done(const optc_binding *b, const char *call)
 {
-    const char *name = b->program->name;
-    if (b->gpu->step_state == COUNT_UNKNOWN)
-        return fail(OPTC_ERROR_DEVICE, "%s: the step count of rule '%s' is not known, since a launch failed, and then "
-                                       "the launch that restores the count; call optc_set_t for all tensors "
-                                       "(tensor -1)", call, name);
-    if (b->gpu->step_state == STEP_HALF_DONE)
-        return fail(OPTC_ERROR_DEVICE, "%s: a launch failed in the middle of a step of rule '%s', so parameters and "
-                                       "states may be partly stepped; load a checkpoint of both, or restore both and "
-                                       "call optc_set_t for all tensors (tensor -1)", call, name);
-    return OPTC_OK;
+    return b->gpu->half_done
+               ? fail(OPTC_ERROR_DEVICE, "%s: a launch failed in the middle of a step of rule '%s', so its parameters, "
+                                         "states and step count may be partly stepped; load a checkpoint of them, or "
+                                         "restore them and call optc_set_t for all tensors (tensor -1)",
+                      call, b->program->name)
+               : OPTC_OK;
 }

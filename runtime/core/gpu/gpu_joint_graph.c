@@ -118,7 +118,7 @@ static bool may_join(const JointTask *task, int n)
         const GpuTables *t = task[i].b->gpu;
         const LaunchList *p = task_list(&task[i]);
         may = t->stream == task->b->gpu->stream && !t->begin && !p->copies && !p->calls && !p->stagger &&
-              t->step_state == STEP_KNOWN && !((t->captured || t->guarded) && task[i].b->program->nperiod) &&
+              !t->half_done && !((t->captured || t->guarded) && task[i].b->program->nperiod) &&
               !phases_guarded(task[i].b, task[i].entry);
     }
     return may;

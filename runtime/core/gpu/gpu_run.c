@@ -265,7 +265,7 @@ static optc_status still_captures(const optc_binding *b)
 static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool capturing, bool by_device)
 {
     GpuTables *t = b->gpu;
-    optc_status s = step_known(b, "optc_run");
+    optc_status s = refuse_half_done(b, "optc_run");
     if (s == OPTC_OK)
         s = gpu_send_changes(b, capturing);
     if (s == OPTC_OK)
@@ -343,7 +343,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
     if (s == OPTC_OK)
         s = by_device ? run_by_device(b, entry, capturing != 0) : run_by_host(b, p);
     if (s != OPTC_OK && !capturing && t->launched)
-        t->step_state = STEP_HALF_DONE;
+        t->half_done = true;
     else if (s != OPTC_OK && !capturing)
         guard_undo(b, entry);
     return s;

@@ -86,7 +86,7 @@ CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at,
 CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
 {
     double t = (double)b->steps;
-    optc_status s = step_known(b, "optc_get_t");
+    optc_status s = refuse_half_done(b, "optc_get_t");
     bool device = b->gpu->captured || b->gpu->guarded || gpu_agree_differs(b);
     if (s == OPTC_OK && device && b->program->needs_t)
         s = copy_bytes(b, &t, b->gpu->hyper, sizeof t, false, true, "optc_get_t");
@@ -112,8 +112,7 @@ CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
         gpu_write(b, (void *)(uintptr_t)b->gpu->hyper, all, bytes * (size_t)b->ncohort, false, "optc_set_t");
     for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
         memcpy(b->group[i].hyper, all + (size_t)each * (size_t)i, bytes);
-    if (s == OPTC_OK)
-        b->gpu->step_state = STEP_KNOWN;
+    b->gpu->half_done = b->gpu->half_done && s != OPTC_OK;
     free(all);
     return s;
 }
