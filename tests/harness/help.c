@@ -247,8 +247,8 @@ static void job_drop(EvalJob *j)
 }
 
 /* Is the stored value inside the interval, rounded to its storage type? It must be NaN where the evaluator has NaN or
- * gave up. Stochastic rounding moves a number by up to a whole step and saturates; rounding to nearest moves it by half
- * of one and overflows to infinity. bound: of the block code. */
+ * gave up. Stochastic rounding moves a number by up to a whole step, rounding to nearest by half of one. Numbers beyond
+ * the largest one are stored as that or as infinity, by type. bound: of the block code. */
 static bool inside(Type t, double got, double lo, double v, double hi, double bound)
 {
     if (isnan(v) || isnan(lo) || isnan(hi))
@@ -260,8 +260,9 @@ static bool inside(Type t, double got, double lo, double v, double hi, double bo
     hi += fabs(hi) * rel + tiny + bound;
     if (lo == -INFINITY && hi == INFINITY)
         return true;
-    double least = type_info[t].draws > 0 ? -most : -INFINITY;
-    return (got >= lo || lo > most) && (got <= hi || hi > most || (hi < -most && got == least)) && !isnan(got);
+    lo = lo > most ? most : lo < -most ? -INFINITY : lo;
+    hi = hi < -most ? -most : hi > most ? INFINITY : hi;
+    return got >= lo && got <= hi;
 }
 
 static char *compare(const char *what, int tensor, Type t, const void *data, const Vals *v)
