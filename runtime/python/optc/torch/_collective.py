@@ -13,7 +13,8 @@ from ._engines import DTYPES, asked
 from ._owned import Owned, put, spread
 from ._scaling import HIDDEN
 from ._sharded import Sharded, as_dtensor, cut_dim, is_cut, is_sharded, piece
-from ._tensor_binding import TensorBinding, shaped
+from ._state_views import shaped
+from ._tensor_binding import TensorBinding
 from ._tensor_checks import row_major, tensor_name
 
 
