@@ -225,6 +225,16 @@ static void lose_count(optc_binding *b)
     ck_assert_msg(s == OPTC_ERROR_DEVICE && all_fail, "status %d", (int)s);
 }
 
+static void step_both(Side *a, Side *b, int step)
+{
+    int64_t t;
+    OK(optc_step(a->b));
+    OK(optc_step(b->b));
+    OK(optc_get_t(b->b, -1, &t));
+    ck_assert_msg(t == step, "step %d: t is %d", step, (int)t);
+    same_params(a, b, format("step %d", step));
+}
+
 START_TEST(lost_count)
 {
     SHARED();
@@ -256,11 +266,7 @@ START_TEST(lost_count)
                 OK(optc_load(&b.b, 1, &file));
         }
         device_put(guard, &(float){0}, sizeof *guard);
-        OK(optc_step(a.b));
-        OK(optc_step(b.b));
-        OK(optc_get_t(b.b, -1, &t));
-        ck_assert_msg(t == step, "step %d: t is %d", step, (int)t);
-        same_params(&a, &b, format("step %d", step));
+        step_both(&a, &b, step);
     }
     same_states(&a, &b, "lost count");
     free(file.memory);
@@ -306,11 +312,7 @@ START_TEST(half_step)
     for (int step = 1; step <= 3; step++) {
         set_grads(&a, step);
         set_grads(&b, step);
-        OK(optc_step(a.b));
-        OK(optc_step(b.b));
-        OK(optc_get_t(b.b, -1, &t));
-        ck_assert_msg(t == step, "step %d: t is %d", step, (int)t);
-        same_params(&a, &b, format("step %d", step));
+        step_both(&a, &b, step);
     }
     same_states(&a, &b, "half a step");
     free(file.memory);
