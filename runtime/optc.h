@@ -15,10 +15,9 @@
  * machine. Notes on threads after fork(), stacks, memory and versions are at the end of this file.
  *
  * Errors: every call that can fail returns a status. optc_message() then describes the failure and names the call, the
- * line of the spec or the tensor. A failed call changes nothing, with two exceptions. If a GPU refuses a launch in the
- * middle of a step, the binding refuses to run and to be saved until a checkpoint is loaded or optc_set_t is called. If
- * a binding of an optc_run_all fails, the ones before it have been run. The library never exits, and prints nothing
- * unless $OPTC_PROFILE is set.
+ * line of the spec or the tensor. A failed call changes nothing, with two exceptions. optc_run_all keeps the runs
+ * before the one that failed. If a GPU refuses a launch in the middle of a step, runs fail until a checkpoint is
+ * loaded or optc_set_t is called. The library never exits, and prints nothing unless $OPTC_PROFILE is set.
  *
  * Ownership: an engine outlives its rules, and a rule outlives its bindings. Both are counted: closing one that is
  * still in use is refused. The caller owns parameters, gradients and inputs, and must not move them while they are

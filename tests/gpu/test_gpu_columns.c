@@ -469,8 +469,8 @@ START_TEST(bodies_fail)
 }
 END_TEST
 
-/* What happens between steps, with graphs and without. In later steps other matrices need more rounds. Bits of _i: 1
- * stagger, 2 a guard */
+/* Gradients, step counts, matrices and files change between steps, with graphs and without. In later steps other
+ * matrices need more rounds. Bits of _i: 1 stagger, 2 a guard */
 START_TEST(changes_between_steps)
 {
     SHARED();
