@@ -53,8 +53,8 @@ static Span **span_of(CUdeviceptr p)
     return s;
 }
 
-/* As seen on an H200: allocating, freeing (also in the order of a stream) or waiting ends captures under way in any
- * stream, unless these or the thread are relaxed. */
+/* As seen on an H200: allocating, freeing (also in the order of a stream), waiting or destroying an executable graph
+ * ends captures under way in any stream, unless these or the thread are relaxed. */
 static int strict, ended;                      /* captures of a mode that is not relaxed; how often they were ended */
 static _Thread_local CUstreamCaptureMode thread_mode;
 static int end_captures(void) { return ended++, 900; }

@@ -374,7 +374,11 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
     run_graph(g);
     return 0;
 }
-int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), TOLD; }
+int cuGraphExecDestroy(CUgraphExec e)
+{
+    int rc = unsafe();
+    return free(((Graph *)e)->v), free(e), rc ? rc : TOLD;
+}
 
 /* ---- events ---- */
 typedef struct Event { double ms; Stream *stream; int added, told; } Event;
