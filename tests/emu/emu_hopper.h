@@ -92,6 +92,7 @@ static void optc_put_transposed(unsigned at, const unsigned (&p)[4])
     emu_changes++;
 }
 
+static int optc_thread_again() { return (int)threadIdx.x; }
 static int optc_uniform(int x) { return x; }
 static void optc_registers_40() {}
 static void optc_registers_232() {}
@@ -147,10 +148,15 @@ static void optc_bars_ready() {}
 static void optc_bar_expect(unsigned at, int bytes) { emu_bar_count(emu_bar_at(at), 1, bytes); }
 static void emu_arrive(unsigned at, unsigned block)
 {
-    for (unsigned i = emu_me / 32 * 32, end = i + 32; i < end; i++)
+    bool alone = true;
+    for (unsigned i = emu_me / 32 * 32, end = i + 32; i < end; i++) {
         if (emu_read[i])
             emu_stop("no fence between reads of a slot and its release");
-    if (emu_ahead[emu_me])
+        if (emu_written[i])
+            emu_stop("no fence between writes to shared memory and the barrier after which the TMA unit reads them");
+        alone = alone && (i == emu_me || emu_thread_of[i].state == EMU_DONE);
+    }
+    if (emu_ahead[emu_me] && !alone)
         emu_stop("a slot is released, and lanes of the warp may still wait for it");
     emu_bar_count(emu_bar_at(at, block), 1, 0);
     emu_wait_until(emu_at_once);                           // other threads continue first
@@ -264,9 +270,6 @@ static bool emu_load_arrives()
 static void optc_box_store(const void *m, unsigned from, int at, int matrix, int row)
 {
     const unsigned me = emu_me;
-    for (unsigned i = me / 128 * 128, end = i + 128; i < end; i++)
-        if (emu_written[i])
-            emu_stop("no fence between writes to shared memory and the TMA unit's store");
     if (emu_nstores[me] == EMU_STORES)
         emu_stop("too many stores at a time for the emulation");
     const emu_box x = {(const emu_map *)m, emu_mine(), from, 0, at, matrix, row, emu_store_group[me]};
@@ -276,20 +279,19 @@ static void optc_box_store(const void *m, unsigned from, int at, int matrix, int
         emu_copy(x, true);
 }
 static void optc_box_commit() { emu_store_group[emu_me]++; }
-// The last `left` groups may remain.
-static void emu_wait_stores(int left)
+static void emu_wait_stores()                              // a store that was not committed is not awaited
 {
     const unsigned me = emu_me;
     int kept = 0;
     for (int i = 0; i < emu_nstores[me]; i++)
-        if (emu_stores[me][i].group < emu_store_group[me] - left)
+        if (emu_stores[me][i].group < emu_store_group[me])
             emu_copy(emu_stores[me][i], true);
         else
             emu_stores[me][kept++] = emu_stores[me][i];
     emu_nstores[me] = kept;
 }
-static void optc_box_wait_read_before() { emu_wait_stores(1); }
-static void optc_box_wait() { emu_wait_stores(0); }
+static void optc_box_wait_read() { emu_wait_stores(); }
+static void optc_box_wait() { emu_wait_stores(); }
 
 // ---- tensor cores ----
 struct emu_product { void (*run)(const emu_product &); float *sum; unsigned long long a, b; int add, group; };

@@ -13,10 +13,10 @@ export OPTC_TEST_SMALL=1 OPTC_TEST_CACHE="$work" OPTC_CFLAGS=-O0 work real="${CX
 # NAME, what is replaced and by what, as a sed command
 cat > "$work/mutations" <<'X'
 release_too_early    s/arrive_cluster(r.empty + 8 \* last)/arrive_cluster(r.empty + 8 * r.slot)/
-stores_not_awaited   s/optc_box_wait_read_before();/;/
-no_sync_before_put   /optc_box_wait_read_before/{n;s/optc_group_sync(1 + group);//}
-no_sync_after_put    /^ *optc_box_fence();/{n;s/optc_group_sync(1 + group);//}
-no_sync_before_blend /if (col == row) {/{n;s/optc_group_sync(1 + group);//}
+stores_not_awaited   s/optc_box_wait_read();/;/
+place_not_awaited    s/optc_bar_wait(p.is_free(), p.phase() ^ 1);//
+square_not_awaited   s/optc_bar_wait(p.is_ready(), p.phase());//
+no_sync_before_blend /y.left == 1) {/{n;s/optc_group_sync(1 + group);//}
 no_syncwarp          s/__syncwarp();//
 no_fence             s/^ *optc_box_fence();//
 sums_not_awaited     s/optc_wgmma_wait_before();//
@@ -27,30 +27,37 @@ wrong_bytes          s/optc_bar_expect(bar, OPTC_SLOT_BYTES)/optc_bar_expect(bar
 wrong_arrivals       s/8 \* OPTC_CLUSTER)/4 * OPTC_CLUSTER)/
 wrong_phase          s/slot = 0, phase ^= 1/slot = 0/
 slot_not_awaited     s/optc_bar_wait(r.empty + 8 \* r.slot, r.phase);//
-addend_not_awaited   /if (x.d)/{n;s/optc_bar_wait(r.full + 8 \* r.slot, r.phase)//}
+addend_not_awaited   /if (ADDEND \&\& i % 2 == 0)/{n;s/optc_bar_wait(r.full + 8 \* r.slot, r.phase)//}
 sums_not_cleared     s/sum, a, b, from | i)/sum, a, b, 1)/
 half_of_columns      s/4 \/ OPTC_CLUSTER/2 \/ OPTC_CLUSTER/
 too_few_columns      s/cols == 192/cols > 192/
-first_place_only     s/at + i \* 2 \* OPTC_BOX_BYTES/at/
-addend_of_one_half   s/(i \* 2 + group) \* OPTC_BOX_BYTES/group * OPTC_BOX_BYTES/
+first_place_only     s/at + nth % 2 \* (2 \* OPTC_BOX_BYTES)/at/
+addend_of_one_half   s/(i % 2 \* 2 + group) \* OPTC_BOX_BYTES/group * OPTC_BOX_BYTES/
 above_not_mirrored   s/ | (other\[j\] & mask)//
-other_half_mirrored  s/optc_symmetric_mirror(to);//
-odd_row_of_tiles     s/((unsigned)n + 255)/((unsigned)n + 127)/
+other_half_mirrored  s/optc_symmetric_mirror(p.here(), thread);//
+odd_row_of_tiles     s/((unsigned)n + 255) \/ 256/((unsigned)n + 511) \/ 512/
 wrong_diagonal       s/at == 1 ?/at == 0 ?/
 wrong_permutation    s/(piece ^ (row & 7))/(piece ^ (row \& 3))/
 wrong_operand        s/ALONG ? 8192 >> 4/ALONG ? 4096 >> 4/
 too_many_slots       s/OPTC_SLOTS = 3/OPTC_SLOTS = 4/
 no_cluster_begin     /optc_bars_ready();/{n;n;s/optc_cluster_sync();//}
 block_begin          /optc_bars_ready();/{n;n;s/optc_cluster_sync();/__syncthreads();/}
-no_cluster_end       /optc_box_wait();/{n;s/optc_cluster_sync();//}
+no_cluster_end       /optc_symmetric_results<K, false>/{n;n;s/optc_cluster_sync();//}
 own_releases         s/8 \* OPTC_CLUSTER)/8)/;s/optc_bar_arrive_cluster(/optc_bar_arrive(/
 own_release          s/arrive_cluster(r.empty + 8 \* last)/arrive(r.empty + 8 * last)/
-own_addend           /all lanes have seen/{n;n;s/arrive_cluster(/arrive(/}
+own_addend           /all lanes have read/{n;n;s/arrive_cluster(/arrive(/}
 own_loads            s/optc_box_multicast(/optc_box_load(/
 own_bytes            s/optc_bar_expect(bar, OPTC_SLOT_BYTES)/optc_bar_expect(bar, OPTC_SLOT_BYTES - 2 * OPTC_BOX_BYTES)/
 same_half            s/(int)blockIdx.x % OPTC_CLUSTER \* own/0/
 addend_multicast     s/optc_box_load(r.here() + i/optc_box_multicast(r.here() + i/
 same_row_of_tiles    s/below = tile % 2/below = 0/
+early_square         s/i % 4 < 2 ? 4 : 1/i % 4 < 2 ? 3 : 1/
+late_phase           s/return nth \/ 2 % 2/return nth % 2/
+squares_of_few_terms s/ || t->k <= 192//
+squares_of_narrow    s/ || cols < 256//
+squares_at_end       s/y.left \&\& (nth >= all || /y.left \&\& nth < all \&\& (/
+one_square_less      s/cols < 256 ? cols \/ 64 : 4/cols < 256 ? cols \/ 64 : 3/
+no_next_square       s/= y.packed\[i + 16\]/= y.packed[i]/
 X
 cat > "$work/cxx" <<'X'
 #!/bin/sh
