@@ -136,7 +136,7 @@ typedef struct RankMemory {
 
 static size_t array_bytes(const RankData *d, int k) { return 8 * ((size_t)d->piece[k].count + 1); }
 
-static const Driver *gpu_begin(const RankData *d) { return gpu_enter_aside(d->gpu->engine); }
+static const Driver *gpu_begin(const RankData *d) { return gpu_enter(d->gpu->engine); }
 static void gpu_end(const RankData *d, int rc)
 {
     gpu_leave(d->gpu->engine, OPTC_OK);

@@ -16,7 +16,6 @@ CORE const Driver *gpu_enter(const GpuEngine *g)
     return (void)g, &none;
 }
 
-CORE const Driver *gpu_enter_aside(const GpuEngine *g) { return gpu_enter(g); }
 CORE optc_status gpu_leave(const GpuEngine *g, optc_status s) { return (void)g, s; }
 CORE optc_status gpu_alive(GpuEngine *g) { return (void)g, OPTC_OK; }
 CORE optc_status refuse_half_done(const optc_binding *b, const char *call) { return (void)b, (void)call, OPTC_OK; }

@@ -164,7 +164,7 @@ static void settle_entry(optc_engine *e, FunctionEntry *x, void *stream)
 static void entry_free(optc_engine *e, FunctionEntry *x, void *stream)
 {
     if (e->gpu) {
-        gpu_enter_aside(e->gpu);
+        gpu_enter(e->gpu);
         settle_entry(e, x, stream);
         gpu_leave(e->gpu, OPTC_OK);
     }
@@ -343,7 +343,7 @@ static void free_list(optc_engine *e, FunctionEntry *x, void *stream)
 /* The entry's next call waits for this one. A captured call is ordered by its graph: its event would be the graph's. */
 static void mark_done(optc_engine *e, FunctionEntry *x, void *stream, bool captured)
 {
-    const Driver *d = gpu_enter_aside(e->gpu);
+    const Driver *d = gpu_enter(e->gpu);
     if (x->b)
         (void)optc_set_stream(x->b, NULL);
     if (!captured) {

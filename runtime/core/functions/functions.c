@@ -186,7 +186,7 @@ CORE optc_status function_run(optc_engine *e, const FunctionForm *f)
     optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
     if (s != OPTC_OK || !e->gpu)
         return s == OPTC_OK ? run_function_inside(e, f) : s;
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     return gpu_leave(e->gpu, run_function_inside(e, f));
 }
 
@@ -209,7 +209,7 @@ CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, Function
     *capturing = false;
     if (s != OPTC_OK || !e->gpu)
         return s == OPTC_OK ? memory_inside(e, f, out, capturing) : s;
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     return gpu_leave(e->gpu, memory_inside(e, f, out, capturing));
 }
 
@@ -234,7 +234,7 @@ static optc_status look_at_slot(optc_engine *e, const FunctionForm *f, const Fun
 {
     if (!e->gpu)
         return look_inside(e, f, s, flags, x);
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     return gpu_leave(e->gpu, look_inside(e, f, s, flags, x));
 }
 

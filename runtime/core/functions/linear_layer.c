@@ -224,7 +224,7 @@ static optc_status store_results(optc_engine *e, const Linear *l, const Function
     FunctionForm f = form_of(l, 1, 1, 1);
     if (!e->gpu)
         return function_store(e, &f, s, made, 2);
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     return gpu_leave(e->gpu, function_store(e, &f, s, made, 2));
 }
 
@@ -236,7 +236,7 @@ static optc_status widen_matrix(optc_engine *e, const Linear *l, const char *nam
     FunctionSlot s = dense_slot(NULL, name, (char *)(uintptr_t)from, rows, cols, false);
     if (!e->gpu)
         return function_copy(e, &f, &s, 0, to, NULL);
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     return gpu_leave(e->gpu, function_copy(e, &f, &s, 0, to, NULL));
 }
 
@@ -377,7 +377,7 @@ static optc_status copy_factor(optc_engine *e, const Linear *l, int side)
         memcpy(l->made[side], factor_at(&l->x, side), bytes);
         return OPTC_OK;
     }
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     int rc = e->gpu->d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)l->made[side],
                                              (CUdeviceptr)(uintptr_t)factor_at(&l->x, side), bytes,
                                              (CUstream)l->x.stream);

@@ -55,7 +55,7 @@ CORE void matrices_close(optc_engine *e)
 {
     MatrixKit *k = e->functions ? e->functions->kit : NULL;
     if (k && e->gpu) {
-        gpu_enter_aside(e->gpu);
+        gpu_enter(e->gpu);
         if (k->handle)
             spare_keep(e->gpu, k->handle, k->cublas.cublasDestroy_v2);
         for (int i = 0; i < NMATRIXKERNELS; i++)

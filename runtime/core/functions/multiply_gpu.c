@@ -295,7 +295,7 @@ CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
         s = fail(OPTC_ERROR_UNAVAILABLE, "optc_multiply: cuBLAS has no products of %s", number_type[x->type].name);
     if (s != OPTC_OK)
         return s;
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     s = multiply_inside(e, k, x, "optc_multiply");
     return gpu_leave(e->gpu, s == OPTC_ERROR_DEVICE ? explain_refusal(e, x, s) : s);
 }
@@ -336,6 +336,6 @@ CORE optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x,
     optc_status s = gpu_alive(e->gpu);
     if (s != OPTC_OK)
         return s;
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     return gpu_leave(e->gpu, kron_inside(e, k, x, type));
 }

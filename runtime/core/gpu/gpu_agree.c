@@ -154,23 +154,17 @@ CORE optc_status gpu_agree_begin(optc_binding *b, int entry, int phase, bool cap
     GpuEngine *g = b->rule->engine->gpu;
     GpuAgree *x = b->gpu->agree;
     AgreeMode mode = x ? x->mode[entry * b->gpu->nphase + phase] : AGREE_NOT;
-    optc_status s = OPTC_OK;
     if (mode == AGREE_NOT)
         return OPTC_OK;
     /* where the host waits, it does not launch the step, and t is not incremented */
     x->counts = entry_counts(b, entry) && (capturing || mode != AGREE_WAITS);
     if (mode == AGREE_RIDES)
         return OPTC_OK;
-    if (capturing) {
-        gpu_enter_aside(g);
-        return gpu_leave(g, gather_apart(b));
-    }
-    s = gather_apart(b);
-    if (s != OPTC_OK || mode != AGREE_WAITS)
+    optc_status s = gather_apart(b);
+    if (s != OPTC_OK || capturing || mode != AGREE_WAITS)
         return s;
-    int rc = gpu_enter_aside(g)->cuStreamSynchronize(b->gpu->stream);
-    s = gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, "the ranks' comparison") : OPTC_OK);
-    return s == OPTC_OK ? gpu_agree_check(b) : s;
+    TRY(g, cuStreamSynchronize(b->gpu->stream), "the ranks' comparison");
+    return gpu_agree_check(b);
 }
 
 static optc_status write_mark(const optc_binding *b, unsigned long long mark)

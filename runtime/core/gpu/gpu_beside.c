@@ -69,6 +69,6 @@ static optc_status end(optc_binding *const *b, int n, int lead)
 CORE optc_status gpu_beside(optc_binding *const *b, int n, int lead, bool begins)
 {
     GpuEngine *g = b[lead]->rule->engine->gpu;
-    gpu_enter_aside(g);                            /* streams and events are made inside other captures too */
+    gpu_enter(g);
     return gpu_leave(g, begins ? begin(b, n, lead) : end(b, n, lead));
 }

@@ -492,7 +492,7 @@ static optc_status bind_checked(optc_binding *b)
 
 CORE optc_status gpu_bind(optc_binding *b)
 {
-    gpu_enter_aside(b->rule->engine->gpu);
+    gpu_enter(b->rule->engine->gpu);
     return gpu_leave(b->rule->engine->gpu, bind_checked(b));
 }
 
@@ -501,7 +501,7 @@ CORE void gpu_unbind(optc_binding *b)
     GpuTables *t = b->gpu;
     if (!t)
         return;
-    gpu_enter_aside(b->rule->engine->gpu);
+    gpu_enter(b->rule->engine->gpu);
     if (t->close)
         t->close(b);
     gpu_drop_lists(b);

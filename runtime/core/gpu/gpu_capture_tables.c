@@ -67,7 +67,7 @@ CORE optc_status table_keep(optc_binding *b)
     optc_status s = k ? OPTC_OK : no_memory("optc_run");
     if (k) {
         k->host = host;
-        gpu_enter_aside(b->rule->engine->gpu);
+        gpu_enter(b->rule->engine->gpu);
         s = gpu_leave(b->rule->engine->gpu, new_table(b, k));
     }
     if (s != OPTC_OK) {

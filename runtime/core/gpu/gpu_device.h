@@ -187,9 +187,8 @@ CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *w
 typedef struct Image { int arch; bool ptx; } Image;
 CORE bool image_suits(Image x, Image best, int arch, bool compiles);
 CORE optc_status gpu_alive(GpuEngine *g);                  /* fails after a sticky error */
-CORE const Driver *gpu_enter(const GpuEngine *g);          /* makes the context current, until gpu_leave */
-/* likewise, and does not disturb captures in other streams */
-CORE const Driver *gpu_enter_aside(const GpuEngine *g);
+/* Until gpu_leave the context is current, and no call disturbs captures in other streams. */
+CORE const Driver *gpu_enter(const GpuEngine *g);
 CORE optc_status gpu_leave(const GpuEngine *g, optc_status s);         /* returns s */
 /* if s is a failed allocation that includes `bytes` of workspace: adds a hint to the message */
 CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes);

@@ -8,46 +8,34 @@
 /* One bit per open gpu_enter of this thread: its push succeeded. After a failed push gpu_leave must not pop, or the
  * caller would lose its own context. */
 static __thread uint64_t pushed;
-/* aside: the depth at which gpu_enter_aside changed the capture mode; 0: the caller's mode is active */
-static __thread int depth, aside;
-static __thread CUstreamCaptureMode callers;       /* the caller's capture mode */
+static __thread int depth;                         /* open calls of gpu_enter */
+static __thread CUstreamCaptureMode callers;       /* the capture mode of the caller of the first one */
 
-/* In the default capture mode, allocating, freeing and waiting end a capture in any stream of the program,
- * although they are unrelated to it. So such calls switch to the relaxed mode and restore the caller's mode. This
- * does not help if a blocking stream is captured: CUDA then forbids any use of the default stream. */
 static CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
 {
     return d->cuThreadExchangeStreamCaptureMode(&mode) ? (CUstreamCaptureMode)CU_STREAM_CAPTURE_MODE_GLOBAL : mode;
 }
 
+/* In the default capture mode, allocating, freeing, waiting and loading code end a capture in any stream of the
+ * program, although they are unrelated to it, and a launch may load code: the driver and cuBLAS load kernels at their
+ * first launch. So the mode is relaxed until gpu_leave. This does not help if a blocking stream is captured: CUDA then
+ * forbids any use of the default stream. */
 CORE const Driver *gpu_enter(const GpuEngine *g)
 {
     pushed = pushed << 1 | (g->d->cuCtxPushCurrent_v2(g->ctx) == 0);
-    depth++;
+    if (!depth++)
+        callers = capture_mode(g->d, CU_STREAM_CAPTURE_MODE_RELAXED);
     return g->d;
-}
-
-CORE const Driver *gpu_enter_aside(const GpuEngine *g)
-{
-    const Driver *d = gpu_enter(g);
-    if (!aside) {
-        aside = depth;
-        callers = capture_mode(d, CU_STREAM_CAPTURE_MODE_RELAXED);
-    }
-    return d;
 }
 
 CORE optc_status gpu_leave(const GpuEngine *g, optc_status s)
 {
     CUcontext c;
-    if (aside == depth) {
+    if (!--depth)
         capture_mode(g->d, callers);
-        aside = 0;
-    }
     if (pushed & 1)
         g->d->cuCtxPopCurrent_v2(&c);
     pushed >>= 1;
-    depth--;
     return s;
 }
 
@@ -256,7 +244,7 @@ CORE void gpu_close(optc_engine *e)
         gpu_enter(e->gpu);
         spare_drop(e->gpu);
         gpu_leave(e->gpu, OPTC_OK);
-        e->gpu->d->cuDevicePrimaryCtxRelease_v2(e->gpu->device);
+        e->gpu->d->cuDevicePrimaryCtxRelease_v2(e->gpu->device);       /* gpu_leave would pop this context */
         capture_mode(e->gpu->d, was);
     }
     free(e->gpu);
@@ -310,7 +298,7 @@ static optc_status alloc_aside(optc_engine *e, size_t bytes, CUstream stream, co
 CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
 {
     *out = 0;
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     return gpu_leave(e->gpu, alloc_aside(e, bytes ? bytes : 256, stream, what, out));
 }
 
@@ -320,7 +308,7 @@ CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
     bytes = bytes ? bytes : 256;
     if (!p)
         return;
-    gpu_enter_aside(g);
+    gpu_enter(g);
     if (e->memory.alloc) {
         e->memory.release(e->memory.context, (void *)(uintptr_t)p, bytes, stream);
     } else if (from_pool(g, bytes)) {

@@ -147,7 +147,7 @@ CORE optc_status gpu_exchange(const optc_binding *b, int number)
 CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv)
 {
     const GpuEngine *g = b->rule->engine->gpu;
-    const Driver *d = gpu_enter_aside(g);
+    const Driver *d = gpu_enter(g);
     int rc = 0;
     for (int i = 0; i < n && !rc; i++)
         rc = d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)send + 8 * (CUdeviceptr)i, (CUdeviceptr)(uintptr_t)from[i],
@@ -181,7 +181,7 @@ CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own,
     if (!host)
         return no_memory("optc_bind_sharded");
     memcpy(host, own, bytes);
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     optc_status s = gpu_alloc(e, room, NULL, "the ranks' tables", &at);
     if (s == OPTC_OK)
         s = gather_inside(e, c, host, host + padded, padded, at);

@@ -19,7 +19,7 @@ static optc_status outside_capture(GpuEngine *g, CUstream stream, const char *ca
 CORE optc_status gpu_memory_take(optc_engine *e, size_t bytes, void *stream, void **out)
 {
     CUdeviceptr p = 0;
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     optc_status s = outside_capture(e->gpu, stream, "optc_alloc", "not allowed");
     if (s == OPTC_OK)
         s = gpu_alloc(e, bytes, stream, "optc_alloc", &p);
@@ -30,7 +30,7 @@ CORE optc_status gpu_memory_take(optc_engine *e, size_t bytes, void *stream, voi
 /* After a sticky error the block only leaves the books: the driver frees nothing any more. */
 CORE optc_status gpu_memory_give(optc_engine *e, void *memory, size_t bytes, void *stream)
 {
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     bool dead = __atomic_load_n(&e->gpu->dead, __ATOMIC_SEQ_CST) != 0;
     optc_status s = dead ? OPTC_OK : outside_capture(e->gpu, stream, "optc_free", "not allowed");
     if (s == OPTC_OK)
@@ -103,7 +103,7 @@ CORE optc_status gpu_memory_copy(optc_engine *e, const MemoryCopy *c, void *stre
                  to == PLACE_OTHER_GPU ? "write" : "read", e->name);
     if (s != OPTC_OK)
         return s;
-    gpu_enter_aside(e->gpu);
+    gpu_enter(e->gpu);
     bool apart = to != PLACE_HERE && from != PLACE_HERE;               /* the host copies, after the stream's work */
     if (to == PLACE_HOST || from == PLACE_HOST || apart)
         s = outside_capture(e->gpu, stream, "optc_copy", apart ? "no copies between two host arrays"

@@ -288,15 +288,12 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
 
 static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
 {
-    GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
-    gpu_enter_aside(g);                           /* library calls may need the relaxed capture mode */
     if (!capturing)
         note_launched(b, NULL, 0, 0);
     optc_status s = gpu_overlap_end(b, capture(b, entry, capturing));
     if (!capturing)
         note_launched(b, NULL, 0, -1);
-    gpu_leave(g, s);
     if (s == OPTC_OK && capturing)
         s = still_captures(b);
     b->recorded = s == OPTC_OK ? capturing : b->recorded;
@@ -388,7 +385,7 @@ CORE optc_status gpu_sync(optc_binding *b)
     optc_status s = gpu_alive(g);
     if (s != OPTC_OK)
         return s;
-    int rc = gpu_enter_aside(g)->cuStreamSynchronize(b->gpu->stream);
+    int rc = gpu_enter(g)->cuStreamSynchronize(b->gpu->stream);
     s = gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, b->program->name) : OPTC_OK);
     return s == OPTC_OK ? gpu_agree_check(b) : s;
 }

@@ -300,7 +300,7 @@ static optc_status slots_build(optc_binding *b, const LaunchList *p)
     return OPTC_OK;
 }
 
-static optc_status slots_choose(optc_binding *b, const LaunchList *p)
+CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p)
 {
     SlotList *x = slots_find(b, p);
     if (!x)
@@ -310,12 +310,6 @@ static optc_status slots_choose(optc_binding *b, const LaunchList *p)
     if (!x->list.exec)
         calls_slots_select(b, &x->calls);
     return calls_slots_update(b, &x->calls);
-}
-
-CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p)
-{
-    gpu_enter_aside(b->rule->engine->gpu);                 /* it may allocate, and captures */
-    return gpu_leave(b->rule->engine->gpu, slots_choose(b, p));
 }
 
 CORE void gpu_slots_drop(optc_binding *b)

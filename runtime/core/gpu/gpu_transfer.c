@@ -22,7 +22,7 @@ static optc_status copy_bytes(const optc_binding *b, void *host, CUdeviceptr dev
                               const char *call)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    const Driver *d = gpu_enter_aside(g);                  /* it may wait */
+    const Driver *d = gpu_enter(g);
     optc_status s = may_copy(b, call);
     if (s != OPTC_OK)
         return gpu_leave(g, s);

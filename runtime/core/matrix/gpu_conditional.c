@@ -306,8 +306,7 @@ CORE optc_status phases_graph(optc_binding *b, int entry)
     GpuCalls *x = b->gpu->calls;
     if (!phases_conditional(b, entry) || x->whole[entry])
         return OPTC_OK;
-    gpu_enter_aside(b->rule->engine->gpu);                 /* library calls may need the relaxed capture mode */
-    return gpu_leave(b->rule->engine->gpu, make_whole(b, entry, &x->whole[entry]));
+    return make_whole(b, entry, &x->whole[entry]);
 }
 
 CORE optc_status phases_run(optc_binding *b, int entry)

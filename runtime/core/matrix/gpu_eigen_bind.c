@@ -32,13 +32,11 @@ static void *eigen_matrix(const GpuCalls *x, int set, int64_t i) { return (void 
 
 CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const char **call)
 {
-    const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
     Eigen *e = &b->gpu->calls->eigen;
     cudaDataType t = s->in_f32 ? CUDA_R_32F : CUDA_R_64F;
     void *work = (void *)(uintptr_t)(e->scratch + (CUdeviceptr)s->work_at);
     int rc = 0;
-    gpu_enter_aside(g);                                    /* library calls may need the relaxed capture mode */
     if (!e->is_on || e->on != b->gpu->stream) {
         *call = "cusolverDnSetStream";
         rc = e->f.cusolverDnSetStream(e->handle, b->gpu->stream);
@@ -52,7 +50,6 @@ CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const cha
                                          t, eigen_matrix(x, s->a, from), s->n, t, eigen_matrix(x, s->c, from), t, work,
                                          s->work, e->host, s->host, (int *)eigen_matrix(x, s->b, from), s->per_call);
     }
-    gpu_leave(g, OPTC_OK);
     return rc;
 }
 

@@ -191,7 +191,7 @@ CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p)
     const GpuCalls *c = b->gpu->calls;
     if (!c || !c->roots_f32 || b->gpu->captured)
         return OPTC_OK;
-    gpu_enter_aside(b->rule->engine->gpu);
+    gpu_enter(b->rule->engine->gpu);
     return gpu_leave(b->rule->engine->gpu, look_back(b, p));
 }
 

@@ -301,11 +301,11 @@ CORE optc_status slot_switch_make(optc_binding *b, int entry)
         const LaunchList *p = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         if (!switched(p) || slot_switch_of(b, p))
             continue;
-        gpu_enter_aside(g);
+        gpu_enter(g);
         s = gpu_leave(g, make_switch(b, p, m));
     }
     if (s != OPTC_OK || b->gpu->calls->bodies[entry].at)
         return s;
-    gpu_enter_aside(g);
+    gpu_enter(g);
     return gpu_leave(g, make_table(b, entry));
 }

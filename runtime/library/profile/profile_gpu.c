@@ -102,7 +102,7 @@ void profile_gpu_drain(Recording *r, EngineProfile *e)
 {
     if (!e->engine || !e->engine->gpu)
         return;
-    const Driver *d = gpu_enter_aside(e->engine->gpu);
+    const Driver *d = gpu_enter(e->engine->gpu);
     profile_gpu_read(r, e, true);
     for (int i = 0; i < e->nspare; i++)
         d->cuEventDestroy_v2(e->spare[i]);
@@ -163,7 +163,7 @@ void profile_gpu_end(Recording *r, optc_binding *b, GpuRun *run, bool keep)
         profile_add(r, &(ProfileSpan){.row = entry, .ns = -1});
     if (!run)
         return;
-    const Driver *d = gpu_enter_aside(g);
+    const Driver *d = gpu_enter(g);
     if (e)
         drop_run(e, d, run);
     for (int i = 0; !e && i < run->n; i++)

@@ -140,7 +140,7 @@ static void code_free(optc_rule *r, BuiltKernels *c)
 {
     if (!c)
         return;
-    gpu_enter_aside(r->engine->gpu);
+    gpu_enter(r->engine->gpu);
     modules_drop(r, c);
     if (c->package)
         r->engine->gpu->d->cuModuleUnload(c->package);
@@ -200,7 +200,7 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
     *why = 0;
     if (!in_package(r, &p, why, nwhy))
         return false;
-    gpu_enter_aside(r->engine->gpu);
+    gpu_enter(r->engine->gpu);
     optc_status s = load_package(r, c, &p);
     if (s != OPTC_OK) {
         snprintf(why, nwhy, "the package '%.60s': %s", p.m.name, optc_message());
@@ -230,7 +230,7 @@ static optc_status load_programs(optc_rule *r, BuiltKernels *c, const bool *want
     optc_status s = modules_load(r, c, want, need, call);
     if (s != OPTC_OK)
         return s;
-    gpu_enter_aside(r->engine->gpu);
+    gpu_enter(r->engine->gpu);
     return gpu_leave(r->engine->gpu, find_kernels(r, c, ""));
 }
 

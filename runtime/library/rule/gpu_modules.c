@@ -269,7 +269,7 @@ static optc_status list_jobs(ProgramJobs *x, const BuiltKernels *c, const bool *
 static optc_status load_jobs(ProgramJobs *x, BuiltKernels *c, const char *call)
 {
     optc_status s = OPTC_OK;
-    gpu_enter_aside(x->r->engine->gpu);
+    gpu_enter(x->r->engine->gpu);
     for (int i = 0; i < x->count && s == OPTC_OK; i++) {
         ProgramJob *j = &x->job[i];
         s = j->found ? OPTC_OK : load_job(x, j, call);

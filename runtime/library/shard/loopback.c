@@ -55,7 +55,7 @@ static bool stream_done(const optc_loopback *l, void *stream)
 {
     if (!l->gpu || l->ranks == 1)
         return true;
-    int rc = gpu_enter_aside(l->gpu)->cuStreamSynchronize(stream);
+    int rc = gpu_enter(l->gpu)->cuStreamSynchronize(stream);
     gpu_leave(l->gpu, OPTC_OK);
     return rc == 0;
 }
@@ -68,7 +68,7 @@ static bool copy_part(const optc_loopback *l, void *to, const void *from, size_t
         memcpy(to, from, bytes);
         return true;
     }
-    int rc = gpu_enter_aside(l->gpu)->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+    int rc = gpu_enter(l->gpu)->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
                                                            bytes, stream);
     gpu_leave(l->gpu, OPTC_OK);
     return rc == 0;
