@@ -127,6 +127,8 @@ int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size
     LOCKED;
     if (is_gone(s))
         return INVALID_HANDLE;
+    if (unsafe())                                  /* a library loads a kernel when it launches it first */
+        return INVALID;
     if (!s || !(((Stream *)s)->capturing || late))
         return call(data), 0;
     void *copied = malloc(n);

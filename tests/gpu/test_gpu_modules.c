@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int loaded(const optc_engine *e)
 {
@@ -169,6 +170,48 @@ START_TEST(products_on_demand)
 }
 END_TEST
 
+static int spares(const optc_engine *e)
+{
+    int n = 0;
+    for (int i = 0; i < MOST_SPARE; i++)
+        n += e->gpu->spare[i] != NULL;
+    return n;
+}
+
+/* While other threads compile, optc_compile creates the cuBLAS handle of the first binding. A second rule needs no other
+ * handle, and a rule without products none. */
+START_TEST(handle_ahead)
+{
+    SHARED();
+    static const int64_t dim[] = {16, 24};
+    optc_engine *e;
+    optc_rule *r[3];
+    optc_binding *b;
+    int ahead = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+    void *p = device_take(16 * 24 * 4), *g = device_take(16 * 24 * 4);
+    float host[16 * 24] = {1};
+    device_put(p, host, sizeof host);
+    device_put(g, host, sizeof host);
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r[0]));
+    ck_assert_int_eq(spares(e), 0);
+    OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r[1]));
+    ck_assert_int_eq(spares(e), ahead);
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adago"}, &r[2]));
+    ck_assert_int_eq(spares(e), ahead);
+    optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = dim};
+    OK(optc_bind(r[1], &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    ck_assert_int_eq(spares(e), 0);
+    OK(optc_step(b));
+    OK(optc_sync(b));
+    OK(optc_unbind(b));
+    ck_assert_int_eq(spares(e), 1);
+    for (int i = 0; i < 3; i++)
+        OK(optc_release(r[i]));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Lets each call of the driver in a compilation fail. The thread has no context. Returns how many compilations failed,
  * or -1 if a failed one left a module loaded. */
 static int (*driver_calls)(void), (*driver_modules)(void);
@@ -218,4 +261,5 @@ void add_modules(TCase *t)
     tcase_add_test(t, other_sizes);
     tcase_add_test(t, first_step);
     tcase_add_test(t, products_on_demand);
+    tcase_add_test(t, handle_ahead);
 }

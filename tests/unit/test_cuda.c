@@ -5,6 +5,7 @@
 #include "tests/harness/random_spec.h"
 #include "tests/harness/real_nvrtc.h"
 
+#include "gen/emit/emit_api.h"
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/library/rule/nvrtc.h"
 #include "runtime/library/rule/spec_find.h"
@@ -344,6 +345,30 @@ START_TEST(options_by_version)
 }
 END_TEST
 
+/* Programs are split for several threads, except those with one kernel for Hopper's tensor cores. */
+START_TEST(split_programs)
+{
+    static const struct { const char *source; bool splits; } c[] = {
+        {"extern \"C\" __global__ void k() {}", true},
+        {"extern \"C\" __global__ void k() { asm(\"wgmma.fence\"); }", false},
+        {"extern \"C\" __global__ void k() {} extern \"C\" __global__ void n() { asm(\"wgmma.fence\"); }", true}};
+    static const struct { const char *version; bool has; } nvrtc[] = {{"12.5", false}, {"13.0", true}};
+    bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= 4;
+    if (!forked())
+        return;
+    use_nvrtc(nvrtc[_i].version);
+    const Nvrtc *n = nvrtc_get(NULL);
+    for (size_t i = 0; n && i < sizeof c / sizeof *c; i++) {
+        char *log;
+        size_t size;
+        ck_assert(!nvrtc_build(n, c[i].source, "x", 90, false, &size, &log) && log);
+        ck_assert_msg((strstr(log, "[--split-compile=4]") != NULL) == (cores && nvrtc[_i].has && c[i].splits),
+                      "%s: %s", c[i].source, log);
+        free(log);
+    }
+}
+END_TEST
+
 /* NVRTC before 12.3 lacks functions that NVIDIA added later. The fake one refuses programs that call them. */
 static const struct { const char *nvrtc, *spec; optc_type type; bool conditions; } olds[] = {
     {"12.2", "muon", OPTC_F32, false}, {"12.3", "muon", OPTC_F32, true}, {"12.2", "sgd", OPTC_BF16SR, false}};
@@ -477,6 +502,29 @@ START_TEST(equal_bytes)
 }
 END_TEST
 
+/* Remarks of ptxas are not for the user of a program. With fewer than four cores NVRTC never writes them to stderr. */
+START_TEST(remarks_stay_in_the_log)
+{
+    const Nvrtc *n = real_nvrtc("NVRTC's stderr");
+    if (!n || getenv("OPTC_THIN"))
+        return;
+    char *source = emit_cuda_fixed(FIXED_CALLS + PROGRAM_F16_NT, false), *log = NULL, text[1000] = "";
+    size_t size;
+    FILE *f = tmpfile();
+    int was = dup(STDERR_FILENO);
+    ck_assert(source && f && was >= 0 && dup2(fileno(f), STDERR_FILENO) >= 0);
+    char *code = nvrtc_build(n, source, "x", 90, false, &size, &log);
+    bool back = dup2(was, STDERR_FILENO) >= 0;
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    ck_assert_msg(back && code && !*text, "%s%s", code ? "" : log, text);
+    fclose(f);
+    close(was);
+    free(code);
+    free(source);
+}
+END_TEST
+
 /* A rule's source with an undeclared name: the message has NVRTC's log with the name and position. */
 START_TEST(broken_source)
 {
@@ -553,9 +601,11 @@ Suite *cuda_suite(void)
     tcase_add_test(t, mapped_comes_first);
     tcase_add_loop_test(t, refused_nvrtc, 0, COUNT(refusals));
     tcase_add_loop_test(t, options_by_version, 0, COUNT(givens));
+    tcase_add_loop_test(t, split_programs, 0, 2);
     tcase_add_loop_test(t, old_nvrtc, 0, COUNT(olds));
     tcase_add_loop_test(t, sorted_indices_are_exact, 0, 2);
     tcase_add_test(t, equal_bytes);
+    tcase_add_test(t, remarks_stay_in_the_log);
     tcase_add_loop_test(t, crowds_have_room, 0, 3);
     tcase_add_test(t, broken_source);
     tcase_add_test(t, cites_the_spec);

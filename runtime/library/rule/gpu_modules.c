@@ -4,6 +4,7 @@
 
 #include "gen/gen.h"
 #include "runtime/core/matrix/cuda_library.h"
+#include "runtime/core/matrix/gpu_gemm.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -150,19 +151,28 @@ static void *do_jobs(void *arg)
 }
 
 /* ---- all of them ---- */
-/* Bindings open cuBLAS, and cuSOLVER for eigenvectors. They stay loaded, and loading takes as long as some programs:
- * here other threads compile. */
+/* Bindings open cuBLAS and create a handle, and open cuSOLVER for eigenvectors. The libraries stay loaded, the handle
+ * waits for the first binding, and both take as long as some programs: here other threads compile. Failures are
+ * reported by the binding, which tries again. */
 static void open_libraries(const optc_rule *r)
 {
+    GpuEngine *g = r->engine->gpu;
     Cublas blas;
     Cusolver solver;
+    cublasHandle_t handle;
     char why[400];
     bool eigen = false;
-    (void)cublas_open(&blas, r->engine->gpu->d->version, NULL, why, sizeof why);
+    if (cublas_open(&blas, g->d->version, NULL, why, sizeof why)) {
+        gpu_enter(g);
+        (void)cublas_handle_take(&blas, g, &handle);
+        if (handle)
+            spare_keep(g, handle, blas.cublasDestroy_v2);
+        gpu_leave(g, OPTC_OK);
+    }
     for (int i = 0; i < r->program->nstage; i++)
         eigen = eigen || stage_takes(&r->program->stage[i], FOR_EIGEN);
     if (eigen)
-        (void)cusolver_open(&solver, r->engine->gpu->d->version, NULL, why, sizeof why);
+        (void)cusolver_open(&solver, g->d->version, NULL, why, sizeof why);
 }
 
 static int longest_first(const void *a, const void *b)
@@ -180,9 +190,11 @@ static void run_jobs(ProgramJobs *x)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int most = cores < 1 ? 1 : cores > MOST_THREADS ? (int)MOST_THREADS : (int)cores, n = 0;
     pthread_t thread[MOST_THREADS];
-    while (n + 1 < x->count && n + 1 < most && pthread_create(&thread[n], NULL, do_jobs, x) == 0)
+    bool opens = program_calls(x->r->program) && !x->r->library->gpu->codes;
+    bool busy = opens || (x->need && x->need->meanwhile);          /* this thread does something else first */
+    while (n + !busy < x->count && n + 1 < most && pthread_create(&thread[n], NULL, do_jobs, x) == 0)
         n++;
-    if (n && program_calls(x->r->program) && !x->r->library->gpu->codes)
+    if (n && opens)
         open_libraries(x->r);
     if (n && x->need && x->need->meanwhile)
         x->need->meanwhile(x->need->b);

@@ -226,9 +226,23 @@ static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, i
 /* NVRTC can compile the kernels of one program in parallel. Shampoo's 58 kernels, as `optc emit` prints them, then take
  * 3.3 s instead of 9.6 s; the first step of Shampoo on an H200 with an empty cache takes 5.5 s instead of 8.1 s (CUDA
  * 13.0, 16 cores). The same number of threads gives the same code. Not used with fewer than SPLIT_CORES cores. NVRTC
- * 12.4 accepts the option, but does not implement it. */
+ * 12.4 accepts the option, but does not implement it.
+ *
+ * With the option ptxas writes its remarks to stderr, into the terminal of the user's program; without it they are in
+ * the log. The only remarks seen are about multiplications of Hopper's tensor cores (C7519). Programs for them have one
+ * kernel, and are compiled without the option: there is nothing to split, and the code is the same (NVRTC 13.0). Code
+ * of other kernels differs a little with it, even of programs with one kernel. */
 enum { SPLIT_SINCE = 12060, SPLIT_CORES = 4 };
 static const char side_by_side[] = "--split-compile=4";
+
+static bool splits(const Nvrtc *n, const char *source)
+{
+    static const char kernel[] = "__global__ ";
+    const char *first = strstr(source, kernel);
+    bool several = first && strstr(first + 1, kernel);
+    return first && n->version >= SPLIT_SINCE && sysconf(_SC_NPROCESSORS_ONLN) >= SPLIT_CORES &&
+           (several || !strstr(source, "wgmma."));
+}
 
 char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log)
 {
@@ -247,7 +261,7 @@ char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch
     for (size_t i = 0; i < COUNT(options); i++)
         if (n->version >= options[i].since)
             given[count++] = options[i].text;
-    if (n->version >= SPLIT_SINCE && sysconf(_SC_NPROCESSORS_ONLN) >= SPLIT_CORES)
+    if (splits(n, source))
         given[count++] = side_by_side;
     int64_t begun = profile_clock_on();
     int rc = n->nvrtcCompileProgram(p, count, given);
