@@ -9,16 +9,16 @@
  * and shares of the full product's time with 12 to 48 matrices: 0.6 for 2048 rows, 0.8 for 1024, 0.9 for 768, 1.0 to
  * 1.4 for 512, where blocks of cuBLAS need 0.8 to 1.0.
  *
- * Measured on another H200, f16, us: single blocks with a tile counter, then clusters of two (2026-11-18). First after
- * a pause of 60 ms, then over a quarter of a second without a pause, where power limits the chip:
- *   32 x 2048 x 2048                             495, 478      569, 536
- *   32 x 2048 x 2048, addend and diagonal        510, 508      586, 611
- *   32 x 2048 x 8192, transposed                1684, 1623    1863, 1816
- *   3 x 1032 x 1032, addend and diagonal          31, 26        77, 60
- *   48 x 768 x 3072                              203, 190      380, 217
- * Rates without a pause vary by 20 % from run to run. With this kernel from 512 rows on, Muon on GPT-2 (768 rows) took
- * 3.93 ms instead of 3.45. Clusters take tiles in a fixed order, so another kernel that holds multiprocessors may
- * double the time; this was not measured. */
+ * Measured on another H200, f16, us: results written after their tile, then during the next one (2026-11-19). First
+ * after a pause of 30 ms, then over a quarter of a second without a pause, where power limits the chip:
+ *   32 x 2048 x 2048                             493, 463      544, 495
+ *   32 x 2048 x 2048, addend and diagonal        531, 492      554, 522
+ *   32 x 2048 x 8192, transposed                1804, 1602    2106, 1909
+ *   16 x 1024 x 1024, addend and diagonal         86, 82        56, 53
+ *   48 x 768 x 3072                              278, 230      251, 207
+ * A tile of 2048 terms takes 35,600 cycles and its rounding 1,400; the tensor cores alone need 32,800. With this kernel
+ * from 512 rows on, Muon on GPT-2 (768 rows) took 3.93 ms instead of 3.45 (2026-11-18, before this form). Clusters take
+ * tiles in a fixed order, so another kernel that holds multiprocessors may double the time; this was not measured. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <assert.h>
