@@ -429,6 +429,10 @@ touch -d '40 days ago' "$OPTC_CACHE"/[0-9a-f]*.so
 expect 0 "40 d" cache ls
 expect 0 "1 entry removed" cache prune --older 30d
 "$OPTC" bench three.lua --device cpu --size 64K --rounds 1 >/dev/null 2>&1
+export OPTC_CACHE_MAX=much
+expect 1 "OPTC_CACHE_MAX is 'much'; it must be a size" cache prune
+expect 0 "it must be a size such as 512M or 4G, or 0 for no limit: optc_open refuses it" doctor
+unset OPTC_CACHE_MAX
 expect 0 "1 entry removed" cache prune --max 1K
 "$OPTC" bench three.lua --device cpu --size 64K --rounds 1 >/dev/null 2>&1
 touch "$OPTC_CACHE/.$nobody.abc123"
