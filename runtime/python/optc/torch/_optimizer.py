@@ -4,6 +4,7 @@ Parameters are bound at the first step: one binding for each device, type and se
 again (after loading, copying, unfreezing or moving), the library's memory is filled from `self.state`, and `self.state`
 then shows that memory.
 """
+import contextlib
 import warnings
 from functools import partial
 from operator import is_
@@ -357,7 +358,14 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     def _run_together(self, entry):
         for b in self._bounds:
             b.before_run()
-        _lib.lib.optc_run_all(self._handles, len(self._bounds), entry.encode())
+        try:
+            _lib.lib.optc_run_all(self._handles, len(self._bounds), entry.encode())
+        except _lib.Error:                             # the library keeps the runs before the one that failed
+            with contextlib.suppress(_lib.Error):      # a GPU that can do no more work
+                for b in self._bounds:
+                    if b.after_failure(entry) and b.unseen:
+                        self._appear(b)
+            raise
         for b in self._bounds:
             b.after_run(entry)
             if b.unseen and entry == "step":

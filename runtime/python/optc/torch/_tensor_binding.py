@@ -400,6 +400,18 @@ class TensorBinding(StateViews):
     def after_run(self, entry):
         if entry == "step":
             self._count()
+        self._after_writes()
+
+    def after_failure(self, entry):
+        """The same after a call that ran several bindings and failed: this one may have run. Returns whether it stepped.
+        The library's counts tell, except inside of a capture, which has failed then."""
+        before = self.counted.tolist()
+        if entry == "step" and not self.capturing:
+            self.read_steps()
+        self._after_writes()                           # also right for a binding that did not run
+        return self.counted.tolist() != before
+
+    def _after_writes(self):
         if self.staged:
             self._stage(False)
         if not self.static:
