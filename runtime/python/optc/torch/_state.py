@@ -13,6 +13,7 @@ from .. import _lib
 from .._api import Binding
 from . import _codes
 from ._group_keys import number, split_wrappers
+from ._scaling import SKIPPED
 from ._engines import asked
 from ._sharded import fill, is_sharded, local, refuse_placed_value
 from ._tensor_checks import refuse_freed
@@ -147,7 +148,11 @@ def _count_of(own, key, name):
 
 def clock_of(own, name, count):
     """The steps of the binding, from an entry of `count` steps."""
-    return count + (_count_of(own, MISSED, name) if own.get(MISSED) is not None else 0)
+    return count + _noted(own, MISSED, name)
+
+
+def _noted(own, key, name):
+    return _count_of(own, key, name) if own.get(key) is not None else 0
 
 
 def refuse_empty(value, key, name):
@@ -267,8 +272,13 @@ def leave_group_states(opt, bounds):
 
 
 def note_clock(opt, b):
-    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of the tensor's.
-    When tensors are bound again, also others, the count is computed from their entries."""
+    """Writes to the entries how many steps were skipped, for rules that draw random numbers by the binding's step, and by how many steps the binding's count, which `every`
+    follows, is ahead of the tensor's. When tensors are bound again, also others, the counts are computed from their
+    entries."""
+    for i, n in enumerate(b.skipped if b.draws else ()):
+        own = entry(opt, b.owners[i])
+        if own and b.marks[i] is not None:
+            own.update({SKIPPED: n}) if n else own.pop(SKIPPED, None)
     clock, counts = b.clock(), b.counted.tolist()
     for i, p in enumerate(b.owners if clock else ()):
         own = entry(opt, p)
@@ -331,6 +341,9 @@ def take(opt, plans):
             counts = _steps(was, found)
             with b.guard():
                 b._order_before()
+                if b not in bound:
+                    b.set_skipped({i: n for i, _, _ in found
+                                   if (n := _noted(entry(opt, b.owners[i]) or {}, SKIPPED, b.names[i]))})
                 b.set_steps(counts, _clock(opt, b, counts))
             done.append((b, was, clock, found))
     except Exception:
@@ -441,7 +454,7 @@ def check_file(opt, saved, groups):
             own = saved[key] = _codes.translated(own, kept)
             given_as, name = name, "%s (number %s of the file)" % (name, key)
             count = step_of(own, name, opt._rule.spec in STEPLESS)
-            clock_of(own, name, count)
+            clock_of(own, name, count), _noted(own, SKIPPED, name)
             own = saved[key] = completed(opt, own, kept, count, {**mine, **given})
             if count and whole and opt._rule.row != "sgd":
                 check_missing(opt, own, kept, name)
