@@ -331,7 +331,8 @@ X
 chmod +x "$work/fake/gpu-test"
 rm "$work/fake/timeout"
 all() {
-    CI=${3:-} OPTC_NCCL=${4:-here} OPTC_GPU_CASES=$1 OPTC_BLAS=none PATH="$work/fake:$PATH" sh tests/gpu/all.sh "$work/fake" $2 > "$work/said" 2>&1
+    CI=${3:-} OPTC_NCCL=${4:-here} OPTC_GPU_CASES=$1 OPTC_BLAS=none PATH="$work/fake:$PATH" \
+        sh tests/gpu/all.sh "$work/fake" $2 > "$work/said" 2>&1
     printf '%s %s' $? "$(tr -s ' \n' ' ' < "$work/said")"
 }
 holds "$(all "eigen:2 nccl:1" suite)" "0 \[eigen-1] eigen 1/2 \[eigen-1] exit status 0 *\[eigen-2] eigen 2/2 *\

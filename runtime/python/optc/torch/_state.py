@@ -272,9 +272,9 @@ def leave_group_states(opt, bounds):
 
 
 def note_clock(opt, b):
-    """Writes to the entries how many steps were skipped, for rules that draw random numbers by the binding's step, and by how many steps the binding's count, which `every`
-    follows, is ahead of the tensor's. When tensors are bound again, also others, the counts are computed from their
-    entries."""
+    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of the tensor's, and
+    for rules that draw random numbers, which follow the binding's steps, how many of these were skipped. When tensors
+    are bound again, also others, the counts are computed from their entries."""
     for i, n in enumerate(b.skipped if b.draws else ()):
         own = entry(opt, b.owners[i])
         if own and b.marks[i] is not None:

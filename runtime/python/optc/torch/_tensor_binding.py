@@ -405,8 +405,8 @@ class TensorBinding(StateViews):
         self._after_writes()
 
     def after_failure(self, entry):
-        """The same after a call that ran several bindings and failed: this one may have run. Returns whether it stepped.
-        The library's counts tell, except inside of a capture, which has failed then."""
+        """The same after a call that ran several bindings and failed: this one may have run. Returns whether it
+        stepped. The library's counts tell, except inside of a capture, which has failed then."""
         before = self.counted.tolist()
         if entry == "step" and not self.capturing:
             self.read_steps()
