@@ -8,6 +8,7 @@ import sys
 import warnings
 from unittest import mock
 
+import numpy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import lr_scheduler as lrs
@@ -55,6 +56,23 @@ class Loop(Case):
         ob.param_groups[0]["lr"] = -1.0
         with self.assertRaises(optc.RangeError):
             ob.step()
+
+    def test_keys_that_change_in_place(self):
+        """A list or an array in a group acts at the next step after it was written to."""
+        a, b = lists(), lists()
+        oa, ob = torch.optim.AdamW(a), optc.torch.AdamW(b)
+        for o in (oa, ob):
+            o.param_groups[0].update(lr=numpy.array(0.1), betas=[0.5, 0.9])
+        for t in range(4):
+            for o in (oa, ob):
+                if t == 2:
+                    o.param_groups[0]["lr"][...] = 0.01
+                if t == 3:
+                    o.param_groups[0]["betas"][0] = 0.1
+            grads(a, t), grads(b, t)
+            oa.step(), ob.step()
+            for p, q in zip(a, b):
+                torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
     def test_groups(self):
         a, b = model(), model()

@@ -22,7 +22,7 @@ from . import _rules, _state
 from ._step_in_backward import watch
 from ._tensor_binding import TensorBinding, Changed, Member, nothing
 from ._tensor_checks import refuse, refuse_shared
-from ._group_keys import GroupKeys, number
+from ._group_keys import GroupKeys, is_constant, number, snapshot
 from ._engines import TYPES, capturing, device_of
 from ._rest_rate import Rates
 from ._rule_entries import RuleEntries
@@ -184,7 +184,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                                "change): take one step before capturing a graph")
 
     def _raw(self, k, group):
-        return [group[key] for key, _ in self._rule.keys], self._rule.rule(group, k)
+        return [snapshot(group[key]) for key, _ in self._rule.keys], self._rule.rule(group, k)
 
     def _layout(self):
         return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
@@ -425,7 +425,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         raw = [self._raw(k, g) for k, g in enumerate(self.param_groups)]
         tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
                       for v in (x if isinstance(x, (tuple, list)) else (x,)))
-        kept = [] if tensors or any(isinstance(v, list) for v in values) else values     # these can change in place
+        kept = values if all(map(is_constant, values)) else []
         if self._pushed is not None and not tensors and not self._tensors and raw == self._pushed:
             self._values = kept
             return
