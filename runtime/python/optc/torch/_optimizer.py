@@ -515,6 +515,13 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
             self.state[p] = {n: v.detach().clone() if isinstance(v, torch.Tensor) else v for n, v in values.items()}
         self._unbound()
 
+    def __copy__(self):
+        """As torch's: the copy shares states and groups. Each of the two finds in self.state what the other one wrote."""
+        self.state = _state.plain(self.state)
+        new = type(self).__new__(type(self))
+        new.__setstate__(self.__getstate__())
+        return new
+
     def __getstate__(self):
         self._count_replays()
         each = [id(p) for g in self.param_groups for p in g["params"]]

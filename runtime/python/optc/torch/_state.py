@@ -36,6 +36,11 @@ class States(defaultdict):
         return defaultdict, (dict,), None, None, iter(self.items())
 
 
+def plain(state):
+    """A state for several optimizers: without notes of its use, so each of them compares all entries at every step."""
+    return defaultdict(dict, state) if type(state) is States else state
+
+
 def _noting(name, one):
     inner = getattr(defaultdict, name)
 
@@ -353,8 +358,22 @@ def take(opt, plans):
                 for i, count, _ in found:              # edits stay in opt.state
                     b.steps[i] = count
         raise
+    plans = _apart(plans)
     for b, found in plans:
         _fill(opt, b, found)
+
+
+@torch.no_grad()
+def _apart(plans):
+    """The plans with copies of values that are live states themselves, as after a swap of two entries: the first one
+    filled would overwrite the value of the second."""
+    def place(x):
+        x = local(x)
+        return x.device, x.untyped_storage().data_ptr()
+    filled = {place(view) for b, found in plans for i, _, fills in found for n, _ in fills
+              if isinstance(view := {**b.renew(i), **b.owned(i)}[n], torch.Tensor)}
+    return [(b, [(i, count, [(n, v.clone() if place(v) in filled else v) for n, v in fills])
+                 for i, count, fills in found]) for b, found in plans]
 
 
 def _steps(counted, found):
