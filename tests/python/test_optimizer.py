@@ -513,6 +513,32 @@ assert not fakes, fakes"""
             for p, q in zip(b.parameters(), before):
                 self.assertTrue(torch.equal(p, q), wrapper)
 
+    def test_one_gradient_under_sam(self):
+        """A loop without closures that does not know of perturb: one warning, at the first step that needs it."""
+        def closure(o, ps):
+            def run():
+                o.zero_grad()
+                loss = sum((p * p).sum() for p in ps)
+                loss.backward()
+                return loss
+            return run
+        for rule, by_hand, by_closure, warned in (
+                ("adamw+sam", False, False, 1), ("adamw+sam", True, False, 0), ("adamw+sam", False, True, 0),
+                ("adamw", False, False, 0), ("adamw+looksam", False, False, 1)):
+            ps = lists()
+            opt = optc.torch.Optimizer(ps, rule, lr=0.01)
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                for t in range(7):
+                    grads(ps, t)
+                    if by_hand:
+                        opt.perturb()
+                        grads(ps, t + 20)
+                    opt.step(closure(opt, ps)) if by_closure else opt.step()
+            found = [w for w in found if "takes 2 gradients in a step" in str(w.message)]
+            self.assertEqual(len(found), warned, rule)
+            self.assertEqual([w.filename for w in found], [__file__] * warned)
+
     def test_static_grads(self):
         a, b = lists(), lists()
         oa, ob = torch.optim.AdamW(a), optc.torch.AdamW(b, static_grads=True)

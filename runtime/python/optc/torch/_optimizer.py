@@ -22,7 +22,7 @@ from . import _rules, _state
 from ._step_in_backward import watch
 from ._tensor_binding import TensorBinding, Changed, Member, nothing
 from ._tensor_checks import refuse, refuse_shared
-from ._group_keys import GroupKeys, is_constant, number, snapshot
+from ._group_keys import GroupKeys, is_constant, number, snapshot, user_level
 from ._engines import TYPES, capturing, device_of
 from ._rest_rate import Rates
 from ._rule_entries import RuleEntries
@@ -290,11 +290,27 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                 if len(self._rule.gradients) > 1:
                     self._step_by_gradients(closure)
                     return loss
+            elif len(self._rule.gradients) > 1 and not self._climbed:
+                self._warn_of_one_gradient()
             if not self._release:
                 self.run("step")
         finally:
             self._loss = None                          # it belongs to this step only, and keeps its graph alive
         return loss
+
+    _climbed = False                                   # an entry beside "step" ran, or the user was warned
+
+    def _warn_of_one_gradient(self):
+        """Warns at the first step of sam and its kin that got one gradient: a loop that knows nothing of them would train
+        without them."""
+        self._climbed = True
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
+            self._ready()
+        entries = self._next_entries()
+        if len(entries) > 1:
+            warnings.warn("optc: this rule takes %d gradients in a step (%s), and step() was called without a closure "
+                          "and without %s(): it stepped by one gradient only; pass a closure that computes the loss "
+                          "and its gradients" % (len(entries), ", ".join(entries), entries[0]), stacklevel=user_level())
 
     def _called(self, closure):
         with torch.enable_grad():
@@ -316,6 +332,8 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
 
     def run(self, entry):
         """Runs an entry of the rule: "step", "perturb", "to_eval", …"""
+        if entry != "step" and entry in self._rule.gradients:
+            self._climbed = True
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
             self._run(entry)
 
