@@ -3,6 +3,7 @@ import copy
 import io
 import pickle
 import unittest.mock
+import warnings
 from collections import defaultdict
 from operator import is_
 
@@ -348,6 +349,20 @@ class Files(Case):
         del saved["param_groups"][0]["param_names"], saved["state"][1]["exp_avg"]
         with self.assertRaisesRegex(ValueError, r"param_groups\[0\]\[1\] \(number 1 of the file\)"):
             optc.torch.AdamW(lists()).load_state_dict(saved)
+
+    def test_another_order(self):
+        """torch assigns by position without a word; names that only changed places are a likely mistake."""
+        saved = self.file(optc.torch.AdamW)
+        for names, warned in ((("first", "second"), 0), (("second", "first"), 1), (("second", "third"), 0)):
+            ps = lists(shapes=((4, 3), (5,)))
+            opt = optc.torch.AdamW(list(zip(names, ps)))
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                opt.load_state_dict(copy.deepcopy(saved))
+            self.assertEqual(len(found), warned)
+            for w in found:
+                self.assertIn("the states of 'first' become those of 'second'", str(w.message))
+                self.assertEqual(w.filename, __file__)
 
     def test_refused_steps(self):
         """A binding that refuses a count of steps, as a captured one may, leaves states and counts of all bindings."""

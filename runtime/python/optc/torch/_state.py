@@ -12,7 +12,7 @@ from torch.utils import _pytree
 from .. import _lib
 from .._api import Binding
 from . import _codes
-from ._group_keys import number, split_wrappers
+from ._group_keys import number, split_wrappers, user_level
 from ._scaling import SKIPPED
 from ._engines import asked
 from ._sharded import fill, is_sharded, local, refuse_placed_value
@@ -461,6 +461,7 @@ def check_file(opt, saved, groups):
     a rule for matrices depend on the tensor: a missing one is refused at the first step."""
     if [len(g["params"]) for g in groups] != [len(g["params"]) for g in opt.param_groups]:
         return groups                                  # torch raises an error for this
+    _warn_of_order(opt, groups)
     known, groups = {}, [opt._rule.loaded(g, mine, k) for k, (g, mine) in enumerate(zip(groups, opt.param_groups))]
     for k, (mine, given) in enumerate(zip(opt.param_groups, groups)):
         rule = opt._rule.rule({**mine, **given})
@@ -486,6 +487,16 @@ def check_file(opt, saved, groups):
                     refuse_upper(rule, lower[n], {"shape": tuple(p.shape), "name": given_as, "split":
                                                   opt._splits.get(id(p), 0), "flags": opt._flags.get(id(p), 0)}, own[n])
     return groups
+
+
+def _warn_of_order(opt, groups):
+    """A file that names the same parameters in another order is most likely assigned to the wrong ones."""
+    mine, given = ([n for g in x for n in g.get("param_names") or ()] for x in (opt.param_groups, groups))
+    if set(mine) == set(given) and mine != given:
+        there, here = next(pair for pair in zip(given, mine) if pair[0] != pair[1])
+        warnings.warn("optc: load_state_dict assigns states by position, as in torch, and the file has the parameters "
+                      "in another order: the states of '%s' become those of '%s'; make this optimizer with the file's "
+                      "order of parameters" % (there, here), stacklevel=user_level())
 
 
 def _kept(opt, rule):
