@@ -562,6 +562,23 @@ assert not fakes, fakes"""
         with self.assertRaisesRegex(ValueError, "all tensors together"):
             optc.torch.Optimizer(model().parameters(), "adamw+clip(1)", release_grads=True)
 
+    def test_release_grads_of_late_parameters(self):
+        """A parameter that was frozen, or that was appended to a group, has no hook: step() steps it the first time."""
+        a, b = model(), model()
+        oa, ob = (cls([m[0].weight, m[0].bias, m[2].weight], lr=0.02, **given) for cls, m, given in (
+            (torch.optim.AdamW, a, {}), (optc.torch.AdamW, b, {"release_grads": True})))
+        for m, o in ((a, oa), (b, ob)):
+            m[0].weight.requires_grad_(False)
+            o.losses = train(m, o, 2)
+        for m, o in ((a, oa), (b, ob)):
+            m[0].weight.requires_grad_(True)
+            o.param_groups[0]["params"].append(m[2].bias)
+            m[2].bias.grad = None
+            o.losses += train(m, o, 1)
+            self.assertEqual([p.grad is None for p in m.parameters()], [m is b] * 4)
+            o.losses += train(m, o, 3)
+        self.close(oa.losses, ob.losses)
+
     def test_memory(self):
         """Nothing is left of an optimizer that nobody holds."""
         from optc.torch._engines import device_of

@@ -19,7 +19,7 @@ from .. import _lib
 from .._api import option_text, types_of
 from .._lib import OutOfMemory
 from . import _rules, _state
-from ._step_in_backward import watch
+from ._step_in_backward import step_late, watch
 from ._tensor_binding import TensorBinding, Changed, Member, nothing
 from ._tensor_checks import refuse, refuse_shared
 from ._group_keys import GroupKeys, is_constant, number, snapshot, user_level
@@ -292,7 +292,9 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                     return loss
             elif len(self._rule.gradients) > 1 and not self._climbed:
                 self._warn_of_one_gradient()
-            if not self._release:
+            if self._release:
+                step_late(self)
+            else:
                 self.run("step")
         finally:
             self._loss = None                          # it belongs to this step only, and keeps its graph alive
@@ -301,8 +303,8 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     _climbed = False                                   # an entry beside "step" ran, or the user was warned
 
     def _warn_of_one_gradient(self):
-        """Warns at the first step of sam and its kin that got one gradient: a loop that knows nothing of them would train
-        without them."""
+        """Warns at the first step of sam and its kin that got one gradient: a loop that knows nothing of them would
+        train without them."""
         self._climbed = True
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
             self._ready()
@@ -534,7 +536,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         self._unbound()
 
     def __copy__(self):
-        """As torch's: the copy shares states and groups. Each of the two finds in self.state what the other one wrote."""
+        """As torch's: the copy shares states and groups. Each of the two finds in self.state what the other wrote."""
         self.state = _state.plain(self.state)
         new = type(self).__new__(type(self))
         new.__setstate__(self.__getstate__())
