@@ -107,8 +107,9 @@ typedef struct optc_engine_options {
     /* The C compiler, with arguments if wanted ("ccache gcc -g"). NULL: $OPTC_CC, $CC, then cc, gcc, clang on the PATH;
      * "": none. A compilation may take $OPTC_CC_SECONDS seconds (default 120; 0: no limit). After that it is ended with
      * all processes that it started. Each of its processes may use $OPTC_CC_MEMORY bytes of address space (default
-     * "1G"; 0: no limit). If the compiler fails for any reason, the rule runs on the reference evaluator, and
-     * optc_rule_path names the reason. */
+     * "1G"; 0: no limit). optc_open refuses a value of these variables, or of $OPTC_CACHE_MAX, that it cannot read. If
+     * the compiler fails for any reason, the rule runs on the reference evaluator, and optc_rule_path names the
+     * reason. */
     const char *compiler;
     /* Folders with specs, separated by ':', searched before the library's own specs. NULL: $OPTC_PATH. */
     const char *spec_path;

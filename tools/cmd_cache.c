@@ -193,6 +193,9 @@ static int do_prune(const Job *j)
     double older = j->older ? parse_age(j->older) : -1;
     if (j->older && older < 0)
         return cli_misuse(j->self, "--older '%s' must be a time such as 30d, 12h, 90m or 2w", j->older);
+    char why[200];
+    if (!j->max && !j->older && limit_wrong(LIMIT_CACHE_MAX, why, sizeof why))
+        return cli_fail("cache: %s", why);
     int64_t max = j->max ? j->max : j->older ? -1 : j->cap;
     return say_swept(j, cache_sweep(j->place, max, older, 3600, NULL));
 }

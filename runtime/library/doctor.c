@@ -245,8 +245,6 @@ static void say_cache(Buf *b, const optc_engine_options *o)
     Cache c;
     struct statvfs v;
     char dir[CACHE_DIR], why[512];
-    const char *max = getenv("OPTC_CACHE_MAX");
-    int64_t bytes;
     cache_open(&c, o ? o->cache_dir : NULL, o ? o->cache_base : NULL, o ? o->cache_max : 0);
     buf_puts(b, "cache      ");
     if (!c.dir) {
@@ -263,8 +261,6 @@ static void say_cache(Buf *b, const optc_engine_options *o)
         buf_puts(b, ")");
     }
     buf_puts(b, "\n");
-    if (max && *max && !cache_parse_size(max, &bytes))
-        buf_printf(b, "           OPTC_CACHE_MAX '%s' is not a size such as 512M: 1G is used\n", max);
     for (const char *list = c.base; cache_next_base(&list, dir);) {
         buf_puts(b, "           base ");
         if (cache_trusted(dir, true, why, sizeof why) && manifest_is(dir))
@@ -275,6 +271,14 @@ static void say_cache(Buf *b, const optc_engine_options *o)
             buf_printf(b, "refused: %s\n", why);
     }
     cache_close(&c);
+}
+
+static void say_limits(Buf *b)
+{
+    char why[200];
+    for (int v = 0; v < LIMIT_VARIABLES; v++)
+        if (limit_wrong((LimitVariable)v, why, sizeof why))
+            buf_printf(b, "limit      %s: optc_open refuses it\n", why);
 }
 
 char *optc_doctor_sized(const optc_engine_options *options, size_t size)
@@ -296,5 +300,6 @@ char *optc_doctor_sized(const optc_engine_options *options, size_t size)
     say_blas(&b);
     say_tuned(&b);
     say_cache(&b, o);
+    say_limits(&b);
     return buf_take(&b);
 }

@@ -5,6 +5,7 @@
 #include "runtime/library/cache/cache.h"
 #include "runtime/core/api/core.h"
 #include "runtime/library/tune/timing.h"
+#include "runtime/library/limit_variables.h"
 #include "gen/gen.h"
 #include "runtime/optc.h"
 #include "runtime/library/tune/tuned.h"

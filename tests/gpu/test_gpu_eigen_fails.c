@@ -179,6 +179,47 @@ START_TEST(no_solver)
 }
 END_TEST
 
+/* ---- launches ---- */
+/* The message of a failed launch of divide and conquer names the driver's function that failed. */
+static int no_attribute(CUfunction f, CUfunction_attribute a, int x) { return (void)f, (void)a, (void)x, 1; }
+static int no_team(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, CUstream s, void **args)
+{
+    return (void)f, (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)s, (void)args, 1;
+}
+/* Only the kernel that computes T asks for shared memory at its launch. */
+static int no_large(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                    unsigned shared, CUstream s, void **args, void **extra)
+{
+    return shared ? 1 : d->cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, args, extra);
+}
+
+START_TEST(a_launch_fails)
+{
+    SHARED();
+    enum { N = 20 };
+    static const char *const says[] = {
+        "cuFuncSetAttribute: CUDA_ERROR", "cuLaunchCooperativeKernel: CUDA_ERROR", "cuLaunchKernel: CUDA_ERROR"};
+    Driver mine = *d;
+    One o;
+    open_one(&o, vectors_rule, 1, N, (How){EIGEN_DIVIDED, true, 0, 0});
+    const Driver *own = o.e->gpu->d;
+    if (_i == 0)
+        mine.cuFuncSetAttribute = no_attribute;
+    else if (_i == 1)
+        mine.cuLaunchCooperativeKernel = no_team;
+    else
+        mine.cuLaunchKernel = no_large;
+    o.e->gpu->cooperative = _i < 2;
+    o.e->gpu->no_graphs = true;
+    o.e->gpu->d = &mine;
+    FAILS(optc_step(o.b), OPTC_ERROR_DEVICE, says[_i]);
+    ck_assert_msg(strstr(optc_message(), "eigenvectors of rule 'one'"), "%s", optc_message());
+    o.e->gpu->d = own;
+    close_one(&o);
+}
+END_TEST
+
 /* ---- memory ---- */
 static int allowed;
 static int no_alloc(CUdeviceptr *p, size_t n) { return allowed-- > 0 ? d->cuMemAlloc_v2(p, n) : 2; }
@@ -362,6 +403,7 @@ void add_eigen_fails(TCase *t)
     tcase_add_loop_test(t, captured_power, 0, 2);
     tcase_add_loop_test(t, refused, 0, 3);
     tcase_add_loop_test(t, a_solver_fails, 0, 3);
+    tcase_add_loop_test(t, a_launch_fails, 0, 3);
     tcase_add_test(t, no_solver);
     tcase_add_test(t, memory_runs_out);
     tcase_add_loop_test(t, small_workspace, 0, 3);

@@ -1,14 +1,13 @@
 /* Factors on the GPU against the CPU: roots by products against roots by eigenvectors; also against their
  * definitions. */
 #include "tests/harness/basis.h"
-#include "tests/gpu/device_side.h"
-
-#include "runtime/core/matrix/gpu_calls.h"
+#include "tests/gpu/eigen_rule.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const char *const rules[] = {
     /* two-sided, a fourth root of each side */
@@ -488,8 +487,53 @@ START_TEST(a_call_fails)
 }
 END_TEST
 
+/* A matrix whose working memory is beyond the reach of the kernels is refused. The memory of the binding, 21 GB, is
+ * reserved and hardly touched: nothing runs before the refusal. So this needs an emulated GPU. */
+static void *reserve(void *none, size_t bytes, void *stream)
+{
+    (void)none, (void)stream;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+static void unreserve(void *none, void *memory, size_t bytes, void *stream)
+{
+    (void)none, (void)stream;
+    munmap(memory, bytes);
+}
+
+START_TEST(too_large)
+{
+    SHARED();
+    static const char text[] = "return optimizer { name = 'one', state = { A = eye(4, 'rows'), X = eye(3, 'rows') }, "
+                               "matrix = function()\n  X = qr(A)  A = A + 0 * sum(g)  p = p + 0 * g end, step = "
+                               "function() p = p + 0 * g end }";
+    static const optc_allocator memory = {reserve, unreserve, NULL};
+    int64_t dim[2] = {24000, 1};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    CUdeviceptr p;
+    if (!emulated())
+        return;
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE"), .allocator = &memory,
+                                        .workspace = (int64_t)1 << 36}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    ck_assert(!d->cuMemAlloc_v2(&p, 8 * 24000));
+    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)(p + 4 * 24000), .rank = 2,
+                     .shape = dim};
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
+          "orthonormal columns of rule 'one' (spec:2), of 24000 x 24000, for tensor number 0: one matrix needs "
+          "2305536000 values of working memory, and kernels reach 2147483647, enough for about 23162 x 23162; choose a "
+          "smaller `limit`, or divide the tensor into blocks");
+    d->cuMemFree_v2(p);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 void add_factors(TCase *t)
 {
+    tcase_add_test(t, too_large);
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
     tcase_add_test(t, solves_by_inverses);

@@ -322,15 +322,23 @@ for c in $(grep -o 'tcase_create("[^"]*' tests/gpu/test_gpu.c | sed 's/.*"//'); 
     case $c in *-times) continue ;; esac
     holds "$(grep -A3 '^cases=' tests/gpu/all.sh | tr '\n' ' ')" "*[ -]$c:[1-9]*"
 done
-printf '#!/bin/sh\necho "$CK_RUN_CASE $OPTC_TEST_SHARE"; [ "$CK_RUN_CASE" != memory ]\n' > "$work/fake/gpu-test"
+cat > "$work/fake/gpu-test" <<'X'
+#!/bin/sh
+echo "$CK_RUN_CASE $OPTC_TEST_SHARE"
+[ "$CK_RUN_CASE" != nccl ] || [ "$OPTC_NCCL" = here ] || printf 'skipped: NCCL (none)\nskipped: NCCL (none)\n'
+[ "$CK_RUN_CASE" != memory ]
+X
 chmod +x "$work/fake/gpu-test"
 rm "$work/fake/timeout"
 all() {
-    OPTC_GPU_CASES=$1 OPTC_BLAS=none PATH="$work/fake:$PATH" sh tests/gpu/all.sh "$work/fake" $2 > "$work/said" 2>&1
+    CI=${3:-} OPTC_NCCL=${4:-here} OPTC_GPU_CASES=$1 OPTC_BLAS=none PATH="$work/fake:$PATH" \
+        sh tests/gpu/all.sh "$work/fake" $2 > "$work/said" 2>&1
     printf '%s %s' $? "$(tr -s ' \n' ' ' < "$work/said")"
 }
 holds "$(all "eigen:2 nccl:1" suite)" "0 \[eigen-1] eigen 1/2 \[eigen-1] exit status 0 *\[eigen-2] eigen 2/2 *\
 \[nccl-1] NCCL: * nccl 1/1 * 0 failed*"
+holds "$(all "eigen:1 nccl:1" suite "" none)" "0 *SKIPPED: nccl-1: NCCL (none) \[nccl-1] * 0 failed, 1 skipped "
+holds "$(all "eigen:1 nccl:1" suite 1 none)" "1 *FAILED: nccl-1 SKIPPED: nccl-1: NCCL (none) * 1 failed, 1 skipped "
 holds "$(all "memory:1 eigen:1" suite)" "1 *FAILED: memory-1 *\[memory-1] exit status 1 * 1 failed*"
 holds "$(all "eigen:1" "suite typo")" "2 there is no part 'typo'*"
 for c in eigen eigen: eigen:0 eigen:x :2; do
@@ -429,6 +437,10 @@ touch -d '40 days ago' "$OPTC_CACHE"/[0-9a-f]*.so
 expect 0 "40 d" cache ls
 expect 0 "1 entry removed" cache prune --older 30d
 "$OPTC" bench three.lua --device cpu --size 64K --rounds 1 >/dev/null 2>&1
+export OPTC_CACHE_MAX=much
+expect 1 "OPTC_CACHE_MAX is 'much'; it must be a size" cache prune
+expect 0 "it must be a size such as 512M or 4G, or 0 for no limit: optc_open refuses it" doctor
+unset OPTC_CACHE_MAX
 expect 0 "1 entry removed" cache prune --max 1K
 "$OPTC" bench three.lua --device cpu --size 64K --rounds 1 >/dev/null 2>&1
 touch "$OPTC_CACHE/.$nobody.abc123"

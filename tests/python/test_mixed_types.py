@@ -155,3 +155,40 @@ class MixedTypes(Case):
         self.assertAlmostEqual(opt.value("clip.grad_norm"), norm, delta=1e-6 * norm)
         for p, q in zip(ps, qs):
             self.assertTrue(torch.equal(p, q))
+
+    def test_a_later_binding_fails(self):
+        """The library keeps the steps of the bindings before the one that failed, and so does the optimizer: as with an
+        optimizer for each type. The first parameter has gaps, so a copy of it is stepped."""
+        spec = """return optimizer { name = "fed", hyper = { lr = 0.1 }, inputs = { h = "elem" },
+                  state = { m = zeros, k = zeros }, step = function()
+                  m = m + g  every(2, function() k = k + m end)  p = p - lr * (m + k) * h / t end }"""
+        types = (torch.float32, torch.bfloat16)
+        flat = [torch.ones(3, 4), torch.ones(3, 2, dtype=torch.bfloat16)]
+        sets = [[flat[0].clone()[:, ::2].requires_grad_(), flat[1].clone().requires_grad_()] for _ in range(2)]
+        ps, qs = sets
+        opt, alone = optc.torch.Optimizer(ps, spec=spec), [optc.torch.Optimizer([q], spec=spec) for q in qs]
+
+        def feed(o, p):
+            o.set_input(p, "h", torch.full(p.shape, 0.5, dtype=p.dtype))
+        feed(opt, ps[0]), [feed(o, q) for o, q in zip(alone, qs)]
+        for t in range(2):
+            gradients(ps, t, types), gradients(qs, t, types)
+            version = ps[0]._version
+            with self.assertRaisesRegex(optc.Error, "reads input 'h' of tensor"):
+                opt.step()
+            alone[0].step()
+            self.assertTrue(torch.equal(ps[0], qs[0]))
+            self.assertGreater(ps[0]._version, version)
+        self.assertNotIn(ps[1], opt.state)
+        feed(opt, ps[1])
+        for t in range(2, 5):
+            if t == 4:
+                ps, opt = pickle.loads(pickle.dumps((ps, opt)))
+                [feed(opt, p) for p in ps]
+            gradients(ps, t, types), gradients(qs, t, types)
+            opt.step(), [o.step() for o in alone]
+            for p, q, o in zip(ps, qs, alone):
+                self.assertTrue(torch.equal(p, q))
+                self.assertEqual({n: x.tolist() for n, x in opt.state[p].items() if n != "missed"},
+                                 {n: x.tolist() for n, x in o.state[q].items() if n != "missed"})
+        self.assertEqual([opt.state[p]["step"].item() for p in ps], [5, 3])

@@ -8,6 +8,7 @@ import sys
 import warnings
 from unittest import mock
 
+import numpy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import lr_scheduler as lrs
@@ -55,6 +56,23 @@ class Loop(Case):
         ob.param_groups[0]["lr"] = -1.0
         with self.assertRaises(optc.RangeError):
             ob.step()
+
+    def test_keys_that_change_in_place(self):
+        """A list or an array in a group acts at the next step after it was written to."""
+        a, b = lists(), lists()
+        oa, ob = torch.optim.AdamW(a), optc.torch.AdamW(b)
+        for o in (oa, ob):
+            o.param_groups[0].update(lr=numpy.array(0.1), betas=[0.5, 0.9])
+        for t in range(4):
+            for o in (oa, ob):
+                if t == 2:
+                    o.param_groups[0]["lr"][...] = 0.01
+                if t == 3:
+                    o.param_groups[0]["betas"][0] = 0.1
+            grads(a, t), grads(b, t)
+            oa.step(), ob.step()
+            for p, q in zip(a, b):
+                torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
     def test_groups(self):
         a, b = model(), model()
@@ -495,6 +513,32 @@ assert not fakes, fakes"""
             for p, q in zip(b.parameters(), before):
                 self.assertTrue(torch.equal(p, q), wrapper)
 
+    def test_one_gradient_under_sam(self):
+        """A loop without closures that does not know of perturb: one warning, at the first step that needs it."""
+        def closure(o, ps):
+            def run():
+                o.zero_grad()
+                loss = sum((p * p).sum() for p in ps)
+                loss.backward()
+                return loss
+            return run
+        for rule, by_hand, by_closure, warned in (
+                ("adamw+sam", False, False, 1), ("adamw+sam", True, False, 0), ("adamw+sam", False, True, 0),
+                ("adamw", False, False, 0), ("adamw+looksam", False, False, 1)):
+            ps = lists()
+            opt = optc.torch.Optimizer(ps, rule, lr=0.01)
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                for t in range(7):
+                    grads(ps, t)
+                    if by_hand:
+                        opt.perturb()
+                        grads(ps, t + 20)
+                    opt.step(closure(opt, ps)) if by_closure else opt.step()
+            found = [w for w in found if "takes 2 gradients in a step" in str(w.message)]
+            self.assertEqual(len(found), warned, rule)
+            self.assertEqual([w.filename for w in found], [__file__] * warned)
+
     def test_static_grads(self):
         a, b = lists(), lists()
         oa, ob = torch.optim.AdamW(a), optc.torch.AdamW(b, static_grads=True)
@@ -517,6 +561,23 @@ assert not fakes, fakes"""
         self.close(train(b, ob, 3), train(c, oc, 3), 0)
         with self.assertRaisesRegex(ValueError, "all tensors together"):
             optc.torch.Optimizer(model().parameters(), "adamw+clip(1)", release_grads=True)
+
+    def test_release_grads_of_late_parameters(self):
+        """A parameter that was frozen, or that was appended to a group, has no hook: step() steps it the first time."""
+        a, b = model(), model()
+        oa, ob = (cls([m[0].weight, m[0].bias, m[2].weight], lr=0.02, **given) for cls, m, given in (
+            (torch.optim.AdamW, a, {}), (optc.torch.AdamW, b, {"release_grads": True})))
+        for m, o in ((a, oa), (b, ob)):
+            m[0].weight.requires_grad_(False)
+            o.losses = train(m, o, 2)
+        for m, o in ((a, oa), (b, ob)):
+            m[0].weight.requires_grad_(True)
+            o.param_groups[0]["params"].append(m[2].bias)
+            m[2].bias.grad = None
+            o.losses += train(m, o, 1)
+            self.assertEqual([p.grad is None for p in m.parameters()], [m is b] * 4)
+            o.losses += train(m, o, 3)
+        self.close(oa.losses, ob.losses)
 
     def test_memory(self):
         """Nothing is left of an optimizer that nobody holds."""

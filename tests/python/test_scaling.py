@@ -186,6 +186,46 @@ class Scaling(Case):
                 scaler.step(opt), scaler.update()
                 self.assertEqual(bool((p == 1).all()), bad, spec)
 
+    def test_own_scaler_resumes(self):
+        """After skipped steps a resumed run, a copy, and a run whose tensors are bound again have the bits of the run
+        that goes on, also where rules and stores draw random numbers."""
+        noisy = "return optimizer { name = 'noisy', hyper = { lr = 0.1 }, " \
+                "step = function() p = p - lr * (g + normal()) end }"
+
+        def make(ps, given):
+            return optc.torch.Optimizer(ps, **given), optc.torch.GradScaler("cpu", init_scale=16.0)
+
+        def loaded(ps, opt, scaler, given):
+            ps = [p.detach().clone().requires_grad_() for p in ps]
+            new, s = make(ps, given)
+            new.load_state_dict(pickle.loads(pickle.dumps(opt.state_dict())))
+            s.load_state_dict(scaler.state_dict())
+            return ps, new, s
+
+        def bound_again(ps, opt, scaler, _):
+            opt.add_param_group({"params": [torch.zeros(2, dtype=ps[0].dtype, requires_grad=True)]})
+            return ps, opt, scaler
+        ways = (None, loaded, bound_again, lambda ps, opt, scaler, _: (*copy.deepcopy((ps, opt)), scaler))
+        for dtype, given in ((torch.float32, {"spec": noisy}), (torch.float16, {"rule": "psgd_kron"}),
+                             (torch.bfloat16, {"rule": "adamw", "types": {"param": "bf16sr"}})):
+            results = []
+            for way in ways:
+                ps = [p.detach().to(dtype).requires_grad_() for p in lists()]
+                opt, scaler = make(ps, given)
+                for t in range(8):
+                    if t == 5 and way:
+                        ps, opt, scaler = way(ps, opt, scaler, given)
+                    grads(ps, t)
+                    for p in ps:
+                        p.grad *= scaler.get_scale() * (float("inf") if t in (1, 3, 6) else 1)
+                    scaler.scale(torch.ones(()))
+                    scaler.step(opt), scaler.update()
+                results.append(ps)
+                self.assertEqual({opt.state[p]["step"].item() for p in ps}, {5})
+            for ps in results[1:]:
+                for p, q in zip(results[0], ps):
+                    self.assertTrue(torch.equal(p, q), given)
+
     def test_own_scaler_of_several(self):
         """One gradient of one type that is not finite: no parameter of any type is stepped, nor counted."""
         for spec in ("adamw", "sgd+clip(0.5)"):

@@ -3,6 +3,7 @@ import copy
 import io
 import pickle
 import unittest.mock
+import warnings
 from collections import defaultdict
 from operator import is_
 
@@ -173,6 +174,53 @@ class Edits(Case):
             for x, y in zip(*found):
                 torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
 
+    def test_exchanged_states(self):
+        """Two parameters exchange their entries, or the memory of a state."""
+        def entries(o, p, q):
+            o.state[p], o.state[q] = o.state[q], o.state[p]
+
+        def memory(o, p, q):
+            a, b = o.state[p]["exp_avg"], o.state[q]["exp_avg"]
+            a.data, b.data = b.data, a.data
+
+        def one_way(o, p, q):
+            was = o.state[p]["exp_avg"].data
+            o.state[p]["exp_avg"].data, o.state[q]["exp_avg"] = o.state[q]["exp_avg"].data, was
+        for types in ((torch.float32,) * 2, (torch.float32, torch.float64)):       # the second: two bindings
+            for exchange in (entries, memory, one_way)[:3 if types[0] is types[1] else 1]:
+                found = []
+                for lib in (torch.optim, optc.torch):
+                    ps = [p.detach().to(t).requires_grad_() for p, t in zip(lists(shapes=((4, 3),) * 2), types)]
+                    o = lib.AdamW(ps, lr=0.1)
+                    for t in range(5):
+                        grads(ps, t)
+                        if t == 3:
+                            exchange(o, *ps)
+                            if lib is torch.optim:     # which does not convert
+                                for p in ps:
+                                    for k in ("exp_avg", "exp_avg_sq"):
+                                        o.state[p][k] = o.state[p][k].to(p.dtype)
+                        o.step()
+                    found.append(ps)
+                for p, q in zip(*found):
+                    torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+    def test_shallow_copies(self):
+        """copy.copy shares groups and states, as in torch: both optimizers step the same run."""
+        found = []
+        for lib in (torch.optim, optc.torch):
+            ps = lists()
+            first = lib.AdamW(ps, lr=0.1)
+            grads(ps, 0), first.step(), first.step()
+            second = copy.copy(first)
+            for t, o in enumerate((second, first, first, second, first)):
+                o.param_groups[0]["lr"] = 0.1 / (t + 1)
+                grads(ps, t + 1), o.step()
+            self.assertEqual([first.state[p]["step"].item() for p in ps], [7, 7])
+            found.append(ps)
+        for p, q in zip(*found):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
     def test_unused_state_costs_nothing(self):
         """Without a use of opt.state, a step compares no state; a reader who keeps nothing pays once."""
         from optc.torch import _state
@@ -301,6 +349,20 @@ class Files(Case):
         del saved["param_groups"][0]["param_names"], saved["state"][1]["exp_avg"]
         with self.assertRaisesRegex(ValueError, r"param_groups\[0\]\[1\] \(number 1 of the file\)"):
             optc.torch.AdamW(lists()).load_state_dict(saved)
+
+    def test_another_order(self):
+        """torch assigns by position without a word; names that only changed places are a likely mistake."""
+        saved = self.file(optc.torch.AdamW)
+        for names, warned in ((("first", "second"), 0), (("second", "first"), 1), (("second", "third"), 0)):
+            ps = lists(shapes=((4, 3), (5,)))
+            opt = optc.torch.AdamW(list(zip(names, ps)))
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                opt.load_state_dict(copy.deepcopy(saved))
+            self.assertEqual(len(found), warned)
+            for w in found:
+                self.assertIn("the states of 'first' become those of 'second'", str(w.message))
+                self.assertEqual(w.filename, __file__)
 
     def test_refused_steps(self):
         """A binding that refuses a count of steps, as a captured one may, leaves states and counts of all bindings."""

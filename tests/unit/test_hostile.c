@@ -401,6 +401,40 @@ START_TEST(compilers_that_say_nothing)
 }
 END_TEST
 
+/* optc_open refuses limits of the environment that it cannot read, and names the variable and the value. The doctor
+ * still reports. An empty value is none, and an option replaces the variable. */
+START_TEST(limits_that_cannot_be_read)
+{
+    static const struct { const char *name, *value; bool reads; } tries[] = {
+        {"OPTC_CC_SECONDS", "", true}, {"OPTC_CC_SECONDS", "0", true}, {"OPTC_CC_SECONDS", "0.5", true},
+        {"OPTC_CC_SECONDS", ".5", true}, {"OPTC_CC_SECONDS", "soon", false}, {"OPTC_CC_SECONDS", "-1", false},
+        {"OPTC_CC_SECONDS", "1e999", false}, {"OPTC_CC_SECONDS", "inf", false}, {"OPTC_CC_SECONDS", "nan", false},
+        {"OPTC_CC_SECONDS", "60s", false}, {"OPTC_CC_SECONDS", " ", false}, {"OPTC_CC_MEMORY", "", true},
+        {"OPTC_CC_MEMORY", "2G", true}, {"OPTC_CC_MEMORY", "lots", false}, {"OPTC_CC_MEMORY", "-1", false},
+        {"OPTC_CC_MEMORY", "99999999999999999999", false}, {"OPTC_CC_MEMORY", "1.5G", false},
+        {"OPTC_CACHE_MAX", "", true}, {"OPTC_CACHE_MAX", "12M", true}, {"OPTC_CACHE_MAX", "much", false},
+        {"OPTC_CACHE_MAX", "-1", false}, {"OPTC_CACHE_MAX", "9999999999G", false}};
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        char says[100];
+        optc_engine *e = NULL;
+        snprintf(says, sizeof says, "%s is '%s'; it must be a ", tries[i].name, tries[i].value);
+        setenv(tries[i].name, tries[i].value, 1);
+        optc_status s = optc_open(&(optc_engine_options){.cache_dir = ""}, &e);
+        ck_assert_msg(tries[i].reads ? s == OPTC_OK : s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), says),
+                      "%s=%s: %s", tries[i].name, tries[i].value, optc_message());
+        OK(optc_close(e));
+        char *d = optc_doctor(&(optc_engine_options){.cache_dir = ""});
+        ck_assert_msg(d && !tries[i].reads == (strstr(d, says) != NULL), "%s", d);
+        free(d);
+        e = NULL;
+        s = optc_open(&(optc_engine_options){.cache_dir = "", .cache_max = 1 << 20}, &e);
+        ck_assert((s == OPTC_OK) == (tries[i].reads || !strcmp(tries[i].name, "OPTC_CACHE_MAX")));
+        OK(optc_close(e));
+        unsetenv(tries[i].name);
+    }
+}
+END_TEST
+
 /* A limit on file sizes costs native code, or the cache, but never the process: SIGXFSZ would end it. */
 START_TEST(files_limited)
 {
@@ -548,6 +582,7 @@ Suite *hostile_suite(void)
     tcase_add_test(t, compiler_ends);
     tcase_add_loop_test(t, children_of_others, 0, 2);
     tcase_add_test(t, compilers_that_say_nothing);
+    tcase_add_test(t, limits_that_cannot_be_read);
     tcase_add_test(t, files_limited);
     tcase_add_test(t, no_descriptors_for_a_blas);
     tcase_add_test(t, devices_by_number);

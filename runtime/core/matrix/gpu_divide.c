@@ -216,7 +216,9 @@ static int64_t team_blocks(const GpuEngine *g, const CallStep *s, int64_t sms, i
     return sms / teams < d.n ? sms / teams : d.n;
 }
 
-static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks, Matrices of, int64_t from, int64_t n)
+/* *call: the driver's function that returned the status */
+static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks, Matrices of, int64_t from, int64_t n,
+                        const char **call)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
@@ -228,6 +230,7 @@ static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks
                   (double)g->shared};
     void *args[] = {&a};
     a.alpha += (double)(from * (EIGEN_NUMBERS_BYTES - x->set[s->a].record));
+    *call = blocks > 1 ? "cuLaunchCooperativeKernel" : "cuLaunchKernel";
     return blocks > 1
                ? g->d->cuLaunchCooperativeKernel(fn, grid, 1, 1, DIVIDE_THREADS, 1, 1, shared, b->gpu->stream, args)
                : g->d->cuLaunchKernel(fn, grid, 1, 1, DIVIDE_THREADS, 1, 1, shared, b->gpu->stream, args, NULL);
@@ -241,18 +244,19 @@ static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks
  * Some GPUs have no such launches, and bodies of conditional nodes cannot contain them under MPS, nor with drivers
  * before CUDA 12.6. There one block computes each matrix, with the same bits: about a second for 3072 rows, by the
  * bytes that it reads. */
-CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of)
+CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of, const char **call)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const bool alone = !g->cooperative || (condition_inside(b) && !g->bodies_cooperate);
+    *call = "cuFuncSetAttribute";
     int rc = g->d->cuFuncSetAttribute(b->gpu->code->call[s->kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       g->shared);
     if (alone)
-        return rc ? rc : launch_teams(b, s, 1, of, 0, of.n);
+        return rc ? rc : launch_teams(b, s, 1, of, 0, of.n, call);
     for (int64_t i = 0, sms = g->sms; i < of.n && !rc;) {
         const int64_t blocks = team_blocks(g, s, sms, of.n), teams = blocks ? sms / blocks : 0;
         const int64_t now = teams < of.n - i ? teams : of.n - i;
-        rc = teams ? launch_teams(b, s, blocks, of, i, now) : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+        rc = teams ? launch_teams(b, s, blocks, of, i, now, call) : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
         if (rc == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE && sms > 1)
             rc = 0, sms /= 2;
         else

@@ -430,16 +430,16 @@ CORE bool eigen_launches(const CallStep *s)
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
     GpuCalls *x = b->gpu->calls;
-    const char *call = "";
+    const char *call = "cuMemsetD8Async";
     char what[400];
-    int rc = 0, failed = s->own ? divide_launch(b, s, of) : eigen_pad(b, s, of.n);
+    int rc = 0, failed = s->own ? divide_launch(b, s, of, &call) : eigen_pad(b, s, of.n);
     if (failed) {
         call_label(b, c->stage, &x->group[s->group], what, sizeof what);
         if (failed == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
             return fail(OPTC_ERROR_DEVICE, "optc_run: %s: the stream has too few of the GPU's %d multiprocessors for "
                                            "so many rows; use a stream of no green context, or a smaller `limit`",
                         what, b->rule->engine->gpu->sms);
-        return gpu_error(b->rule->engine->gpu, s->own ? "cuLaunchCooperativeKernel" : "cuMemsetD8Async", failed, what);
+        return gpu_error(b->rule->engine->gpu, call, failed, what);
     }
     for (int64_t i = 0; i < of.n && !s->own && !rc; i += s->per_call)
         rc = solver_call(b, s, i, &call);

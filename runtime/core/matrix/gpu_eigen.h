@@ -39,5 +39,6 @@ CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS]);
 CORE void divide_bounds(int64_t n, int *steps, int *sets);           /* upper bounds */
 CORE void add_divide(EigenRound *r);
 CORE bool divide_launches(const CallStep *s);                      /* divide_launch launches it */
-CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of);     /* returns the driver's status */
+/* Returns the driver's status. *call: the driver's function that returned it */
+CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of, const char **call);
 #endif

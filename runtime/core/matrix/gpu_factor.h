@@ -13,7 +13,8 @@ typedef struct Factor {
     int group;
     int64_t m, n;  /* QR: the matrix; else the triangle's side, and the number of right-hand sides */
     int64_t ld[AREAS];
-    bool fits;
+    bool fits;     /* numbers of blocks and rows are within what a launch takes */
+    int64_t reach; /* the largest offset, in values, that a kernel gets: an int */
 } Factor;
 typedef struct Part { int area; int64_t row, col; } Part;          /* position in an area */
 typedef struct ProductSize { int64_t m, n, k; } ProductSize;

@@ -16,6 +16,8 @@
 
 #include <float.h>
 #include <limits.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double inverse_off = 0.05;                     /* as roots: root_off */
@@ -27,7 +29,7 @@ CORE bool is_factor(const ProgStage *s)
 
 static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group, Shape shape)
 {
-    Factor f = {b, x, s, s->call, group, 0, 0, {0}, true};
+    Factor f = {b, x, s, s->call, group, 0, 0, {0}, true, 0};
     factor_sides(b->program, s->call, shape, &f.m, &f.n);
     return f;
 }
@@ -110,7 +112,7 @@ CORE CallStep *add_kernel_step(Factor *f, CallKernel kernel, int a, int c, int64
 static int64_t to_numbers(Factor *f, Part p)                       /* offset from p to the record's numbers */
 {
     int64_t k = f->x->numbers - f->x->area[p.area] - p.row * f->ld[p.area] - p.col;
-    f->fits = f->fits && k <= INT_MAX;
+    f->reach = k > f->reach ? k : f->reach;
     return k;
 }
 
@@ -362,6 +364,17 @@ static void inverse_steps(Factor *f)
     add_store(f, 2, f->m, f->m, 0);
 }
 
+/* The rows that it names have the same ratio to the columns. */
+static optc_status out_of_reach(const Factor *f)
+{
+    const double scale = sqrt((double)INT_MAX / (double)f->reach);
+    char why[300];
+    snprintf(why, sizeof why, "one matrix needs %lld values of working memory, and kernels reach %d, enough for about "
+                              "%lld x %lld; choose a smaller `limit`, or divide the tensor into blocks",
+             (long long)f->reach, INT_MAX, (long long)((double)f->m * scale), (long long)((double)f->n * scale));
+    return too_long(f->b, f->stage, &f->x->group[f->group], why);
+}
+
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
 {
     const CallGroup *g = &x->group[group];
@@ -391,5 +404,7 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
+    if (f.reach > INT_MAX)
+        return out_of_reach(&f);
     return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -2,6 +2,7 @@
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
+#include "runtime/library/limit_variables.h"
 #include "runtime/library/profile/profile.h"
 #include "runtime/library/tune/timing.h"
 #include "runtime/core/api/core.h"
@@ -60,24 +61,12 @@ bool cache_location(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy
     return false;
 }
 
-bool cache_parse_size(const char *s, int64_t *out)
-{
-    int64_t x;
-    if (!parse_size(s, &x))
-        return false;
-    *out = x ? x : -1;
-    return true;
-}
-
 void cache_open(Cache *c, const char *dir, const char *base, int64_t max)
 {
     char place[CACHE_DIR];
-    const char *s = getenv("OPTC_CACHE_MAX");
-    *c = (Cache){.max = CACHE_MAX_DEFAULT, .wait_ms = WAIT_MS};
-    if (max)
-        c->max = max;
-    else if (s && *s)
-        (void)cache_parse_size(s, &c->max);      /* optc doctor reports a value that is not a size */
+    *c = (Cache){.max = max ? max : CACHE_MAX_DEFAULT, .wait_ms = WAIT_MS};
+    if (!max && limit_size(LIMIT_CACHE_MAX, &c->max) && !c->max)
+        c->max = -1;
     base = base ? base : getenv("OPTC_CACHE_BASE");
     if (base && *base)
         c->base = strdup(base);

@@ -36,8 +36,6 @@ bool cache_location(const char *dir, char out[CACHE_DIR], char *why, size_t nwhy
 bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy);
 /* The next folder of the list `base`; false at its end. */
 bool cache_next_base(const char **list, char out[CACHE_DIR]);
-/* A number of bytes, or a number with K, M, G or T. 0 means no limit and gives -1. */
-bool cache_parse_size(const char *s, int64_t *out);
 
 /* The description of an entry, for `optc cache ls`. */
 typedef struct CacheNote { char rule[64], with[256], options[128], types[96], target[32], compiler[128]; } CacheNote;

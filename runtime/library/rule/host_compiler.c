@@ -63,13 +63,10 @@ bool compiler_find(const char *wanted, HostCompiler *out)
     Path program;
     const char *name[] = {wanted, getenv("OPTC_CC"), getenv("CC"), "cc", "gcc", "clang"};
     memset(out, 0, sizeof *out);
-    const char *limit = getenv("OPTC_CC_SECONDS");
-    char *end;
-    double x = limit ? strtod(limit, &end) : 0;
-    out->seconds = limit && end != limit && !*end && x >= 0 ? x : SECONDS;
-    const char *memory = getenv("OPTC_CC_MEMORY");
-    if (!memory || !parse_size(memory, &out->memory))
-        out->memory = CC_MEMORY;
+    out->seconds = SECONDS;
+    out->memory = CC_MEMORY;
+    (void)limit_seconds(LIMIT_CC_SECONDS, &out->seconds);
+    (void)limit_size(LIMIT_CC_MEMORY, &out->memory);
     bool off = wanted && !*wanted, asked = false;
     for (size_t i = 0; i < sizeof name / sizeof *name && !off && !asked && !out->program; i++) {
         asked = i < 3 && name[i] && *name[i];      /* the user named it: never replaced by another compiler */

@@ -76,13 +76,25 @@ static void name_cpu_model(optc_engine *e)
              e->threads == 1 ? "" : "s", isas[e->library->isa].name, why ? why : "");
 }
 
+/* A variable that an option replaces is not read. */
+static optc_status check_limits(const optc_engine_options *o)
+{
+    char why[200];
+    for (int v = 0; v < LIMIT_VARIABLES; v++)
+        if (!(v == LIMIT_CACHE_MAX && o->cache_max) && limit_wrong((LimitVariable)v, why, sizeof why))
+            return fail(OPTC_ERROR_ARGUMENT, "optc_open: %s", why);
+    return OPTC_OK;
+}
+
 static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
 {
     LibraryEngine *m = e->library = calloc(1, sizeof *m);
     if (!m)
         return no_memory("optc_open");
     pthread_mutex_init(&m->lock, NULL);
-    optc_status s = matrices_open(e);
+    optc_status s = check_limits(o);
+    if (s == OPTC_OK)
+        s = matrices_open(e);
     if (s == OPTC_OK)
         s = pick_isa(m, o->isa);
     if (s != OPTC_OK)

@@ -423,6 +423,21 @@ def number(x):
     return float(x)
 
 
+def is_constant(x):
+    """Whether a value of a group cannot change in place, as lists, arrays and tensors can."""
+    return x is None or isinstance(x, (int, float, str)) or isinstance(x, tuple) and all(map(is_constant, x))
+
+
+def snapshot(x):
+    """A value of a group that later changes in place do not reach. Tensors stay: each step reads them."""
+    if isinstance(x, (tuple, list)):
+        return tuple(map(snapshot, x))
+    try:
+        return x if is_constant(x) or isinstance(x, torch.Tensor) else number(x)
+    except (TypeError, ValueError):
+        return x                                       # refused when it is passed on
+
+
 def _any(group, keys):
     return any(group.get(k) is not None and number(group[k]) != 0 for k in keys)
 

@@ -4,6 +4,7 @@ Parameters are bound at the first step: one binding for each device, type and se
 again (after loading, copying, unfreezing or moving), the library's memory is filled from `self.state`, and `self.state`
 then shows that memory.
 """
+import contextlib
 import warnings
 from functools import partial
 from operator import is_
@@ -18,10 +19,10 @@ from .. import _lib
 from .._api import option_text, types_of
 from .._lib import OutOfMemory
 from . import _rules, _state
-from ._step_in_backward import watch
+from ._step_in_backward import step_late, watch
 from ._tensor_binding import TensorBinding, Changed, Member, nothing
 from ._tensor_checks import refuse, refuse_shared
-from ._group_keys import GroupKeys, number
+from ._group_keys import GroupKeys, is_constant, number, snapshot, user_level
 from ._engines import TYPES, capturing, device_of
 from ._rest_rate import Rates
 from ._rule_entries import RuleEntries
@@ -183,7 +184,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                                "change): take one step before capturing a graph")
 
     def _raw(self, k, group):
-        return [group[key] for key, _ in self._rule.keys], self._rule.rule(group, k)
+        return [snapshot(group[key]) for key, _ in self._rule.keys], self._rule.rule(group, k)
 
     def _layout(self):
         return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
@@ -289,11 +290,29 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                 if len(self._rule.gradients) > 1:
                     self._step_by_gradients(closure)
                     return loss
-            if not self._release:
+            elif len(self._rule.gradients) > 1 and not self._climbed:
+                self._warn_of_one_gradient()
+            if self._release:
+                step_late(self)
+            else:
                 self.run("step")
         finally:
             self._loss = None                          # it belongs to this step only, and keeps its graph alive
         return loss
+
+    _climbed = False                                   # an entry beside "step" ran, or the user was warned
+
+    def _warn_of_one_gradient(self):
+        """Warns at the first step of sam and its kin that got one gradient: a loop that knows nothing of them would
+        train without them."""
+        self._climbed = True
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
+            self._ready()
+        entries = self._next_entries()
+        if len(entries) > 1:
+            warnings.warn("optc: this rule takes %d gradients in a step (%s), and step() was called without a closure "
+                          "and without %s(): it stepped by one gradient only; pass a closure that computes the loss "
+                          "and its gradients" % (len(entries), ", ".join(entries), entries[0]), stacklevel=user_level())
 
     def _called(self, closure):
         with torch.enable_grad():
@@ -315,6 +334,8 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
 
     def run(self, entry):
         """Runs an entry of the rule: "step", "perturb", "to_eval", …"""
+        if entry != "step" and entry in self._rule.gradients:
+            self._climbed = True
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
             self._run(entry)
 
@@ -357,7 +378,14 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     def _run_together(self, entry):
         for b in self._bounds:
             b.before_run()
-        _lib.lib.optc_run_all(self._handles, len(self._bounds), entry.encode())
+        try:
+            _lib.lib.optc_run_all(self._handles, len(self._bounds), entry.encode())
+        except _lib.Error:                             # the library keeps the runs before the one that failed
+            with contextlib.suppress(_lib.Error):      # a GPU that can do no more work
+                for b in self._bounds:
+                    if b.after_failure(entry) and b.unseen:
+                        self._appear(b)
+            raise
         for b in self._bounds:
             b.after_run(entry)
             if b.unseen and entry == "step":
@@ -417,7 +445,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         raw = [self._raw(k, g) for k, g in enumerate(self.param_groups)]
         tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
                       for v in (x if isinstance(x, (tuple, list)) else (x,)))
-        kept = [] if tensors or any(isinstance(v, list) for v in values) else values     # these can change in place
+        kept = values if all(map(is_constant, values)) else []
         if self._pushed is not None and not tensors and not self._tensors and raw == self._pushed:
             self._values = kept
             return
@@ -506,6 +534,13 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                 continue
             self.state[p] = {n: v.detach().clone() if isinstance(v, torch.Tensor) else v for n, v in values.items()}
         self._unbound()
+
+    def __copy__(self):
+        """As torch's: the copy shares states and groups. Each of the two finds in self.state what the other wrote."""
+        self.state = _state.plain(self.state)
+        new = type(self).__new__(type(self))
+        new.__setstate__(self.__getstate__())
+        return new
 
     def __getstate__(self):
         self._count_replays()

@@ -21,6 +21,7 @@ CHECKING = """return wrapper {
     when(ok, function() inner { t = t - skipped } end)
   end }"""
 OWN = "scaler."              # prefix of the states of these wrappers, which opt.state does not show
+SKIPPED = OWN + "skipped"    # by tensor: steps that CHECKING skipped; entries of opt.state keep them when saved
 HIDDEN = (OWN, "shared.")   # the second: of _multi_binding.py
 DEVICES = ("cuda",)          # on other devices torch's scaler checks and unscales itself
 

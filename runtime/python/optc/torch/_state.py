@@ -12,7 +12,8 @@ from torch.utils import _pytree
 from .. import _lib
 from .._api import Binding
 from . import _codes
-from ._group_keys import number, split_wrappers
+from ._group_keys import number, split_wrappers, user_level
+from ._scaling import SKIPPED
 from ._engines import asked
 from ._sharded import fill, is_sharded, local, refuse_placed_value
 from ._tensor_checks import refuse_freed
@@ -33,6 +34,11 @@ class States(defaultdict):
 
     def __reduce__(self):
         return defaultdict, (dict,), None, None, iter(self.items())
+
+
+def plain(state):
+    """A state for several optimizers: without notes of its use, so each of them compares all entries at every step."""
+    return defaultdict(dict, state) if type(state) is States else state
 
 
 def _noting(name, one):
@@ -147,7 +153,11 @@ def _count_of(own, key, name):
 
 def clock_of(own, name, count):
     """The steps of the binding, from an entry of `count` steps."""
-    return count + (_count_of(own, MISSED, name) if own.get(MISSED) is not None else 0)
+    return count + _noted(own, MISSED, name)
+
+
+def _noted(own, key, name):
+    return _count_of(own, key, name) if own.get(key) is not None else 0
 
 
 def refuse_empty(value, key, name):
@@ -267,8 +277,13 @@ def leave_group_states(opt, bounds):
 
 
 def note_clock(opt, b):
-    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of the tensor's.
-    When tensors are bound again, also others, the count is computed from their entries."""
+    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of the tensor's, and
+    for rules that draw random numbers, which follow the binding's steps, how many of these were skipped. When tensors
+    are bound again, also others, the counts are computed from their entries."""
+    for i, n in enumerate(b.skipped if b.draws else ()):
+        own = entry(opt, b.owners[i])
+        if own and b.marks[i] is not None:
+            own.update({SKIPPED: n}) if n else own.pop(SKIPPED, None)
     clock, counts = b.clock(), b.counted.tolist()
     for i, p in enumerate(b.owners if clock else ()):
         own = entry(opt, p)
@@ -331,6 +346,9 @@ def take(opt, plans):
             counts = _steps(was, found)
             with b.guard():
                 b._order_before()
+                if b not in bound:
+                    b.set_skipped({i: n for i, _, _ in found
+                                   if (n := _noted(entry(opt, b.owners[i]) or {}, SKIPPED, b.names[i]))})
                 b.set_steps(counts, _clock(opt, b, counts))
             done.append((b, was, clock, found))
     except Exception:
@@ -340,8 +358,22 @@ def take(opt, plans):
                 for i, count, _ in found:              # edits stay in opt.state
                     b.steps[i] = count
         raise
+    plans = _apart(plans)
     for b, found in plans:
         _fill(opt, b, found)
+
+
+@torch.no_grad()
+def _apart(plans):
+    """The plans with copies of values that are live states themselves, as after a swap of two entries: the first one
+    filled would overwrite the value of the second."""
+    def place(x):
+        x = local(x)
+        return x.device, x.untyped_storage().data_ptr()
+    filled = {place(view) for b, found in plans for i, _, fills in found for n, _ in fills
+              if isinstance(view := {**b.renew(i), **b.owned(i)}[n], torch.Tensor)}
+    return [(b, [(i, count, [(n, v.clone() if place(v) in filled else v) for n, v in fills])
+                 for i, count, fills in found]) for b, found in plans]
 
 
 def _steps(counted, found):
@@ -429,6 +461,7 @@ def check_file(opt, saved, groups):
     a rule for matrices depend on the tensor: a missing one is refused at the first step."""
     if [len(g["params"]) for g in groups] != [len(g["params"]) for g in opt.param_groups]:
         return groups                                  # torch raises an error for this
+    _warn_of_order(opt, groups)
     known, groups = {}, [opt._rule.loaded(g, mine, k) for k, (g, mine) in enumerate(zip(groups, opt.param_groups))]
     for k, (mine, given) in enumerate(zip(opt.param_groups, groups)):
         rule = opt._rule.rule({**mine, **given})
@@ -441,7 +474,7 @@ def check_file(opt, saved, groups):
             own = saved[key] = _codes.translated(own, kept)
             given_as, name = name, "%s (number %s of the file)" % (name, key)
             count = step_of(own, name, opt._rule.spec in STEPLESS)
-            clock_of(own, name, count)
+            clock_of(own, name, count), _noted(own, SKIPPED, name)
             own = saved[key] = completed(opt, own, kept, count, {**mine, **given})
             if count and whole and opt._rule.row != "sgd":
                 check_missing(opt, own, kept, name)
@@ -454,6 +487,16 @@ def check_file(opt, saved, groups):
                     refuse_upper(rule, lower[n], {"shape": tuple(p.shape), "name": given_as, "split":
                                                   opt._splits.get(id(p), 0), "flags": opt._flags.get(id(p), 0)}, own[n])
     return groups
+
+
+def _warn_of_order(opt, groups):
+    """A file that names the same parameters in another order is most likely assigned to the wrong ones."""
+    mine, given = ([n for g in x for n in g.get("param_names") or ()] for x in (opt.param_groups, groups))
+    if set(mine) == set(given) and mine != given:
+        there, here = next(pair for pair in zip(given, mine) if pair[0] != pair[1])
+        warnings.warn("optc: load_state_dict assigns states by position, as in torch, and the file has the parameters "
+                      "in another order: the states of '%s' become those of '%s'; make this optimizer with the file's "
+                      "order of parameters" % (there, here), stacklevel=user_level())
 
 
 def _kept(opt, rule):

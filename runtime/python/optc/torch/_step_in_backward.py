@@ -22,6 +22,19 @@ def watch(optimizer):
                 optimizer._watched[id(p)] = p.register_post_accumulate_grad_hook(arrived)
 
 
+def step_late(optimizer):
+    """Adds the hooks of parameters that could have none before: they were frozen, or were appended to a group. Steps
+    those that have a gradient by now."""
+    late = [p for g in optimizer.param_groups for p in g["params"]
+            if p.requires_grad and id(p) not in optimizer._watched]
+    if late:
+        watch(optimizer)
+        with optimizer._one:
+            for p in late:
+                if p.grad is not None:
+                    step_one(optimizer, p)
+
+
 def step_one(opt, p):
     """Steps one parameter, which has its own binding here."""
     if opt._bounds is None or opt._shape != opt._layout() or reread(opt):

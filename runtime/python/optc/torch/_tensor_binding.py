@@ -10,7 +10,7 @@ from .._api import Binding
 from ._address_check import DIFFER, STAY, AddressCheck, increment_versions, readable, same
 from ._codes import SCALE
 from ._engines import capturing
-from ._scaling import HIDDEN, OWN, Guard, Loss
+from ._scaling import HIDDEN, OWN, SKIPPED, Guard, Loss
 from ._state_views import StateViews
 from ._tensor_checks import dense, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout
 
@@ -76,12 +76,14 @@ class TensorBinding(StateViews):
         self.steps, self.counted = self._counts.unbind()
         self.step_views = list(self.steps.unbind())
         self.missed = [None] * len(self.params)        # of each, `missed` as it was written to opt.state
+        self.skipped = [0] * len(self.params)          # of each, as last read from the library
         self.took = None                               # participation: None: all tensors, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet
         self.sent, self.kept = {}, {}                  # hyperparameters as passed to the library; tensors among them
         self.scaling = self.loss = None
         self.stream, self.capturing = 0, False
         self.periodic = rule.has_periods()
+        self.draws = SKIPPED in rule.states() and "seed" in rule.hypers()      # skipped steps change what it draws
         copies = rule.copies_of_params()
         self.domains = {**rule.states(), **dict.fromkeys(copies, "elem")}
         self.grouped = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
@@ -400,6 +402,18 @@ class TensorBinding(StateViews):
     def after_run(self, entry):
         if entry == "step":
             self._count()
+        self._after_writes()
+
+    def after_failure(self, entry):
+        """The same after a call that ran several bindings and failed: this one may have run. Returns whether it
+        stepped. The library's counts tell, except inside of a capture, which has failed then."""
+        before = self.counted.tolist()
+        if entry == "step" and not self.capturing:
+            self.read_steps()
+        self._after_writes()                           # also right for a binding that did not run
+        return self.counted.tolist() != before
+
+    def _after_writes(self):
         if self.staged:
             self._stage(False)
         if not self.static:
@@ -466,7 +480,7 @@ class TensorBinding(StateViews):
     def set_steps(self, counts, clock=0):
         """Sets the step counts of all tensors, and that of the binding to the largest of them and `clock`."""
         if any(counts) or clock or bool(self.counted.any()):
-            ts = [n + skipped for n, skipped in zip(counts, self._skipped())]
+            ts = [n + skipped for n, skipped in zip(counts, self.skipped_steps())]
             most = max(*ts, clock)
             self.binding.set_t(-1, most)
             for i, n in enumerate(ts):
@@ -479,16 +493,20 @@ class TensorBinding(StateViews):
         """The steps that `every` counts: those of the binding. 0: the rule has no `every`."""
         return self.binding.get_t(-1) if self.periodic else 0
 
-    def _skipped(self):
+    def skipped_steps(self):
         """By tensor: steps that a scaler skipped. The binding counts them, the optimizer does not."""
         every = range(len(self.params))
-        if OWN + "skipped" not in self.domains:
-            return [0 for _ in every]
-        return [int(self.binding.read(i, OWN + "skipped", 1)[0]) for i in every]
+        self.skipped = [int(self.binding.read(i, SKIPPED, 1)[0]) if SKIPPED in self.domains else 0 for i in every]
+        return self.skipped
+
+    def set_skipped(self, counts):
+        """{number: skipped steps} of a new binding."""
+        for i, n in counts.items() if self.draws else ():
+            self.binding.write(i, SKIPPED, [n])
 
     def read_steps(self):
         """Reads the step counts from the device: only it knows replayed and skipped steps."""
-        counts = [float(self.binding.get_t(i) - n) for i, n in enumerate(self._skipped())]
+        counts = [float(self.binding.get_t(i) - n) for i, n in enumerate(self.skipped_steps())]
         kept = self.steps == self.counted              # the others were edited; the next step uses them
         self.counted.copy_(torch.tensor(counts, **ON_HOST))
         self.steps[kept] = self.counted[kept]
