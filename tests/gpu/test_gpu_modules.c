@@ -178,8 +178,8 @@ static int spares(const optc_engine *e)
     return n;
 }
 
-/* While other threads compile, optc_compile creates the cuBLAS handle of the first binding. A second rule needs no other
- * handle, and a rule without products none. */
+/* While other threads compile, optc_compile creates the cuBLAS handle of the first binding. A second rule needs no
+ * other handle, and a rule without products none. */
 START_TEST(handle_ahead)
 {
     SHARED();
