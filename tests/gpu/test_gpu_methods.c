@@ -67,7 +67,7 @@ START_TEST(which_method)
         GpuEngine g;
         open_one(&plain, c[i].roots ? text : vectors_rule, c[i].n, c[i].side, (How){.f64 = c[i].f64});
         g = *plain.e->gpu;
-        if (found(&plain) != c[i].plain && !f64_fast(g.arch)) {        /* the expectations are for GPUs with fast f64 */
+        if (found(&plain) != c[i].plain && !g.f64_fast) {        /* the expectations are for GPUs with fast f64 */
             close_one(&plain);
             return;
         }
@@ -214,15 +214,14 @@ START_TEST(type_of_divided)
     optc_tensor t = {.param = (void *)(uintptr_t)o.p, .grad = (void *)(uintptr_t)o.g, .rank = 3,
                      .shape = (int64_t[]){1, 64, 1}};
     Tuned divided = measured(o.e->gpu, (MethodWork){false, 64, 1}, false, EIGEN_DIVIDED);
-    int arch = o.e->gpu->arch;
     ck_assert(tuned_put(&o.e->library->tuned.user, &divided));
     for (int slow = 0; slow < 2; slow++) {
         OK(optc_unbind(o.b));
-        o.e->gpu->arch = slow ? 86 : 90;
+        o.e->gpu->f64_fast = !slow;
         OK(optc_bind(o.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &o.b));
         ck_assert_msg(found(&o) == (slow ? BY_ROTATIONS | BY_F32 : 0), "%d: %d", slow, found(&o));
     }
-    o.e->gpu->arch = arch;
+    o.e->gpu->f64_fast = f64_fast(o.e->gpu->arch);
     close_one(&o);
 }
 END_TEST

@@ -190,10 +190,9 @@ START_TEST(choice_of_method)
     Side g;
     use_shapes(few);
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
-    int arch = g.e->gpu->arch;
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         int found = 0;
-        g.e->gpu->arch = c[i].arch;
+        g.e->gpu->f64_fast = f64_fast(c[i].arch);
         for (int k = 0; k < g.r->program->nstage; k++) {
             const ProgStage *s = &g.r->program->stage[k];
             if (!is_root(s) || call_root(s->call) != c[i].p)
@@ -204,7 +203,7 @@ START_TEST(choice_of_method)
         }
         ck_assert_int_eq(found, 1);
     }
-    g.e->gpu->arch = arch;
+    g.e->gpu->f64_fast = f64_fast(g.e->gpu->arch);
     close_side(&g, 0);
 }
 END_TEST

@@ -32,6 +32,7 @@ typedef struct GpuEngine {
     CUcontext ctx;
     int ordinal, arch, sms, shared, pools, l2;     /* shared: bytes of memory that a block's threads can share */
     int cooperative;                               /* blocks of a launch can wait for each other */
+    bool f64_fast;                         /* of `arch`; tests may set it */
     int driver;                            /* major version of the kernel driver (580), or of CUDA if that is unknown */
     int64_t memory;                        /* total bytes */
     char name[128];
@@ -182,6 +183,8 @@ CORE void gpu_close(optc_engine *e);
 CORE int gpu_count(void);
 CORE int gpu_best(void);                        /* the one with the most multiprocessors, then memory; -1: none */
 CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);      /* call: up to its '(' */
+CORE bool f64_fast(int arch);              /* f64 products run at half the rate of f32 or more */
+
 /* Chooses among images (machine code or PTX) for a GPU of `arch`, as the driver does: x is better than `best` (arch 0:
  * none so far). compiles: the driver can compile the PTX */
 typedef struct Image { int arch; bool ptx; } Image;

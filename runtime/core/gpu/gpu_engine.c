@@ -191,6 +191,15 @@ static bool bodies_may_cooperate(const GpuEngine *g)
            !g->d->cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, g->device) && !mps;
 }
 
+CORE bool f64_fast(int arch)
+{
+    static const int fast[] = {60, 70, 80, 90, 100};
+    for (size_t i = 0; i < sizeof fast / sizeof *fast; i++)
+        if (fast[i] == arch)
+            return true;
+    return false;
+}
+
 static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
 {
     int major, minor;
@@ -209,6 +218,7 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     TRY(g, cuDeviceTotalMem_v2(&bytes, g->device), "");
     g->memory = (int64_t)bytes;
     g->arch = major * 10 + minor;
+    g->f64_fast = f64_fast(g->arch);
     g->driver = kernel_driver(g->d->version / 1000);
     g->bodies_cooperate = bodies_may_cooperate(g);
     TRY(g, cuDevicePrimaryCtxRetain(&g->ctx, g->device), "");

@@ -209,7 +209,6 @@ CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s, MatrixAddress *to);
 
 /* ---- gpu_roots_f32.c ---- */
-CORE bool f64_fast(int arch);                              /* f64 products run at half the rate of f32 or more */
 CORE bool f32_suffices(int p, double share, int64_t rows);   /* f32 is exact enough */
 /* Whether roots of matrices with `rows` rows are first computed in f32; rows 0: of any matrices. */
 CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t rows);

@@ -54,7 +54,7 @@ CORE bool eigen_in_f32(EigenMethod method, bool f64)
 
 CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n)
 {
-    EigenMethod method = f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
+    EigenMethod method = f64 || g->f64_fast ? EIGEN_F64 : EIGEN_F32;
     return eigen_possible(n <= EIGEN_ROTATED_MOST ? EIGEN_ROTATED : method, library, n);
 }
 
@@ -90,7 +90,7 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
 static bool divides_in_f64(const GpuEngine *g, const ProgCall *c, int64_t n)
 {
     bool few = n <= EIGEN_LIBRARY_MOST && g->eigen != EIGEN_DIVIDED;
-    return f64_fast(g->arch) && (c->flags & WITH_VALUES || few);
+    return g->f64_fast && (c->flags & WITH_VALUES || few);
 }
 
 /* Sets the round's method and type. Must not select a method that is less exact than the model's. */

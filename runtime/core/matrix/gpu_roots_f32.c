@@ -14,15 +14,6 @@
 #include <string.h>
 
 /* ---- which roots ---- */
-CORE bool f64_fast(int arch)
-{
-    static const int fast[] = {60, 70, 80, 90, 100};
-    for (size_t i = 0; i < sizeof fast / sizeof *fast; i++)
-        if (fast[i] == arch)
-            return true;
-    return false;
-}
-
 /* When a root in f32 is exact enough, with an error of at most 1e-6 of its norm: the smallest eigenvalue is at least
  * `least_share` of the norm, and the matrix has at most the rows that f32_rows has for p. Measured in NumPy with
  * products in f32, the worst of shares from 1/2 to 1/60 and of bases near and far from unit vectors: 64 rows 8e-7 for
@@ -49,7 +40,7 @@ CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t row
     if (!f32_suffices(call_root(stage->call), call_low(stage->call), rows))
         return false;
     EigenMethod method = method_known(b->rule->engine, true, false, rows);
-    return method == EIGEN_BY_SIZE ? !f64_fast(g->arch) : method == EIGEN_F32;
+    return method == EIGEN_BY_SIZE ? !g->f64_fast : method == EIGEN_F32;
 }
 
 /* ---- statistics on the host ---- */

@@ -185,7 +185,7 @@ static EigenMethod model_method(const MethodTuner *u)
 {
     const GpuEngine *g = u->e->gpu;
     if (u->work.roots)
-        return f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
+        return g->f64_fast ? EIGEN_F64 : EIGEN_F32;
     return eigen_model(g, u->solver, u->f64, u->work.rows);
 }
 
