@@ -432,6 +432,9 @@ START_TEST(limits_that_cannot_be_read)
         s = optc_open(&(optc_engine_options){.cache_dir = "", .cache_max = 1 << 20}, &e);
         ck_assert((s == OPTC_OK) == (tries[i].reads || !strcmp(tries[i].name, "OPTC_CACHE_MAX")));
         OK(optc_close(e));
+        d = optc_doctor(&(optc_engine_options){.cache_dir = "", .cache_max = 1 << 20});
+        ck_assert_msg(d && (s != OPTC_OK) == (strstr(d, says) != NULL), "%s", d);
+        free(d);
         unsetenv(tries[i].name);
     }
 }
