@@ -273,11 +273,11 @@ static void say_cache(Buf *b, const optc_engine_options *o)
     cache_close(&c);
 }
 
-static void say_limits(Buf *b)
+static void say_limits(Buf *b, const optc_engine_options *o)
 {
     char why[200];
     for (int v = 0; v < LIMIT_VARIABLES; v++)
-        if (limit_wrong((LimitVariable)v, why, sizeof why))
+        if (!(v == LIMIT_CACHE_MAX && o && o->cache_max) && limit_wrong((LimitVariable)v, why, sizeof why))
             buf_printf(b, "limit      %s: optc_open refuses it\n", why);
 }
 
@@ -300,6 +300,6 @@ char *optc_doctor_sized(const optc_engine_options *options, size_t size)
     say_blas(&b);
     say_tuned(&b);
     say_cache(&b, o);
-    say_limits(&b);
+    say_limits(&b, o);
     return buf_take(&b);
 }

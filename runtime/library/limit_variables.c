@@ -2,23 +2,29 @@
  * cannot be read: a limit with a typing mistake must not silently be another one. An empty value is none. */
 #include "runtime/library/limit_variables.h"
 
+#include "gen/gen.h"
 #include "runtime/core/api/core.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool read_seconds(const char *s, double *out)
 {
     char *end;
+    /* strtod also reads blanks, signs, hexadecimal numbers, "inf" and "nan", and in some locales a decimal comma */
+    if ((*s != '.' && (*s < '0' || *s > '9')) || s[strspn(s, "0123456789.eE+-")])
+        return false;
+    LocaleMark was = locale_plain();
     errno = 0;
     double x = strtod(s, &end);
-    /* strtod also reads blanks, signs, "inf" and "nan" */
-    if ((*s != '.' && (*s < '0' || *s > '9')) || *end || errno || !isfinite(x))
-        return false;
-    *out = x;
-    return true;
+    bool reads = !*end && !errno && isfinite(x);
+    locale_back(was);
+    if (reads)
+        *out = x;
+    return reads;
 }
 
 static bool is_seconds(const char *s)

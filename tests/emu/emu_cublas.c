@@ -401,7 +401,15 @@ int cublasSetWorkspace_v2(cublasHandle_t h, void *p, size_t n);
 int cublasSetMathMode(cublasHandle_t h, cublasMath_t mode);
 int cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode);
 const char *cublasGetStatusString(cublasStatus_t rc);
-int cublasCreate_v2(cublasHandle_t *h) { CALL; return *h = calloc(1, sizeof(Handle)), 0; }
+int cublasCreate_v2(cublasHandle_t *h)
+{
+    int (*allocates)(void);
+    CALL;
+    *(void **)&allocates = dlsym(RTLD_DEFAULT, "emu_library_allocates");
+    if (allocates && allocates())
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    return *h = calloc(1, sizeof(Handle)), 0;
+}
 int cublasDestroy_v2(cublasHandle_t h) 
 {
     int (*all_wait)(void);

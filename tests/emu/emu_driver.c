@@ -62,6 +62,8 @@ int emu_all_wait(void);
 /* affects the whole device: not allowed even in relaxed mode */
 int emu_all_wait(void) { LOCKED; return strict ? end_captures() : 0; }
 static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
+int emu_library_allocates(void);               /* for other emulated libraries */
+int emu_library_allocates(void) { LOCKED; return unsafe(); }
 
 static void finish_all(void);                  /* of emu_late: all that streams have not run yet */
 

@@ -80,6 +80,40 @@ START_TEST(hopper_halves)
 }
 END_TEST
 
+/* The message of a launch of the kernel for Hopper that fails names the driver's function. */
+static int no_attribute(CUfunction f, CUfunction_attribute a, int x) { return (void)f, (void)a, (void)x, 1; }
+static int no_launch(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                     unsigned shared, CUstream s, void **args, void **extra)
+{
+    return shared ? 1 : d->cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, args, extra);
+}
+
+START_TEST(a_half_fails)
+{
+    SHARED();
+    static const int64_t shape[1][3] = {{1, 264, 8}};
+    Driver mine = *d;
+    Bound x;
+    open_rule(&x, T_F32, 1 << 20);
+    const Driver *own = x.e->gpu->d;
+    x.e->gpu->symmetric_rows = 8;
+    int e = add_array(&x.m, MEM_STATE, ELEM, T_BF16, "e");
+    add_mm(&x.m, e, e, add_array(&x.m, MEM_STATE, ROWS2, T_BF16, "r"), TRANS_B | SYMMETRIC, 1, 0);
+    end_program(&x.m, PRODUCT_BF16);
+    bind_program(&x, shape, 1, 4);
+    if (_i)
+        mine.cuLaunchKernel = no_launch;
+    else
+        mine.cuFuncSetAttribute = no_attribute;
+    x.e->gpu->no_graphs = true;
+    x.e->gpu->d = &mine;
+    if (x.b->gpu->calls->ntask)
+        FAILS(optc_step(x.b), OPTC_ERROR_DEVICE, _i ? "cuLaunchKernel: CUDA_ERROR" : "cuFuncSetAttribute: CUDA_ERROR");
+    x.e->gpu->d = own;
+    close_program(&x);
+}
+END_TEST
+
 /* A slice of a GPU with one multiprocessor has no room for a cluster. */
 START_TEST(no_room_for_clusters)
 {
@@ -250,6 +284,7 @@ void add_triangles(TCase *t)
 void add_halves(TCase *t)
 {
     tcase_add_loop_test(t, hopper_halves, 0, 2);
+    tcase_add_loop_test(t, a_half_fails, 0, 2);
     tcase_add_test(t, no_room_for_clusters);
     tcase_add_loop_test(t, lower_operands, 0, 2);
 }

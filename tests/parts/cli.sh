@@ -440,7 +440,10 @@ expect 0 "1 entry removed" cache prune --older 30d
 export OPTC_CACHE_MAX=much
 expect 1 "OPTC_CACHE_MAX is 'much'; it must be a size" cache prune
 expect 0 "it must be a size such as 512M or 4G, or 0 for no limit: optc_open refuses it" doctor
+expect 1 "OPTC_CACHE_MAX is 'much'" bench three.lua --device cpu
+check "a limit that cannot be read gets a hint about devices" '! printf "%s" "$out" | grep -q "shows the devices"'
 unset OPTC_CACHE_MAX
+expect 1 "shows the devices" bench three.lua --device cuda:99
 expect 0 "1 entry removed" cache prune --max 1K
 "$OPTC" bench three.lua --device cpu --size 64K --rounds 1 >/dev/null 2>&1
 touch "$OPTC_CACHE/.$nobody.abc123"

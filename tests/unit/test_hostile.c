@@ -4,6 +4,7 @@
 #include "runtime/library/package/package.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <omp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -409,9 +410,10 @@ START_TEST(limits_that_cannot_be_read)
         {"OPTC_CC_SECONDS", "", true}, {"OPTC_CC_SECONDS", "0", true}, {"OPTC_CC_SECONDS", "0.5", true},
         {"OPTC_CC_SECONDS", ".5", true}, {"OPTC_CC_SECONDS", "soon", false}, {"OPTC_CC_SECONDS", "-1", false},
         {"OPTC_CC_SECONDS", "1e999", false}, {"OPTC_CC_SECONDS", "inf", false}, {"OPTC_CC_SECONDS", "nan", false},
-        {"OPTC_CC_SECONDS", "60s", false}, {"OPTC_CC_SECONDS", " ", false}, {"OPTC_CC_MEMORY", "", true},
-        {"OPTC_CC_MEMORY", "2G", true}, {"OPTC_CC_MEMORY", "lots", false}, {"OPTC_CC_MEMORY", "-1", false},
-        {"OPTC_CC_MEMORY", "99999999999999999999", false}, {"OPTC_CC_MEMORY", "1.5G", false},
+        {"OPTC_CC_SECONDS", "60s", false}, {"OPTC_CC_SECONDS", "0x10", false}, {"OPTC_CC_SECONDS", " ", false},
+        {"OPTC_CC_MEMORY", "", true}, {"OPTC_CC_MEMORY", "2G", true}, {"OPTC_CC_MEMORY", "lots", false},
+        {"OPTC_CC_MEMORY", "-1", false}, {"OPTC_CC_MEMORY", "99999999999999999999", false},
+        {"OPTC_CC_MEMORY", "1.5G", false},
         {"OPTC_CACHE_MAX", "", true}, {"OPTC_CACHE_MAX", "12M", true}, {"OPTC_CACHE_MAX", "much", false},
         {"OPTC_CACHE_MAX", "-1", false}, {"OPTC_CACHE_MAX", "9999999999G", false}};
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
@@ -430,8 +432,30 @@ START_TEST(limits_that_cannot_be_read)
         s = optc_open(&(optc_engine_options){.cache_dir = "", .cache_max = 1 << 20}, &e);
         ck_assert((s == OPTC_OK) == (tries[i].reads || !strcmp(tries[i].name, "OPTC_CACHE_MAX")));
         OK(optc_close(e));
+        d = optc_doctor(&(optc_engine_options){.cache_dir = "", .cache_max = 1 << 20});
+        ck_assert_msg(d && (s != OPTC_OK) == (strstr(d, says) != NULL), "%s", d);
+        free(d);
         unsetenv(tries[i].name);
     }
+}
+END_TEST
+
+/* In a German locale strtod reads 0,5 and not 0.5. Runs if such a locale is installed. */
+START_TEST(seconds_with_a_point)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        optc_engine *e;
+        if (!setlocale(LC_ALL, names[i]))
+            continue;
+        setenv("OPTC_CC_SECONDS", "0.5", 1);
+        OK(optc_open(&(optc_engine_options){.cache_dir = ""}, &e));
+        OK(optc_close(e));
+        setenv("OPTC_CC_SECONDS", "0,5", 1);
+        FAILS(optc_open(&(optc_engine_options){.cache_dir = ""}, &e), OPTC_ERROR_ARGUMENT, "OPTC_CC_SECONDS is '0,5'");
+    }
+    unsetenv("OPTC_CC_SECONDS");
+    setlocale(LC_ALL, "C");
 }
 END_TEST
 
@@ -583,6 +607,7 @@ Suite *hostile_suite(void)
     tcase_add_loop_test(t, children_of_others, 0, 2);
     tcase_add_test(t, compilers_that_say_nothing);
     tcase_add_test(t, limits_that_cannot_be_read);
+    tcase_add_test(t, seconds_with_a_point);
     tcase_add_test(t, files_limited);
     tcase_add_test(t, no_descriptors_for_a_blas);
     tcase_add_test(t, devices_by_number);

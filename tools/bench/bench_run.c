@@ -519,10 +519,11 @@ bool bench_open(Bench *b)
 {
     optc_engine_options o = {.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path,
                              .workspace = b->workspace};
-    if (optc_open(&o, &b->engine) != OPTC_OK) {
-        cli_error("%s\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU where there is one; 'optc "
-                  "doctor' shows the devices",
-                  optc_message());
+    optc_status s = optc_open(&o, &b->engine);
+    if (s != OPTC_OK) {
+        cli_error("%s%s", optc_message(),
+                  s == OPTC_ERROR_UNAVAILABLE ? "\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU "
+                                                "where there is one; 'optc doctor' shows the devices" : "");
         return false;
     }
     b->threads = optc_threads(b->engine);

@@ -279,7 +279,7 @@ enum { LARGE = 256 << 20 };
 
 static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }
 
-static optc_status alloc_aside(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
+static optc_status alloc_inside(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
 {
     GpuEngine *g = e->gpu;
     char text[160];
@@ -308,7 +308,7 @@ CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const 
 {
     *out = 0;
     gpu_enter(e->gpu);
-    return gpu_leave(e->gpu, alloc_aside(e, bytes ? bytes : 256, stream, what, out));
+    return gpu_leave(e->gpu, alloc_inside(e, bytes ? bytes : 256, stream, what, out));
 }
 
 CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)

@@ -187,7 +187,8 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
                          ProductShape z);
 CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z);
 CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x);       /* sends the tasks of all steps */
-CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of);  /* returns the driver's status */
+/* Returns the driver's status. *call: the driver's function that returned it */
+CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of, const char **call);
 /* ---- gpu_lower_product.c ---- */
 enum { STEPS_LOWER = 16, SETS_LOWER = 48 };                /* upper bounds */
 /* Adds the steps of a product with a triangle, in panels; false: it is one product, as are those with an addend in

@@ -191,7 +191,7 @@ static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep
         return eigen_launch(b, c, s, of);
     if (s->reader >= 0 && b->gpu->calls->step[s->reader].algorithm.known)
         return OPTC_OK;
-    int rc = s->task >= 0 ? symmetric_launch(b, s, of)
+    int rc = s->task >= 0 ? symmetric_launch(b, s, of, &call)
              : s->own     ? launch_own_kernel(b, s, of)
                           : library_step(b, b->gpu->calls, s, of, &call);
     b->gpu->launched = b->gpu->launched || !rc;

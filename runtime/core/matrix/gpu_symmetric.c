@@ -165,7 +165,7 @@ CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x)
     return OPTC_OK;
 }
 
-CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of)
+CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of, const char **call)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
@@ -183,6 +183,7 @@ CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of)
     int64_t strips = count_up(s->n, 256), all = strips * (strips + 1) * of.n;
     int64_t most = g->sms / 2 * 2;                 /* whole clusters */
     int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, SYMMETRIC_SHARED);
+    *call = rc ? "cuFuncSetAttribute" : "cuLaunchKernel";
     return rc ? rc : g->d->cuLaunchKernel(fn, (unsigned)(all < most ? all : most), 1, 1, SYMMETRIC_THREADS, 1, 1,
                                           SYMMETRIC_SHARED, b->gpu->stream, args, NULL);
 }

@@ -229,9 +229,10 @@ static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, i
  * 12.4 accepts the option, but does not implement it.
  *
  * With the option ptxas writes its remarks to stderr, into the terminal of the user's program; without it they are in
- * the log. The only remarks seen are about multiplications of Hopper's tensor cores (C7519). Programs for them have one
- * kernel, and are compiled without the option: there is nothing to split, and the code is the same (NVRTC 13.0). Code
- * of other kernels differs a little with it, even of programs with one kernel. */
+ * the log. The only remarks seen are about multiplications of Hopper's tensor cores (C7519): NVRTC 13.0 had some for
+ * earlier forms of our kernels, and has none for today's. Programs for them have one kernel, and are compiled without
+ * the option: there is nothing to split, and the code is the same (NVRTC 13.0). Code of other kernels differs a little
+ * with it, even of programs with one kernel. */
 enum { SPLIT_SINCE = 12060, SPLIT_CORES = 4 };
 static const char side_by_side[] = "--split-compile=4";
 
