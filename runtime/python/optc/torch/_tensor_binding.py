@@ -479,8 +479,8 @@ class TensorBinding(StateViews):
 
     def set_steps(self, counts, clock=0):
         """Sets the step counts of all tensors, and that of the binding to the largest of them and `clock`."""
-        if any(counts) or clock or bool(self.counted.any()):
-            ts = [n + skipped for n, skipped in zip(counts, self.skipped_steps())]
+        ts = [n + skipped for n, skipped in zip(counts, self.skipped_steps())]     # also of tensors without a step yet
+        if any(ts) or clock or bool(self.counted.any()):
             most = max(*ts, clock)
             self.binding.set_t(-1, most)
             for i, n in enumerate(ts):
