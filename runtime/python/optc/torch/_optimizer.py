@@ -56,8 +56,9 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     maximize     maximizes instead of minimizing
     static_grads gradients and parameters keep their addresses from the first step on, so that steps do not look for
                  new ones
-    release_grads  each parameter is stepped as soon as backward has computed its gradient, which is then freed; step()
-                 does nothing. Not for rules with values of all tensors together, such as clip
+    release_grads  each parameter is stepped as soon as backward has computed its gradient, which is then freed. step()
+                 only steps parameters that were frozen before, the first time. Not for rules with values of all
+                 tensors together, such as clip
     sort         for rules with a part for matrices (Muon): which parameters it steps; see optc.torch.sorted_by
     split        {name: n} or a function of (name, parameter): the parameter is n matrices, stacked by rows
     workspace    most bytes for temporaries of matrix products; 0: 1 GiB, on a large GPU more. A matrix that needs more
