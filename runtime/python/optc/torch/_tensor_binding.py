@@ -406,10 +406,12 @@ class TensorBinding(StateViews):
 
     def after_failure(self, entry):
         """The same after a call that ran several bindings and failed: this one may have run. Returns whether it
-        stepped. The library's counts tell, except inside of a capture, which has failed then."""
+        stepped. The library's counts tell, except inside of a capture, which has failed then, and for other entries."""
         before = self.counted.tolist()
         if entry == "step" and not self.capturing:
             self.read_steps()
+            if self.counted.tolist() == before:        # nothing was written: graphs that autograd retains stay valid
+                return False
         self._after_writes()                           # also right for a binding that did not run
         return self.counted.tolist() != before
 
