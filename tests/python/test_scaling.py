@@ -227,6 +227,22 @@ class Scaling(Case):
                     for p, q in zip(results[0], ps):
                         self.assertTrue(torch.equal(p, q), (given, bad))
 
+    def test_own_scaler_keeps_keys(self):
+        """A run that loads a distributed checkpoint asks for the keys of its own states, also of skipped steps."""
+        for dtype, given in ((torch.bfloat16, {"types": {"param": "bf16sr"}}), (torch.float32, {})):
+            ps = [p.detach().to(dtype).requires_grad_() for p in lists()]
+            opt, scaler = optc.torch.AdamW(ps, **given), optc.torch.GradScaler("cpu", init_scale=16.0)
+            found = []
+            for t in range(3):
+                grads(ps, t)
+                for p in ps:
+                    p.grad *= scaler.get_scale() * (float("inf") if t == 1 else 1)
+                scaler.scale(torch.ones(()))
+                scaler.step(opt), scaler.update()
+                found.append([list(own) for own in opt.state_dict()["state"].values()])
+            self.assertEqual(found[1:], found[:1] * 2)
+            self.assertEqual("scaler.skipped" in found[0][0], dtype is torch.bfloat16)
+
     def test_own_scaler_of_several(self):
         """One gradient of one type that is not finite: no parameter of any type is stepped, nor counted."""
         for spec in ("adamw", "sgd+clip(0.5)"):

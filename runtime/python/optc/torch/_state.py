@@ -283,7 +283,7 @@ def note_clock(opt, b):
     for i, n in enumerate(b.skipped if b.draws else ()):
         own = entry(opt, b.owners[i])
         if own and b.marks[i] is not None:
-            own.update({SKIPPED: n}) if n else own.pop(SKIPPED, None)
+            own[SKIPPED] = n                           # 0 too: a distributed checkpoint must have all keys of a run
     clock, counts = b.clock(), b.counted.tolist()
     for i, p in enumerate(b.owners if clock else ()):
         own = entry(opt, p)
