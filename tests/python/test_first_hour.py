@@ -7,6 +7,7 @@ import types
 import unittest
 import warnings
 
+import numpy
 import torch
 from torch.optim import lr_scheduler as lrs
 
@@ -137,6 +138,18 @@ class Settings(Case):
                 group["adamw.lr"].fill_(0.125)
                 opt.step()
                 self.assertEqual(float(group["adamw.lr"]), 0.125)
+
+    def test_array_rates_are_followed(self):
+        """Rates that are arrays of NumPy keep their ratio too."""
+        m = model()
+        opt = optc.torch.Muon(m, lr=0.02, adamw_lr=0.002)
+        opt.param_groups[0].update({"lr": numpy.array(0.02), "adamw.lr": numpy.array(0.002)})
+        schedule, found = lrs.StepLR(opt, 1, 0.5), []
+        for _ in range(3):
+            train(m, opt, 1)
+            found.append(float(opt.param_groups[0]["adamw.lr"]))
+            schedule.step()
+        self.close(found, [0.002, 0.001, 0.0005], 1e-12)
 
     def test_rates_on_a_device_are_not_followed(self):
         """One warning if a scheduler changes lr there: the host does not wait for it. meta stands for a GPU."""

@@ -170,6 +170,11 @@ class MixedTypes(Case):
 
         def feed(o, p):
             o.set_input(p, "h", torch.full(p.shape, 0.5, dtype=p.dtype))
+        gradients(ps, 0, types)
+        versions = [p._version for p in ps]
+        with self.assertRaisesRegex(optc.Error, "reads input 'h' of tensor"):
+            opt.step()                                 # the first one fails: nothing ran
+        self.assertEqual([p._version for p in ps], versions)
         feed(opt, ps[0]), [feed(o, q) for o, q in zip(alone, qs)]
         for t in range(2):
             gradients(ps, t, types), gradients(qs, t, types)
@@ -179,6 +184,7 @@ class MixedTypes(Case):
             alone[0].step()
             self.assertTrue(torch.equal(ps[0], qs[0]))
             self.assertGreater(ps[0]._version, version)
+            self.assertEqual(ps[1]._version, versions[1])
         self.assertNotIn(ps[1], opt.state)
         feed(opt, ps[1])
         for t in range(2, 5):

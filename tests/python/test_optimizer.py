@@ -539,6 +539,30 @@ assert not fakes, fakes"""
             self.assertEqual(len(found), warned, rule)
             self.assertEqual([w.filename for w in found], [__file__] * warned)
 
+    def test_no_warning_of_one_gradient(self):
+        """A step without gradients, the first step of a distributed checkpoint, which runs nothing, and a copy made
+        between perturb() and step() get no warning."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for rule in ("adamw+sam", "adamw+looksam"):
+                ps = lists()
+                opt = optc.torch.Optimizer(ps, rule, lr=0.01)
+                opt.step()
+                opt = optc.torch.Optimizer(ps, rule, lr=0.0)
+                for p in ps:
+                    p.grad = torch.zeros_like(p)
+                opt.step()
+                self.assertEqual([opt.state[p]["step"].item() for p in ps], [0, 0])
+                opt = optc.torch.Optimizer(ps, rule, lr=0.01)
+                grads(ps)
+                opt.perturb()
+                ps, opt = copy.deepcopy((ps, opt))
+                grads(ps, 1), opt.step()
+        with self.assertWarns(UserWarning):            # after a step without gradients
+            opt = optc.torch.Optimizer(ps, "adamw+sam", lr=0.01)
+            opt.zero_grad(), opt.step()
+            grads(ps), opt.step()
+
     def test_static_grads(self):
         a, b = lists(), lists()
         oa, ob = torch.optim.AdamW(a), optc.torch.AdamW(b, static_grads=True)

@@ -208,23 +208,40 @@ class Scaling(Case):
         ways = (None, loaded, bound_again, lambda ps, opt, scaler, _: (*copy.deepcopy((ps, opt)), scaler))
         for dtype, given in ((torch.float32, {"spec": noisy}), (torch.float16, {"rule": "psgd_kron"}),
                              (torch.bfloat16, {"rule": "adamw", "types": {"param": "bf16sr"}})):
-            results = []
-            for way in ways:
-                ps = [p.detach().to(dtype).requires_grad_() for p in lists()]
-                opt, scaler = make(ps, given)
-                for t in range(8):
-                    if t == 5 and way:
-                        ps, opt, scaler = way(ps, opt, scaler, given)
-                    grads(ps, t)
-                    for p in ps:
-                        p.grad *= scaler.get_scale() * (float("inf") if t in (1, 3, 6) else 1)
-                    scaler.scale(torch.ones(()))
-                    scaler.step(opt), scaler.update()
-                results.append(ps)
-                self.assertEqual({opt.state[p]["step"].item() for p in ps}, {5})
-            for ps in results[1:]:
-                for p, q in zip(results[0], ps):
-                    self.assertTrue(torch.equal(p, q), given)
+            for bad, at in (((1, 3, 6), 5), ((0, 1, 6), 2)):           # the second: before there was a step
+                results = []
+                for way in ways:
+                    ps = [p.detach().to(dtype).requires_grad_() for p in lists()]
+                    opt, scaler = make(ps, given)
+                    for t in range(8):
+                        if t == at and way:
+                            ps, opt, scaler = way(ps, opt, scaler, given)
+                        grads(ps, t)
+                        for p in ps:
+                            p.grad *= scaler.get_scale() * (float("inf") if t in bad else 1)
+                        scaler.scale(torch.ones(()))
+                        scaler.step(opt), scaler.update()
+                    results.append(ps)
+                    self.assertEqual({opt.state[p]["step"].item() for p in ps}, {5})
+                for ps in results[1:]:
+                    for p, q in zip(results[0], ps):
+                        self.assertTrue(torch.equal(p, q), (given, bad))
+
+    def test_own_scaler_keeps_keys(self):
+        """A run that loads a distributed checkpoint asks for the keys of its own states, also of skipped steps."""
+        for dtype, given in ((torch.bfloat16, {"types": {"param": "bf16sr"}}), (torch.float32, {})):
+            ps = [p.detach().to(dtype).requires_grad_() for p in lists()]
+            opt, scaler = optc.torch.AdamW(ps, **given), optc.torch.GradScaler("cpu", init_scale=16.0)
+            found = []
+            for t in range(3):
+                grads(ps, t)
+                for p in ps:
+                    p.grad *= scaler.get_scale() * (float("inf") if t == 1 else 1)
+                scaler.scale(torch.ones(()))
+                scaler.step(opt), scaler.update()
+                found.append([list(own) for own in opt.state_dict()["state"].values()])
+            self.assertEqual(found[1:], found[:1] * 2)
+            self.assertEqual("scaler.skipped" in found[0][0], dtype is torch.bfloat16)
 
     def test_own_scaler_of_several(self):
         """One gradient of one type that is not finite: no parameter of any type is stepped, nor counted."""

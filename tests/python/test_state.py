@@ -364,6 +364,19 @@ class Files(Case):
                 self.assertIn("the states of 'first' become those of 'second'", str(w.message))
                 self.assertEqual(w.filename, __file__)
 
+    def test_another_order_by_name(self):
+        """torch.distributed.checkpoint assigns states by name, whatever the order of the file's param_names."""
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+        m = model()
+        opt = optc.torch.AdamW(m.named_parameters(), lr=0.1)
+        train(m, opt, 2)
+        n, saved = copy.deepcopy((m, get_optimizer_state_dict(m, opt)))
+        other = optc.torch.AdamW(list(n.named_parameters())[::-1], lr=0.1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            set_optimizer_state_dict(n, other, saved)
+        self.assertEqual(train(n, other, 3), train(m, opt, 3))
+
     def test_refused_steps(self):
         """A binding that refuses a count of steps, as a captured one may, leaves states and counts of all bindings."""
         ps = [torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.float64, requires_grad=True)]

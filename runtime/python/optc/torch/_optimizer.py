@@ -36,7 +36,7 @@ from ._multi_binding import Shared, Stages, handles_of
 # torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 # Attributes that copies and pickles contain besides torch's. The functions sort and split are applied already.
-KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_rates")
+KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_rates", "_climbed")
 
 
 class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
@@ -56,8 +56,9 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     maximize     maximizes instead of minimizing
     static_grads gradients and parameters keep their addresses from the first step on, so that steps do not look for
                  new ones
-    release_grads  each parameter is stepped as soon as backward has computed its gradient, which is then freed; step()
-                 does nothing. Not for rules with values of all tensors together, such as clip
+    release_grads  each parameter is stepped as soon as backward has computed its gradient, which is then freed. step()
+                 only steps parameters that were frozen before, the first time. Not for rules with values of all
+                 tensors together, such as clip
     sort         for rules with a part for matrices (Muon): which parameters it steps; see optc.torch.sorted_by
     split        {name: n} or a function of (name, parameter): the parameter is n matrices, stacked by rows
     workspace    most bytes for temporaries of matrix products; 0: 1 GiB, on a large GPU more. A matrix that needs more
@@ -290,8 +291,6 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                 if len(self._rule.gradients) > 1:
                     self._step_by_gradients(closure)
                     return loss
-            elif len(self._rule.gradients) > 1 and not self._climbed:
-                self._warn_of_one_gradient()
             if self._release:
                 step_late(self)
             else:
@@ -304,10 +303,10 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
 
     def _warn_of_one_gradient(self):
         """Warns at the first step of sam and its kin that got one gradient: a loop that knows nothing of them would
-        train without them."""
+        train without them. A step without gradients is no such step."""
+        if not any(any(b.ptrs or ()) for b in self._bounds):
+            return
         self._climbed = True
-        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
-            self._ready()
         entries = self._next_entries()
         if len(entries) > 1:
             warnings.warn("optc: this rule takes %d gradients in a step (%s), and step() was called without a closure "
@@ -351,6 +350,8 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
             for b in self._bounds:
                 self._appear(b)
             return
+        if entry == "step" and len(self._rule.gradients) > 1 and not self._climbed:
+            self._warn_of_one_gradient()
         if found is not None:
             comms = [b.comm for b in self._bounds] + [self._shared.stages.comm if self._shared and self._shared.stages
                                                       else None]
@@ -545,7 +546,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     def __getstate__(self):
         self._count_replays()
         each = [id(p) for g in self.param_groups for p in g["params"]]
-        return {**super().__getstate__(), "state": _state.copied(self), **{k: self.__dict__[k] for k in KEPT},
+        return {**super().__getstate__(), "state": _state.copied(self), **{k: getattr(self, k) for k in KEPT},
                 "_sorted": [(self._flags.get(i, 0), self._splits.get(i, 0)) for i in each]}
 
     def __setstate__(self, state):

@@ -5,13 +5,18 @@ from numbers import Real
 
 import torch
 
+from ._group_keys import number
+
 
 def _value(rate):
     """A rate as a number. None: it is missing, is not a number, or is a tensor of another device, which the host would
     have to wait for."""
     if isinstance(rate, torch.Tensor):
         return rate.detach().item() if rate.device.type == "cpu" and rate.numel() == 1 else None
-    return rate if isinstance(rate, Real) else None
+    try:
+        return rate if isinstance(rate, Real) else number(rate)        # an array of NumPy
+    except (TypeError, ValueError):
+        return None
 
 
 def _pair(group, key):

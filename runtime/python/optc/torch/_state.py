@@ -283,7 +283,7 @@ def note_clock(opt, b):
     for i, n in enumerate(b.skipped if b.draws else ()):
         own = entry(opt, b.owners[i])
         if own and b.marks[i] is not None:
-            own.update({SKIPPED: n}) if n else own.pop(SKIPPED, None)
+            own[SKIPPED] = n                           # 0 too: a distributed checkpoint must have all keys of a run
     clock, counts = b.clock(), b.counted.tolist()
     for i, p in enumerate(b.owners if clock else ()):
         own = entry(opt, p)
@@ -490,8 +490,13 @@ def check_file(opt, saved, groups):
 
 
 def _warn_of_order(opt, groups):
-    """A file that names the same parameters in another order is most likely assigned to the wrong ones."""
-    mine, given = ([n for g in x for n in g.get("param_names") or ()] for x in (opt.param_groups, groups))
+    """A file that names the same parameters in another order is most likely assigned to the wrong ones. Files whose
+    numbers are names have the order of these: torch.distributed.checkpoint makes them, and leaves param_names as they
+    were saved."""
+    def names(group):
+        ids = group["params"]
+        return ids if all(isinstance(i, str) for i in ids) else group.get("param_names") or ()
+    mine, given = ([n for g in x for n in names(g)] for x in (opt.param_groups, groups))
     if set(mine) == set(given) and mine != given:
         there, here = next(pair for pair in zip(given, mine) if pair[0] != pair[1])
         warnings.warn("optc: load_state_dict assigns states by position, as in torch, and the file has the parameters "

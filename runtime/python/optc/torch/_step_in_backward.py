@@ -26,7 +26,7 @@ def step_late(optimizer):
     """Adds the hooks of parameters that could have none before: they were frozen, or were appended to a group. Steps
     those that have a gradient by now."""
     late = [p for g in optimizer.param_groups for p in g["params"]
-            if p.requires_grad and id(p) not in optimizer._watched]
+            if id(p) not in optimizer._watched and p.requires_grad]    # the order: p.requires_grad takes longer
     if late:
         watch(optimizer)
         with optimizer._one:

@@ -406,10 +406,12 @@ class TensorBinding(StateViews):
 
     def after_failure(self, entry):
         """The same after a call that ran several bindings and failed: this one may have run. Returns whether it
-        stepped. The library's counts tell, except inside of a capture, which has failed then."""
+        stepped. The library's counts tell, except inside of a capture, which has failed then, and for other entries."""
         before = self.counted.tolist()
         if entry == "step" and not self.capturing:
             self.read_steps()
+            if self.counted.tolist() == before:        # nothing was written: graphs that autograd retains stay valid
+                return False
         self._after_writes()                           # also right for a binding that did not run
         return self.counted.tolist() != before
 
@@ -479,8 +481,8 @@ class TensorBinding(StateViews):
 
     def set_steps(self, counts, clock=0):
         """Sets the step counts of all tensors, and that of the binding to the largest of them and `clock`."""
-        if any(counts) or clock or bool(self.counted.any()):
-            ts = [n + skipped for n, skipped in zip(counts, self.skipped_steps())]
+        ts = [n + skipped for n, skipped in zip(counts, self.skipped_steps())]     # also of tensors without a step yet
+        if any(ts) or clock or bool(self.counted.any()):
             most = max(*ts, clock)
             self.binding.set_t(-1, most)
             for i, n in enumerate(ts):
