@@ -18,7 +18,7 @@
 # where torch's "high" also uses it. The step is the mean of a period: 10 steps of SOAP, 50 of Shampoo, 100 of PSGD and
 # SPlus. A period is timed twice a round (steps; the host's part) and once before, so PSGD has one round.
 # The first basis of SOAP beside torch is the identity, so that torch's first eigenvectors are not timed.
-# SOAP's first step took 1.85 s with an empty cache and 0.94 s with a full one (bench/h200.txt).
+# SOAP's first step took 1.85 to 2.27 s with an empty cache and 0.94 to 1.0 s with a full one (bench/h200.txt).
 # The rates of copies and of products tell a slow machine from slow code: products in f16 reach 650 to 765 TFLOP/s,
 # which depends on the machine's limit of power.
 rows='
