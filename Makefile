@@ -386,7 +386,8 @@ $(BUILD)/emu/emu_threads.h.gch: tests/emu/emu_threads.h tests/emu/emu_nvrtc.c
 	@mv $@.new $@
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)
-	$(call say,CC,$<)$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -I. -Wl,-soname,$(@F) -o $@ $< -ldl -lm
+	$(call say,CC,$<)$(CC) -std=gnu11 $(WARN) -O3 -ffp-contract=off -g -fPIC -shared -I. -Wl,-soname,$(@F) \
+	    -o $@ $< -ldl -lm
 
 .PHONY: test-emu fuzz-emu
 test-emu: $(BUILD)/gpu-test $(EMULATED)

@@ -108,14 +108,14 @@ static double operand(const Product *p, const void *x, int64_t i)
     return from_bits((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
 }
 
-/* Copies n vectors of length k, over which the product sums, one after another. along: the vectors are contiguous;
- * otherwise each is a row. */
-static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bool along)
+/* Copies an operand: n vectors of length k, over which the product sums. by_term: value l of all vectors, then value
+ * l + 1 of all. along: the vectors of x are contiguous; otherwise each is a row. */
+static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bool along, bool by_term)
 {
     double *out = malloc(sizeof *out * (size_t)(n * p->k) + 1);
     for (int64_t i = 0; out && i < n; i++)
         for (int64_t l = 0; l < p->k; l++)
-            out[i * p->k + l] = operand(p, x, along ? l + i * ld : i + l * ld);
+            out[by_term ? l * n + i : i * p->k + l] = operand(p, x, along ? l + i * ld : i + l * ld);
     return out;
 }
 
@@ -136,31 +136,40 @@ static bool sums_backwards(const Product *p)
     return p->count > 1 && (p->strided || selects);
 }
 
-/* Column-major, as in cuBLAS. */
+/* Column-major, as in cuBLAS. The values of a column are summed side by side, so that the compiler can use vectors. */
 static void multiply(const Product *p, const void *a, const void *b, const void *add, void *c)
 {
-    bool f64 = p->compute == CUBLAS_COMPUTE_64F, backwards = sums_backwards(p);
-    double *rows = unpack(p, a, p->m, p->lda, p->ta), *cols = unpack(p, b, p->n, p->ldb, !p->tb);
-    if (!rows || !cols)
+    const bool f64 = p->compute == CUBLAS_COMPUTE_64F, backwards = sums_backwards(p);
+    const size_t m = (size_t)p->m;
+    double *rows = unpack(p, a, p->m, p->lda, p->ta, true), *cols = unpack(p, b, p->n, p->ldb, !p->tb, false);
+    double *wide = malloc(m * sizeof *wide + 1);
+    float *sum = malloc(m * sizeof *sum + 1);
+    const bool room = rows && cols && wide && sum;
+    if (!room)
         refuse("out of memory");
-    for (int64_t j = 0; rows && cols && j < p->n; j++)
+    for (int64_t j = 0; room && j < p->n; j++) {
+        memset(wide, 0, m * sizeof *wide);
+        memset(sum, 0, m * sizeof *sum);
+        for (int64_t t = 0; t < p->k; t++) {
+            const int64_t l = backwards ? p->k - 1 - t : t;
+            const double *x = rows + l * p->m, y = cols[j * p->k + l];
+            if (f64)
+                for (size_t i = 0; i < m; i++)
+                    wide[i] += x[i] * y;
+            else
+                for (size_t i = 0; i < m; i++)
+                    sum[i] += (float)x[i] * (float)y;
+        }
         for (int64_t i = 0; i < p->m; i++) {
-            const double *x = rows + i * p->k, *y = cols + j * p->k;
-            double wide = 0;
-            float sum = 0;
-            for (int64_t i = 0; i < p->k; i++) {
-                int64_t l = backwards ? p->k - 1 - i : i;
-                if (f64)
-                    wide += x[l] * y[l];
-                else
-                    sum += (float)x[l] * (float)y[l];
-            }
             double was = p->beta == 0 ? 0 : load(p->result, add, i + j * p->ldc);
             store(p->result, c, i + j * p->ldc,
-                  f64 ? p->alpha * wide + p->beta * was : (float)p->alpha * sum + (float)p->beta * (float)was);
+                  f64 ? p->alpha * wide[i] + p->beta * was : (float)p->alpha * sum[i] + (float)p->beta * (float)was);
         }
+    }
     free(rows);
     free(cols);
+    free(wide);
+    free(sum);
 }
 
 /* ---- what happens in the stream ---- */
