@@ -140,6 +140,8 @@ static int do_ls(const Job *j)
     free(l.entry);
     if (!j->dir && !cache_trusted(j->place, false, why, sizeof why))
         cli_warning("this folder is not used: %s", why);
+    if (limit_wrong(LIMIT_CACHE_MAX, why, sizeof why))
+        cli_warning("%s; the limit shown is the default", why);
     return CLI_OK;
 }
 

@@ -439,6 +439,7 @@ expect 0 "1 entry removed" cache prune --older 30d
 "$OPTC" bench three.lua --device cpu --size 64K --rounds 1 >/dev/null 2>&1
 export OPTC_CACHE_MAX=much
 expect 1 "OPTC_CACHE_MAX is 'much'; it must be a size" cache prune
+expect 0 "for no limit; the limit shown is the default" cache ls
 expect 0 "it must be a size such as 512M or 4G, or 0 for no limit: optc_open refuses it" doctor
 expect 1 "OPTC_CACHE_MAX is 'much'" bench three.lua --device cpu
 check "a limit that cannot be read gets a hint about devices" '! printf "%s" "$out" | grep -q "shows the devices"'
