@@ -16,6 +16,8 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -262,20 +264,27 @@ int cuModuleLoadData(CUmodule *m, const void *image)
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     bool ok = fd >= 0 && write(fd, image, n) == (ssize_t)n;
-    *m = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;      /* the file stays open, so that its name is not reused */
-    if (!*m)
-        fprintf(stderr, "emulated driver: %s\n", dlerror());
+    *m = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!*m) {
+        fprintf(stderr, "emulated driver: %s\n", ok ? dlerror() : strerror(errno));
+        close(fd);
+    }
     modules += *m != NULL;
     return !*m;
 }
 int cuModuleUnload(CUmodule m)                 /* only in a context that was pushed, as our code always does */
 {
     LOCKED;
-    int told = TOLD, ends = unsafe();
+    int told = TOLD, ends = unsafe(), fd = -1;
+    struct link_map *loaded;
     if (!depth)
         return NO_CONTEXT;
+    if (dlinfo(m, RTLD_DI_LINKMAP, &loaded) || sscanf(loaded->l_name, "/proc/self/fd/%d", &fd) != 1)
+        return INVALID;
     modules--;
-    return dlclose(m) ? INVALID : ends ? ends : told;
+    bool bad = dlclose(m);
+    close(fd);                                 /* open until now: dlopen takes files of one name for one library */
+    return bad ? INVALID : ends ? ends : told;
 }
 
 /* numbers: the kernel has a second parameter, array numbers; bytes: size of the first parameter; shared: memory that a

@@ -5,6 +5,7 @@
 #include "gen/gen.h"
 #include "runtime/library/cache/cache.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -222,6 +223,23 @@ END_TEST
  * or -1 if a failed one left a module loaded. */
 static int (*driver_calls)(void), (*driver_modules)(void);
 
+/* The emulated driver has a file for each module. */
+static int module_files(void)
+{
+    int n = 0;
+    char path[300], file[40];
+    DIR *d = opendir("/proc/self/fd");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+        ssize_t got = readlink(path, file, sizeof file - 1);
+        file[got < 0 ? 0 : got] = 0;
+        n += !strncmp(file, "/memfd:kernel", 13);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
 static void *fail_builds(void *engine)
 {
     intptr_t failed = 0;
@@ -236,7 +254,7 @@ static void *fail_builds(void *engine)
         optc_status s = optc_compile(engine, &(optc_rule_options){.spec = "adamw"}, &r);
         setenv("EMU_FAIL", "- 0", 1);
         failed += s != OPTC_OK;
-        if ((s == OPTC_OK && optc_release(r)) || driver_modules() != was)
+        if ((s == OPTC_OK && optc_release(r)) || driver_modules() != was || module_files() != was)
             return (void *)(intptr_t)-1;
     }
     return (void *)failed;
