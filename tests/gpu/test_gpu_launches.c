@@ -88,6 +88,15 @@ START_TEST(long_columns)
 }
 END_TEST
 
+/* removes a file of results and its lock */
+static void remove_results(const char *path)
+{
+    char *lock = format("%s.lock", path);
+    unlink(path);
+    unlink(lock);
+    free(lock);
+}
+
 /* Live tuning during real steps gives the same bits, and the winner is in the user's file. */
 START_TEST(live)
 {
@@ -128,6 +137,8 @@ START_TEST(live)
     printf("live: %d steps, %d launches tried, %s\n", steps, tried, won ? "some won" : "none won");
     ck_assert_msg(!won || strstr(text, "adamw live"), "a launch won, and %s does not say so", path);
     setenv("OPTC_TUNE", "", 1);
+    remove_results(path);
+    rmdir(dir);
 }
 END_TEST
 
@@ -322,7 +333,7 @@ START_TEST(live_gain)
     ck_assert(won && won->key.bucket == t.key.bucket);
     ck_assert_double_eq_tol(won->model_ms / won->ms, 2 / usual, 1e-4);
     tuned_free(&l);
-    unlink(path);
+    remove_results(path);
     setenv("OPTC_TUNE", "", 1);
 }
 END_TEST
@@ -378,7 +389,7 @@ START_TEST(results_are_used)
         close_side(&model, 0);
         close_side(&other, 0);
     }
-    unlink(path);
+    remove_results(path);
     setenv("OPTC_TUNE", "", 1);
 }
 END_TEST
