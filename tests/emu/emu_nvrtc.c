@@ -112,7 +112,7 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     snprintf(path, sizeof path, "%s/k.cc", dir);
     FILE *f = fopen(path, "w");
     if (!f)
-        return 1;
+        return rmdir(dir), 1;
     const char *wrong = getenv("EMU_WRONG");
     fprintf(f, "#include \"emu_threads.h\"\n%s#define EMU_FIRST %d\n",
             strstr(p->source, "OPTC_HOPPER") ? "#include \"emu_hopper.h\"\n" : "", wrong && strstr(p->source, wrong));

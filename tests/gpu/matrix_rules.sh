@@ -19,7 +19,7 @@
 # SPlus. A period is timed twice a round (steps; the host's part) and once before, so PSGD has one round.
 # The first basis of SOAP beside torch is the identity, so that torch's first eigenvectors are not timed.
 # SOAP's first step took 1.85 to 2.27 s with an empty cache and 0.94 to 1.0 s with a full one (bench/h200.txt).
-# The rates of copies and of products tell a slow machine from slow code: products in f16 reach 650 to 765 TFLOP/s,
+# The rates of copies and of products tell a slow machine from slow code: products in f16 reach 635 to 786 TFLOP/s,
 # which depends on the machine's limit of power.
 rows='
 muon|120|bench muon --work llama-1b --against torch --bar ms=45

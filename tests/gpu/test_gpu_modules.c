@@ -219,11 +219,7 @@ START_TEST(handle_ahead)
 }
 END_TEST
 
-/* Lets each call of the driver in a compilation fail. The thread has no context. Returns how many compilations failed,
- * or -1 if a failed one left a module loaded. */
-static int (*driver_calls)(void), (*driver_modules)(void);
-
-/* The emulated driver has a file for each module. */
+/* The emulated driver keeps a file open for each loaded module. */
 static int module_files(void)
 {
     int n = 0;
@@ -239,6 +235,10 @@ static int module_files(void)
         closedir(d);
     return n;
 }
+
+/* Lets each call of the driver in a compilation fail. The thread has no context. Returns how many compilations failed,
+ * or -1 if a failed one left a module loaded or its file open. */
+static int (*driver_calls)(void), (*driver_modules)(void);
 
 static void *fail_builds(void *engine)
 {

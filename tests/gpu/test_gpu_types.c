@@ -30,7 +30,7 @@ static bool step_both(const optc_rule_options *o, const char *label, int off, bo
     }
     OK(optc_sync(g.b));
     if (equal || !products)
-        compare(label, &c, &g);                /* not finite only if the CPU's are: SGD-SaI's scale of one element */
+        compare(label, &c, &g);                /* both may overflow: SGD-SaI with one element does in f16 */
     else {
         fetch_params(&g);
         for (int k = 0; k < NSHAPES; k++)
