@@ -130,6 +130,36 @@ class Contract(Evaluated):
                 oc.load_state_dict(through_file(ob.state_dict()))
                 self.near(steps(oa, a, 3, 6), steps(oc, c, 3, 6), spec)
 
+    def test_keys_after_loading(self):
+        """Files of a torch whose groups had fewer keys, and of other classes with decoupled_weight_decay: groups have
+        torch's values afterwards. AdamW stays decoupled, in copies too."""
+        files = {spec: {**theirs(lists(shapes=shapes)).state_dict(), "state": {}} for spec, theirs, _, _, shapes in pairs()}
+        for spec, theirs, ours, extra, shapes in pairs():
+            keys = set(theirs(lists(shapes=shapes)).defaults)
+            given = {k: OTHER[k] for k in ("amsgrad", "centered", "maximize", "nesterov", "decoupled_weight_decay")
+                     if k in inspect.signature(theirs).parameters}
+            given.update({"momentum": 0.5} if "nesterov" in given else {})
+            a, b = theirs(lists(shapes=shapes), **given), ours(lists(shapes=shapes), **given, **extra)
+            shorter = {k: {"state": {}, "param_groups": [{n: v for n, v in g.items() if n != k}
+                       for g in files[spec]["param_groups"]]} for k in (*given, "fused", "maximize") if k in keys}
+            alike = {k: f for k, f in files.items() if "decoupled_weight_decay" in keys & set(f["param_groups"][0])}
+            for name, file in {**alike, **shorter}.items():
+                for opt in (a, b):
+                    opt.param_groups[0].update(given)
+                    opt.load_state_dict(file)
+                have = {k: b.param_groups[0].get(k) for k in a.param_groups[0] if k in keys}
+                self.assertEqual(have, {k: a.param_groups[0][k] for k in have}, (spec, name))
+        a, b = torch.optim.AdamW(p := lists(), 0.1), optc.torch.AdamW(q := lists(), 0.1)
+        file = torch.optim.Adam(r := lists(), 0.05, weight_decay=0.3)
+        steps(file, r, 2)
+        for opt in (a, b):
+            opt.load_state_dict(through_file(file.state_dict()))
+        self.near(steps(a, p), steps(b, q), "AdamW with a file of Adam")
+        for opt in (a, b):
+            opt.param_groups[0]["decoupled_weight_decay"] = False
+        a, b = copy.deepcopy((a, p)), copy.deepcopy((b, q))
+        self.near(steps(*a), steps(*b), "a copy")
+
     def test_average(self):
         """ASGD's average, the same as torch's from before t0 to after it."""
         for t0 in (1e6, 3.0):

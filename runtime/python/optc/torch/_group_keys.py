@@ -288,6 +288,8 @@ class GroupKeys:
         rule cannot take."""
         found = dict(group)
         self.fold(found, base)
+        if self.row:
+            _rules.fix_keys(self.row, found)
         self.complete(found, base)
         self.check({**base, **found}, where)
         return found

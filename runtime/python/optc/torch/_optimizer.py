@@ -558,6 +558,8 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
             return
         self._unbound()
         self._module, self._made, self._sort, self._split = None, True, None, None
+        for group in self.param_groups if self._rule.row else ():
+            _rules.fix_keys(self._rule.row, group)
         self._rates = state.get("_rates") or Rates(self, True)         # pickles of older versions lack it
         self._rates.adopt(self)
         self._process_group = self._group = None

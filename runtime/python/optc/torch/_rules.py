@@ -126,6 +126,16 @@ def torch_defaults(spec, given):
     return dict(made.defaults)
 
 
+def fix_keys(spec, group):
+    """Sets what torch's class sets in groups of a file: keys that older files lack, and keys that the class fixes, such
+    as AdamW's decoupled_weight_decay."""
+    kind = torch_class(spec)
+    if kind is not None:
+        made = kind.__new__(kind)
+        made.__setstate__({"defaults": {}, "state": {}, "param_groups": [{**group, "params": []}]})
+        group.update((k, v) for k, v in made.param_groups[0].items() if k != "params")
+
+
 def literal(text):
     """The value of an option that is given as text."""
     if text in ("true", "false"):
