@@ -403,6 +403,8 @@ const char *optc_rule_entry(const optc_rule *r, int i);
 int optc_rule_reads_gradient(const optc_rule *r, int i);
 /* Whether some work is done at some steps only, or at different steps for different tensors: every(k, …) in a spec. */
 int optc_rule_has_periods(const optc_rule *r);
+/* The i-th word, from 0, that the rule looks for in optc_tensor.tags (`tagged "head"`). NULL: there is no number i. */
+const char *optc_rule_tag(const optc_rule *r, int i);
 /* The i-th entry, from 0, of a training step: 1, 2, … (one more than the binding's optc_get_t). NULL: it has no more.
  * step 0: of those that any step has. The caller computes new gradients before each entry and runs it with optc_run.
  * For most rules this is "step" alone. With the wrapper sam it is "perturb", then "step"; looksam has "perturb" only at

@@ -106,6 +106,34 @@ START_TEST(periods)
 }
 END_TEST
 
+/* The tags that a rule looks for, each once, in any of its tests. */
+START_TEST(tags)
+{
+    static const struct { const char *spec, *text, *with, *tag[3]; } c[] = {
+        {"scale", NULL, NULL, {"embed", "head"}}, {"scion", NULL, "clip(1)", {"head"}}, {"adamw", NULL, NULL, {NULL}},
+        {"adam_mini", NULL, NULL, {"heads"}},          /* its other test is of a name */
+        {"x", "return optimizer { name = 'x', step = function() if tagged 'b' or tagged 'a' then p = p - g "
+              "elseif not tagged 'c' then p = p + g end end }", NULL, {"a", "b", "c"}}};
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = "", .compiler = ""}, &e));
+    for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
+        optc_rule *r;
+        OK(optc_compile(e, &(optc_rule_options){.spec = c[i].spec, .text = c[i].text, .with = c[i].with}, &r));
+        int n = 0, wanted = 0, found = 0;
+        while (optc_rule_tag(r, n))
+            n++;
+        for (; wanted < 3 && c[i].tag[wanted]; wanted++)
+            for (int k = 0; k < n; k++)
+                found += !strcmp(optc_rule_tag(r, k), c[i].tag[wanted]);
+        ck_assert_msg(n == wanted && found == wanted, "case %d: %d tags, %d of %d found", i, n, found, wanted);
+        ck_assert(!optc_rule_tag(r, -1));
+        OK(optc_release(r));
+    }
+    ck_assert(!optc_rule_tag(NULL, 0));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* An entry reads gradients by a copy, a sum, a product or at some steps only; or not at all. */
 START_TEST(entries_that_read_gradients)
 {
@@ -137,6 +165,7 @@ Suite *rule_info_suite(void)
     tcase_add_test(t, rule_tells_its_spec);
     tcase_add_test(t, warnings_of_a_text);
     tcase_add_test(t, periods);
+    tcase_add_test(t, tags);
     tcase_add_test(t, entries_that_read_gradients);
     suite_add_tcase(s, t);
     return s;

@@ -90,6 +90,29 @@ int optc_rule_reads_gradient(const optc_rule *r, int i)
     return optc_rule_entry(r, i) && gradient_variants(r->program, i);
 }
 
+/* The at-th test for a tag, over all variants; NULL: there is none. */
+static const char *nth_tag_test(const Program *p, int at)
+{
+    for (int v = 0; v < p->nvariant; v++)
+        for (int k = 0; k < p->variant[v].ntest; k++)
+            if (p->variant[v].test[k].kind == TEST_TAGGED && at-- == 0)
+                return p->variant[v].test[k].word;
+    return NULL;
+}
+
+const char *optc_rule_tag(const optc_rule *r, int i)
+{
+    const char *word = NULL;
+    for (int at = 0; r && i >= 0 && (word = nth_tag_test(r->program, at)); at++) {
+        int before = 0;
+        while (before < at && strcmp(nth_tag_test(r->program, before), word))
+            before++;
+        if (before == at && i-- == 0)
+            return word;
+    }
+    return NULL;
+}
+
 int optc_rule_has_periods(const optc_rule *r)
 {
     const Program *p = r ? r->program : NULL;

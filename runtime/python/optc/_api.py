@@ -256,6 +256,13 @@ class Rule:
         """Whether some work is done at some steps only: every(k, …) in a spec, staggered or not"""
         return bool(lib.optc_rule_has_periods(self.handle))
 
+    def tags(self):
+        """The words that the rule looks for in the tags of tensors: `tagged "head"` of a spec"""
+        found = []
+        while tag := lib.optc_rule_tag(self.handle, len(found)):
+            found.append(decoded(tag))
+        return found
+
     def gradients(self, step=0):
         """The entries of a training step (1, 2, …) in order; each needs fresh gradients: ["perturb", "step"]. Step 0:
         those of any step"""

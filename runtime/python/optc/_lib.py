@@ -158,6 +158,7 @@ optc_rule_value: status ptr int optc_state_info*
 optc_rule_entries: int ptr
 optc_rule_entry: str ptr int
 optc_rule_reads_gradient: int ptr int
+optc_rule_tag: str ptr int
 optc_rule_has_periods: int ptr
 optc_rule_gradient: str ptr i64 int
 optc_rule_inputs: int ptr
