@@ -2,6 +2,7 @@
 import copy
 import pathlib
 import pickle
+import re
 import tempfile
 import types
 import unittest
@@ -14,8 +15,34 @@ from torch.optim import lr_scheduler as lrs
 import optc
 import optc.torch
 from case import X, Y, Case, grads, model, train
+from optc import library
+from optc.torch import _rules
+from optc.torch._engines import asked
 from optc.torch._functions import judged
 from optc.torch._rest_rate import Rates
+
+RATE = re.compile(r"lr(_|$)|rate|step_?size|^decay$|(^|_)eta$")
+# {(rule or wrapper, hyperparameter named like a rate): a rule with it} of those that the authors multiply by lr.
+FOLLOW = {("mars", "lr_1d"): ("mars", []), ("amuse", "lr_1d"): ("amuse", []),
+          ("ema_nesterov", "ema_nesterov.lookahead_stepsize"): ("sgd", ["ema_nesterov"]),
+          ("galore", "galore.decay"): ("adan", ["galore(2,1)"]), ("fira", "fira.decay"): ("adan", ["fira(2,1)"])}
+# The others, with the reason.
+STAY = {
+    **dict.fromkeys([("cosmos", "lr_ratio"), ("sinkgd", "lr_scale")], "the spec multiplies it by lr"),
+    ("adabound", "final_lr"): "the spec multiplies it by lr / base_lr",
+    **dict.fromkeys([("adabound", "base_lr"), ("corrected_decay", "corrected_decay.max_lr")], "a rate of the schedule"),
+    **dict.fromkeys([("psgd", "precond_lr"), ("psgd_kron", "precond_lr"), ("snoo", "snoo.outer_lr")],
+                    "the authors keep it while lr changes"),
+    **dict.fromkeys([("rprop", "step_size_min"), ("rprop", "step_size_max")], "torch keeps it"),
+    **dict.fromkeys([("adagrad", "lr_decay"), ("ftrl", "lr_power"), ("amuse", "weight_lr_power"),
+                     ("schedulefree_adamw", "weight_lr_power"), ("schedulefree_radam", "weight_lr_power"),
+                     ("schedulefree_sgd", "weight_lr_power")], "of a formula that has lr"),
+    **dict.fromkeys([("dadapt_adagrad", "growth_rate"), ("dadapt_adam", "growth_rate"), ("dadapt_adan", "growth_rate"),
+                     ("dadapt_sgd", "growth_rate"), ("prodigy", "growth_rate"), ("dog", "init_eta")],
+                    "limits or starts an estimate of the rate"),
+    **dict.fromkeys([("adafactor", "decay"), ("adalomo", "decay_rate"), ("adatam", "decay_rate"), ("tam", "decay_rate"),
+                     ("splus", "ema_rate"), ("ema", "ema.decay")], "of an average"),
+}
 
 
 class Settings(Case):
@@ -90,6 +117,36 @@ class Settings(Case):
             for lr, rest in rates(cosine, n=2, opt=again)[1]:
                 self.assertAlmostEqual(rest, 0.2 * lr, 15)
 
+    def test_second_rates(self):
+        """Every hyperparameter of the library that is named like a rate is in one of the tables. Those that follow are
+        0 at lr = 0, where nothing moves; a change by hand counts too."""
+        found = {}
+        for n in library():
+            kind, _, w = n.partition("/")
+            rule = asked(spec="adamw", with_=w) if w and kind == "wrappers" else asked(spec=n) if not w else None
+            names = [h for h in rule.hypers() if h != "lr" and not w or h.startswith(w + ".")] if rule else ()
+            found[w or n] = {h for h in names if RATE.search(h.rpartition(".")[2])} - {"%s.lr" % rule.field("fallback")}
+        self.assertEqual({(n, h) for n, each in found.items() for h in each}, {*FOLLOW, *STAY})
+        self.assertEqual({(n, h.rpartition(".")[2]) for n, h in FOLLOW}, {
+            (n, h) for n, each in _rules.RATES.items() for h in each})
+        for (name, key), (rule, with_) in FOLLOW.items():
+            p = [("a", torch.randn(4, 3).requires_grad_()), ("b", torch.randn(5).requires_grad_())]
+            params, first = [q for _, q in p], 0.25
+            opt = optc.torch.Optimizer(p, rule, with_=with_, lr=0.5, **{key.replace(".", "_"): first})
+            moves = lrs.LambdaLR(opt, lambda t: max(0, 1 - t / 2))
+            for share in (1, 0.5, 0):
+                grads(params)
+                before = [q.detach().clone() for q in params]
+                opt.step()
+                self.assertEqual(opt.param_groups[0][key], first * share, name)
+                self.assertEqual(all(map(torch.equal, before, params)), share == 0, name)
+                moves.step()
+            for on, given in ((True, {}), (False, {"follow_lr": False})):
+                opt = optc.torch.Optimizer(params, rule, with_=with_, lr=0.5, **{key.replace(".", "_"): first}, **given)
+                opt.param_groups[0]["lr"] = 0.125
+                opt.step()
+                self.assertEqual(opt.param_groups[0][key], 0.25 * first if on else first)
+
     def test_added_group_keeps_the_ratio(self):
         """A change of lr by a scheduler that no step has seen is no new ratio when a group is added."""
         opt = optc.torch.Muon([torch.nn.Parameter(torch.ones(2, 2))], lr=0.02, adamw_lr=0.002)
@@ -155,7 +212,8 @@ class Settings(Case):
         """One warning if a scheduler changes lr there: the host does not wait for it. meta stands for a GPU."""
         for rates in ({"lr": torch.tensor(0.1, device="meta"), "adamw.lr": 0.5},
                       {"lr": 0.1, "adamw.lr": torch.tensor(0.5, device="meta")}):
-            opt = types.SimpleNamespace(_rule=types.SimpleNamespace(rest="adamw"), param_groups=[dict(rates)])
+            opt = types.SimpleNamespace(_rule=types.SimpleNamespace(rates=lambda: [("adamw.lr", False)]),
+                                        param_groups=[dict(rates)])
             for on, scheduler, many in ((True, False, 0), (True, True, 1), (False, True, 0)):
                 found = Rates(opt, on)
                 if scheduler:

@@ -294,6 +294,16 @@ class GroupKeys:
         self.check({**base, **found}, where)
         return found
 
+    def rates(self):
+        """[(key, whether it follows every change of lr)] of the rates beside lr. That of the fallback rule follows
+        schedulers only."""
+        found = [("%s.lr" % self.rest, False)] if self.rest else []
+        library = [("", self.spec)] if self.what["text"] is None else []
+        library += [(w + ".", w) for w in (x.split("(")[0].strip() for x in split_wrappers(self.what["with_"], ","))
+                    if w not in self.what["wrappers"]]
+        return found + [(k, True) for k in dict.fromkeys(prefix + n for prefix, name in library
+                                                         for n in _rules.RATES.get(name, ())) if k in self.ranges]
+
     # ---- values ----
     def check(self, values, where=None):
         """Refuses values outside of their ranges, before tensors are bound."""

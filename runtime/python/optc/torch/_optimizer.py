@@ -68,8 +68,9 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     group        the processes whose parameters count for values of all tensors together, such as clip's norm: the
                  stages of a pipeline. All of them step together. Their DTensors step on their own meshes, not on the
                  root
-    follow_lr    schedulers also move the rate of the rule for other parameters than matrices (adamw.lr of Muon), which
-                 keeps its ratio to lr. False: they leave it. Rates that are tensors on a GPU are not moved
+    follow_lr    schedulers also move the rate of the rule for other parameters than matrices (adamw.lr of Muon), and
+                 other rates that the authors multiply by lr (lr_1d of MARS), which keep their ratios to lr. False: they
+                 leave them. Rates that are tensors on a GPU are not moved
     All other arguments are hyperparameters or options of the spec. Hyperparameters are in `param_groups` and may
     change at every step. A wrapper's have its prefix: "clip.max_norm".
     """

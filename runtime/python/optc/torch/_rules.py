@@ -100,6 +100,10 @@ _MOMENTUM = {"momentum_buffer": ("momentum",)}
 SWITCHES = {"ademamix": {"warmup": ("alpha_warmup", "beta3_warmup")}, "amos": _MOMENTUM,
             "fromage": {"bounded": ("p_bound",)}, "rmsprop_tf": _MOMENTUM, "sm3": _MOMENTUM}
 
+# {rule or wrapper: hyperparameters that its authors multiply by lr}: they follow lr (_rest_rate.py).
+RATES = {"amuse": ("lr_1d",), "ema_nesterov": ("lookahead_stepsize",), "fira": ("decay",), "galore": ("decay",),
+         "mars": ("lr_1d",)}
+
 
 def torch_class(spec):
     """torch's class for a rule; None: this torch does not have it yet."""
