@@ -26,6 +26,9 @@ WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "s
 # beyond a bound by less than this share of the first value counts as the bound: 9000 such roundings, too small to be
 # intended.
 ROUNDING = 1e-12
+# The last parts of the names of states that are not 0 while entry to_eval has put averages into the parameters. Under
+# the wrapper ema a step puts the weights back on purpose.
+FLAGS, EMA = ("evaluated", "exchanged"), "ema.exchanged"
 # Folders whose frames are not the user's: a user's optimizer is made through both of them.
 FOLDERS = tuple(os.path.dirname(os.path.abspath(x)) + os.sep for x in (torch.__file__, os.path.dirname(__file__)))
 
@@ -70,6 +73,7 @@ class GroupKeys:
         state.setdefault("switches", {})
         state.setdefault("beside", set(state.get("entries", ())) - {"step"})       # entries that read gradients
         state.setdefault("is_periodic", False)
+        state.setdefault("flags", {EMA})                # older versions took steps in evaluation mode
         state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
@@ -155,11 +159,13 @@ class GroupKeys:
     def _consider_nothing(self):
         self.entries, self.gradients, self.beside, self.seen = [], [], set(), set()
         self.is_global = self.is_periodic = False
+        self.flags = set()                             # states that tell whether averages are in the parameters
 
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
         self.entries = self.entries + [e for e in rule.entries() if e not in self.entries]
         self.gradients = max(self.gradients, rule.gradients(), key=len)
+        self.flags = self.flags | {n for n in rule.states() if n.rpartition(".")[2] in FLAGS}
         self.beside = self.beside | {e for e in rule.entries() if e != "step" and rule.reads_gradient(e)}
         self.is_global = self.is_global or has_global(rule)
         self.is_periodic = self.is_periodic or rule.has_periods()
@@ -293,6 +299,10 @@ class GroupKeys:
         self.complete(found, base)
         self.check({**base, **found}, where)
         return found
+
+    def steps_in_training_only(self):
+        """Whether the rule has an evaluation mode in which a step is a mistake."""
+        return {"to_eval", "to_train"} <= set(self.entries) and self.flags != {EMA}
 
     def rates(self):
         """[(key, whether it follows every change of lr)] of the rates beside lr. That of the fallback rule follows

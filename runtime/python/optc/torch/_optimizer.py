@@ -36,7 +36,7 @@ from ._multi_binding import Shared, Stages, handles_of
 # torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 # Attributes that copies and pickles contain besides torch's. The functions sort and split are applied already.
-KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_rates", "_climbed")
+KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_rates", "_climbed", "_evaluating")
 
 
 class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
@@ -286,6 +286,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
 
     def _step(self, closure=None):
         loss = None
+        self._refuse_in_evaluation("step")
         try:
             if closure is not None:
                 loss = self._loss = self._called(closure)
@@ -340,6 +341,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
             self._run(entry)
 
     def _run(self, entry):
+        self._refuse_in_evaluation(entry)
         fresh = self._bounds is None
         found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
         if scale is not None:
@@ -368,6 +370,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         if self._shared:
             if self._shared.idle(entry):
                 return
+        self._note_mode(entry, False)
         if self._handles is not None:
             self._run_together(entry)
         else:
@@ -376,6 +379,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                 b.run(entry)
                 if b.unseen and entry == "step":
                     self._appear(b)
+        self._note_mode(entry, True)
 
     def _run_together(self, entry):
         for b in self._bounds:
@@ -535,6 +539,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                 self.state[key] = values
                 continue
             self.state[p] = {n: v.detach().clone() if isinstance(v, torch.Tensor) else v for n, v in values.items()}
+        self._evaluating = self._is_evaluating(saved.values())
         self._unbound()
 
     def __copy__(self):

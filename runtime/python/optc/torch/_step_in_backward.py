@@ -37,6 +37,7 @@ def step_late(optimizer):
 
 def step_one(opt, p):
     """Steps one parameter, which has its own binding here."""
+    opt._refuse_in_evaluation("step")
     if opt._bounds is None or opt._shape != opt._layout() or reread(opt):
         opt._bind()
     b = _bound(opt, p)
