@@ -8,7 +8,7 @@ return optimizer {
   family = "adagrad", follows = "torch.optim.Adadelta 2.13.0",
   doc   = "Gradients rescaled by the ratio of running RMS of updates and of gradients",
   hyper = {
-    lr = { 1, min = 0 }, rho = { 0.9, min = 0, max = 1 }, eps = { 1e-6, above = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 1, min = 0 }, rho = { 0.9, min = 0, max = 1 }, eps = { 1e-6, min = 0 }, weight_decay = { 0, min = 0 },
   },
   state = { v = zeros, u = zeros },
   step = function()

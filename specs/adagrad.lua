@@ -10,11 +10,10 @@ return optimizer {
     lr = { 1e-2, min = 0 }, lr_decay = { 0, min = 0 }, initial_accumulator = { 0, min = 0 },
     eps = { 1e-10, min = 0 }, weight_decay = { 0, min = 0 },
   },
-  state = { v = zeros },
+  state = { v = fill(initial_accumulator) },
   step = function()
     local d = g + weight_decay * p
-    local start = where(eq(t, 1), initial_accumulator, 0)
-    v = (v + start) + d * d
+    v = v + d * d
     p = descend(p, { d, over = sqrt(v) + eps }, lr / (1 + (t - 1) * lr_decay))
   end,
 }

@@ -9,7 +9,7 @@ return optimizer {
   doc   = "Adam that normalises by the second moment before this gradient, then takes momentum; step 1 only starts v",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.9999, min = 0, below = 1 },
-    eps = { 1e-6, above = 0 }, clip_power = { 0.25, min = 0 }, weight_decay = { 0, min = 0 },
+    eps = { 1e-6, min = 0 }, clip_power = { 0.25, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { clip = true, decoupled = false },   -- decoupled: weight decay as in AdamW
   state = { m = zeros, v = zeros },

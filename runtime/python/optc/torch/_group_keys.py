@@ -81,6 +81,21 @@ class GroupKeys:
         self.__dict__.update(state)
         self.told = set(state.get("told", ()))
 
+    def __getattr__(self, name):
+        """An attribute that the version which made the pickle did not have: as for a rule that is new."""
+        if name.startswith("__") or not {"what", "spec"} <= self.__dict__.keys():
+            raise AttributeError("'GroupKeys' object has no attribute '%s'" % name)
+        what, new = self.what, GroupKeys.__new__(GroupKeys)
+        new.__init__(None if what["text"] else self.spec, what["text"], (), dict(self.__dict__.get("options", {})),
+                     self.__dict__.get("types"), what["wrappers"], what["products"])
+        new.what, new.spec = what, self.spec
+        new.defaults({})
+        for key, value in new.__dict__.items():
+            self.__dict__.setdefault(key, value)
+        if name not in self.__dict__:
+            raise AttributeError("'GroupKeys' object has no attribute '%s'" % name)
+        return self.__dict__[name]
+
     def defaults(self, given):
         """The defaults of groups: the given values, and the rule's for the others."""
         self._consider_nothing()
@@ -318,10 +333,12 @@ class GroupKeys:
     def check(self, values, where=None):
         """Refuses values outside of their ranges, before tensors are bound."""
         for key, names in self.keys:
-            if values.get(key) is not None:
+            if key in values and (values[key] is not None or key != "base_lr"):    # complete() sets base_lr
                 for name, x in zip(names, self._parts(key, names, values[key], where)):
                     if x is not None:
                         self._within(name, x, values, where, key)
+                    elif name != "eps1":               # torch's Adafactor
+                        self._without(key, values, where)
         for key in self.choices:
             self._choice(key, values, where)
 
@@ -336,7 +353,10 @@ class GroupKeys:
         return value
 
     def _within(self, name, x, group, where, key):
-        """x as a number, or the bound of its range if x is beyond it only by rounding."""
+        """x as a number, or the bound of its range if x is beyond it only by rounding. A bool is most likely an
+        argument of the authors' that stands elsewhere; torch's classes take it."""
+        if _is_bool(x) and not (self.row and key in {p.name for p in _rules.torch_parameters(self.row)}):
+            raise TypeError("%s is a number, not %r" % (_said(self.spec, key, where), x))
         try:
             x = number(x)
         except (TypeError, ValueError):
@@ -395,7 +415,7 @@ class GroupKeys:
         """The value of a key that is None: 0 if another key switches their option on, otherwise the spec's. Keys that
         switch no option must be numbers."""
         options = [o for o, keys in self.switches.items() if key in keys]
-        if not options:
+        if not options and key not in _rules.NONE.get(self.spec, ()):
             raise TypeError("%s is None, and must be a number" % _said(self.spec, key, where))
         on = [o for o in options if group.get(o) is None and _any(group, self.switches[o])]
         return 0 if on else self.ranges[key][0]
@@ -445,6 +465,10 @@ def number(x):
     return float(x)
 
 
+def _is_bool(x):
+    return isinstance(x, bool) or str(getattr(x, "dtype", "")).endswith("bool")        # of NumPy, of torch
+
+
 def is_constant(x):
     """Whether a value of a group cannot change in place, as lists, arrays and tensors can."""
     return x is None or isinstance(x, (int, float, str)) or isinstance(x, tuple) and all(map(is_constant, x))
@@ -461,7 +485,7 @@ def snapshot(x):
 
 
 def _any(group, keys):
-    return any(group.get(k) is not None and number(group[k]) != 0 for k in keys)
+    return any(_rules.is_on(group.get(k)) for k in keys)
 
 
 def _replaced(value, place, x):

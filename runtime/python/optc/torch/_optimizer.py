@@ -5,7 +5,9 @@ again (after loading, copying, unfreezing or moving), the library's memory is fi
 then shows that memory.
 """
 import contextlib
+import pickle
 import warnings
+from copy import copy
 from functools import partial
 from operator import is_
 
@@ -19,6 +21,7 @@ from .. import _lib
 from .._api import option_text, types_of
 from .._lib import OutOfMemory
 from . import _rules, _state
+from ._begun_states import begin, dropped
 from ._step_in_backward import step_late, watch
 from ._tensor_binding import TensorBinding, Changed, Member, nothing
 from ._tensor_checks import refuse, refuse_shared
@@ -37,6 +40,8 @@ from ._multi_binding import Shared, Stages, handles_of
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 # Attributes that copies and pickles contain besides torch's. The functions sort and split are applied already.
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_rates", "_climbed", "_evaluating")
+# What pickles of versions without these names mean.
+BEFORE = {"_static": False, "_release": False, "_inputs": {}, "_scalars": {}, "_workspace": 0}
 
 
 class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
@@ -103,6 +108,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         self._rule.warn_of_defaults(self.param_groups)
         self._rates = Rates(self, follow_lr)
         self._sort_all()
+        begin(self)
 
     def _unbound(self):
         """Forgets all bindings; the next step binds."""
@@ -192,6 +198,10 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
 
     def _bind(self):
+        with dropped(self):
+            self._bind_all()
+
+    def _bind_all(self):
         """Binds the parameters that take gradients, grouped by device, types and options. The old bindings are replaced
         when all is done; after a failure they stay."""
         self._refuse_capture()
@@ -557,11 +567,16 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
 
     def __setstate__(self, state):
         state = dict(state)
-        each = state.pop("_sorted", None)              # None: called by load_state_dict, not for a copy or pickle
+        each = state.pop("_sorted", None)
         super().__setstate__(state)
         self._shape = None
-        if each is None:
+        if "defaults" not in state:                    # called by load_state_dict, not for a copy or pickle
             return
+        if "_rule" not in state:
+            raise pickle.UnpicklingError("%s: the pickle names no rule; make the optimizer anew and load its "
+                                         "state_dict()" % type(self).__name__)
+        for name, value in BEFORE.items():             # of versions that did not have the name
+            self.__dict__.setdefault(name, copy(value))
         self._unbound()
         self._module, self._made, self._sort, self._split = None, True, None, None
         for group in self.param_groups if self._rule.row else ():
@@ -571,10 +586,12 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         self._process_group = self._group = None
         self._scaled, self._checking, self._loss = None, False, None
         ids = [id(p) for g in self.param_groups for p in g["params"]]
-        self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
+        self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each or ())} for k in (0, 1))
         names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]
         self._named, self._watched = dict(zip(ids, names)), {}
-        if self._release:
+        if each is None:
+            self._sort_all()
+        elif self._release:
             watch(self)
 
 

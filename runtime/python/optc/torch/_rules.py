@@ -25,11 +25,19 @@ def _row(spec, states, keys=None, options=None, **more):
 
 BETAS = {"betas": ("beta1", "beta2")}
 MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
-MOMENTUM = {"momentum_buffer": lambda g: g["momentum"] != 0}
+def is_on(x):
+    """Whether a key that switches an option on does so. Reading a tensor of a GPU would wait for it: it counts as a
+    number that is not 0."""
+    return x is not None and (isinstance(x, torch.Tensor) and x.device.type != "cpu" or float(x) != 0)
+
+
+MOMENTUM = {"momentum_buffer": lambda g: is_on(g["momentum"])}
 # torch.optim.Muon, for torch before 2.9, which has none; a test compares it with torch's.
 MUON = {"lr": 1e-3, "weight_decay": 0.1, "momentum": 0.95, "nesterov": True,
         "ns_coefficients": (3.4445, -4.775, 2.0315), "eps": 1e-7, "ns_steps": 5, "adjust_lr_fn": None}
-SCALES = {None: "jordan", "original": "jordan", "match_rms_adamw": "rms"}
+SCALES = {None: "jordan", "original": "jordan", "match_rms_adamw": "rms", "spectral_unclamped": "spectral"}
+# {rule: {key: values of newer versions of torch, which the constructor of the installed one may refuse}}
+NEWER = {"muon": {"adjust_lr_fn": ("spectral_unclamped",)}}
 
 
 def _decoupled(g):
@@ -88,6 +96,8 @@ _row("muon", {"m": "momentum_buffer"}, options={
 CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adamax": "Adamax", "nadam": "NAdam", "radam": "RAdam",
            "adadelta": "Adadelta", "adagrad": "Adagrad", "rmsprop": "RMSprop", "adafactor": "Adafactor",
            "asgd": "ASGD", "rprop": "Rprop", "muon": "Muon"}
+# torch's classes as this module finds them: a program may put ours in their place (torch.optim.AdamW = …) later.
+KINDS = {spec: getattr(torch.optim, name, None) for spec, name in CLASSES.items()}
 # Rules of the library whose `betas` are fewer than their spec's beta1, beta2, …: SOAP's third is its shampoo_beta; the
 # authors of Prodigy and AdaMod pass the third as beta3.
 FEWER_BETAS = {"adamod": 2, "prodigy": 2, "soap": 2}
@@ -99,6 +109,8 @@ SERIES = {"adai": {"betas": ("beta0", "beta2")}, "mars": {"betas_1d": ("beta1_1d
 _MOMENTUM = {"momentum_buffer": ("momentum",)}
 SWITCHES = {"ademamix": {"warmup": ("alpha_warmup", "beta3_warmup")}, "amos": _MOMENTUM,
             "fromage": {"bounded": ("p_bound",)}, "rmsprop_tf": _MOMENTUM, "sm3": _MOMENTUM}
+# {rule: the keys that may be None, as in the authors' constructors: the spec's default, which switches them off}
+NONE = {"dog": ("init_eta",), "prodigy": ("beta3",), "simplified_ademamix": ("beta1_warmup",)}
 
 # {rule or wrapper: hyperparameters that its authors multiply by lr}: they follow lr (_rest_rate.py).
 RATES = {"amuse": ("lr_1d",), "ema_nesterov": ("lookahead_stepsize",), "fira": ("decay",), "galore": ("decay",),
@@ -107,7 +119,7 @@ RATES = {"amuse": ("lr_1d",), "ema_nesterov": ("lookahead_stepsize",), "fira": (
 
 def torch_class(spec):
     """torch's class for a rule; None: this torch does not have it yet."""
-    return getattr(torch.optim, CLASSES[spec], None)
+    return KINDS[spec]
 
 
 def torch_parameters(spec):
@@ -123,11 +135,13 @@ def torch_defaults(spec, given):
     kind = torch_class(spec)
     if kind is None:
         return {**MUON, **given}
-    made = kind([torch.zeros((1, 1), requires_grad=True)], **given)      # a matrix: Muon accepts nothing else
+    newer = {k: given[k] for k, values in NEWER.get(spec, {}).items() if given.get(k) in values}
+    matrix = torch.zeros((1, 1), requires_grad=True)                     # Muon accepts nothing else
+    made = kind([matrix], **{k: v for k, v in given.items() if k not in newer})
     if made.defaults.get("differentiable"):
         raise ValueError("differentiable=True: a step of optc is not differentiable; use torch.optim.%s for that"
                          % CLASSES[spec])
-    return dict(made.defaults)
+    return {**made.defaults, **newer}
 
 
 def fix_keys(spec, group):
