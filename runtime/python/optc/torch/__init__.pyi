@@ -90,20 +90,20 @@ class ADOPT(Optimizer):
 class AMUSE(Optimizer):
     """Muon without a schedule: gradients move towards the average of iterates; entries to_eval and to_train. Kim et
     al. 2026, arXiv:2605.22432"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0,
+    def __init__(self, params: Any, lr: Number = 0.02, *, momentum: Number = 0.95, weight_decay: Number = 0,
                  weight_decay_at_y: Number = 0, lr_1d: Number = 0.0003, betas: Tuple[float, float] = (0.9, 0.999),
                  eps: Number = 1e-10, warmup_steps: Number = 1000, rho: Number = 1, r: Number = 0, weight_lr_power:
-                 Number = 2, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
-                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
-                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
-                 True) -> None: ...
+                 Number = 2, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
+                 str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
+                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
 
 class APOLLO(Optimizer):
     """Gradients scaled column by column as Adam would scale a random projection of them; AdamW for the rest. Zhu et
     al. 2024, arXiv:2412.05270"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-06, weight_decay: Number = 0, scale: Number = 1, growth: Number = 1.01, seed: Number = 0, *,
+                 1e-06, weight_decay: Number = 0, *, scale: Number = 1, growth: Number = 1.01, seed: Number = 0,
                  directions: Number = 256, update_proj_gap: Number = 200, scale_front: bool = False, disable_nl: bool
                  = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
                  Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
@@ -116,7 +116,7 @@ class APOLLOMini(Optimizer):
     """Gradients scaled matrix by matrix as Adam would scale one random direction of them; AdamW for the rest. Zhu et
     al. 2024, arXiv:2412.05270"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-06, weight_decay: Number = 0, scale: Number = 128, growth: Number = 1.01, seed: Number = 0, *,
+                 1e-06, weight_decay: Number = 0, *, scale: Number = 128, growth: Number = 1.01, seed: Number = 0,
                  update_proj_gap: Number = 200, scale_front: bool = False, disable_nl: bool = False, adamw_beta1:
                  Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
                  adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
@@ -128,8 +128,8 @@ class APOLLOMini(Optimizer):
 class ARO(Optimizer):
     """Momentum whose rows and columns are normalised in a rotated basis; AdamW for the rest. Gong et al. 2026,
     arXiv:2602.09006"""
-    def __init__(self, params: Any, lr: Number = 0.01, mu: Number = 0.95, eps: Number = 1e-08, weight_decay: Number =
-                 0.01, *, base_opt: str = 'sinkhorn', sinkhorn_iters: Number = 5, limit: Number = 4096, adjust_lr: str
+    def __init__(self, params: Any, lr: Number = 0.01, *, mu: Number = 0.95, eps: Number = 1e-08, weight_decay: Number
+                 = 0.01, base_opt: str = 'sinkhorn', sinkhorn_iters: Number = 5, limit: Number = 4096, adjust_lr: str
                  = 'rms_norm', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -152,7 +152,7 @@ class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
     et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)"""
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, weight_decay: Number = 0.1, beta2:
-                 Number = 0.8, eps: Number = 1e-10, relative_eps: Number = 1e-06, *, interval: Number = 1, scale: str
+                 Number = 0.8, eps: Number = 1e-10, *, relative_eps: Number = 1e-06, interval: Number = 1, scale: str
                  = 'rms', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
                  Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -185,19 +185,19 @@ class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
     al. 2019, arXiv:1902.09843"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), final_lr: Number =
-                 0.1, gamma: Number = 0.001, eps: Number = 1e-08, weight_decay: Number = 0, base_lr: Optional[Number]
-                 = None, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
-                 bool = True) -> None: ...
+                 0.1, gamma: Number = 0.001, eps: Number = 1e-08, weight_decay: Number = 0, *, base_lr:
+                 Optional[Number] = None, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (),
+                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
+                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None, follow_lr: bool = True) -> None: ...
 
 class AdaGC(Optimizer):
     """AdamW whose gradients are clipped tensor by tensor to a running mean of their norms. Wang et al. 2025,
     arXiv:2502.11034"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), beta: Number =
                  0.98, lambda_abs: Number = 1, lambda_rel: Number = 1.05, warmup_steps: Number = 100, weight_decay:
-                 Number = 0.1, eps: Number = 1e-08, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Number = 0.1, *, eps: Number = 1e-08, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
@@ -206,8 +206,8 @@ class AdaGC(Optimizer):
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
     Liu and Schaeffer 2025, arXiv:2509.02981"""
-    def __init__(self, params: Any, lr: Number = 0.05, momentum: Number = 0.95, gamma: Number = 1, eps: Number =
-                 0.0005, v0: Number = 1e-06, weight_decay: Number = 0, *, steps: Number = 0, form: str = 'plain',
+    def __init__(self, params: Any, lr: Number = 0.05, *, momentum: Number = 0.95, gamma: Number = 1, eps: Number =
+                 0.0005, v0: Number = 1e-06, weight_decay: Number = 0, steps: Number = 0, form: str = 'plain',
                  coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
                  Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
@@ -228,8 +228,8 @@ class AdaHessian(Optimizer):
 class AdaLomo(Optimizer):
     """Row and column means of squared gradients, and a rate relative to the size of the weights. Lv et al. 2023,
     arXiv:2310.10195"""
-    def __init__(self, params: Any, lr: Number = 0.001, eps: Tuple[float, float] = (1e-30, 0.001), clip_threshold:
-                 Number = 1, decay_rate: Number = -0.8, weight_decay: Number = 0, *, maximize: bool = False, with_:
+    def __init__(self, params: Any, lr: Number = 0.001, *, eps: Tuple[float, float] = (1e-30, 0.001), clip_threshold:
+                 Number = 1, decay_rate: Number = -0.8, weight_decay: Number = 0, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
@@ -248,8 +248,8 @@ class AdaMod(Optimizer):
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
     arXiv:2507.11005"""
-    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0.01, momentum: Number = 0.95, eps:
-                 Number = 1e-08, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str =
+    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0.01, momentum: Number = 0.95, *, eps:
+                 Number = 1e-08, nesterov: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str =
                  'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -270,7 +270,7 @@ class AdaTAM(Optimizer):
     """Adam to whose momentum a gradient adds more, the better it agrees with it. Malviya et al. 2024,
     arXiv:2412.18790"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), decay_rate: Number
-                 = 0.9, weight_decay: Number = 0, eps: Number = 1e-08, *, maximize: bool = False, with_: Sequence[str]
+                 = 0.9, weight_decay: Number = 0, *, eps: Number = 1e-08, maximize: bool = False, with_: Sequence[str]
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
@@ -333,7 +333,7 @@ class AdamAtan2(Optimizer):
     """AdamW with atan2(m, b sqrt(v)) in place of the division: no eps, invariant to the scale of gradients. Everett
     et al. 2024, arXiv:2407.05872"""
     def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.9, 0.99), weight_decay:
-                 Number = 0, a: Number = 1.27, b: Number = 1, *, maximize: bool = False, with_: Sequence[str] = (),
+                 Number = 0, *, a: Number = 1.27, b: Number = 1, maximize: bool = False, with_: Sequence[str] = (),
                  types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
@@ -402,10 +402,10 @@ class Adan(Optimizer):
 class Adashift(Optimizer):
     """Adam whose second moment takes the gradient of keep_num steps ago, reduced over the tensor, and whose first
     moment is the weighted mean of the gradients since. Zhou et al. 2019, arXiv:1810.00143"""
-    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-10, *, keep_num: Number = 10, reduce: str = 'max', maximize: bool = False, with_: Sequence[str] =
-                 (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
-                 bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), *, eps: Number =
+                 1e-10, keep_num: Number = 10, reduce: str = 'max', maximize: bool = False, with_: Sequence[str] = (),
+                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
+                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
                  None, follow_lr: bool = True) -> None: ...
 
@@ -422,7 +422,7 @@ class Amos(Optimizer):
     """Adam-like with one second moment a tensor, and weight decay and rate that decay on their own. Tian and Parikh
     2022, arXiv:2210.11693"""
     def __init__(self, params: Any, lr: Number = 0.001, beta: Number = 0.999, momentum: Optional[Number] = None,
-                 extra_l2: Number = 0, eps: Number = 1e-18, *, momentum_buffer: Optional[bool] = None, maximize: bool
+                 extra_l2: Number = 0, *, eps: Number = 1e-18, momentum_buffer: Optional[bool] = None, maximize: bool
                  = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
@@ -431,10 +431,10 @@ class Amos(Optimizer):
 class Aurora(Optimizer):
     """Muon with rows (or columns) of the polar factor at equal norms; AdamW for what is no matrix. Aurora, 2026,
     github.com/tilde-research/aurora-release"""
-    def __init__(self, params: Any, lr: Number = 0.05, momentum: Number = 0.95, pp_beta: Number = 0.5, eps: Number =
-                 1e-07, weight_decay: Number = 0.025, *, nesterov: bool = True, pp_iterations: Number = 2,
-                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
-                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+    def __init__(self, params: Any, lr: Number = 0.05, *, momentum: Number = 0.95, pp_beta: Number = 0.5, eps: Number
+                 = 1e-07, weight_decay: Number = 0.025, nesterov: bool = True, pp_iterations: Number = 2, adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
@@ -463,7 +463,7 @@ class COSMOS(Optimizer):
     """SOAP's step in the leading directions of the gradient and Muon's in the others; AdamW for the rest. Liu et al.
     2025, arXiv:2502.17410"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-08, lr_ratio: Number = 0.1, weight_decay: Number = 0, gamma: Number = 0.2, *, directions: Number =
+                 1e-08, lr_ratio: Number = 0.1, *, weight_decay: Number = 0, gamma: Number = 0.2, directions: Number =
                  64, limit: Number = 10000, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number
                  = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
@@ -475,7 +475,7 @@ class Conda(Optimizer):
     """Adam in the singular vectors of the momentum, on the shorter side; AdamW for what is no matrix. Wang et al.
     2025, arXiv:2509.24218"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-08, weight_decay: Number = 0, scale: Number = 1, *, update_proj_gap: Number = 2000, adamw_beta1:
+                 1e-08, weight_decay: Number = 0, *, scale: Number = 1, update_proj_gap: Number = 2000, adamw_beta1:
                  Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
                  adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
@@ -486,18 +486,18 @@ class Conda(Optimizer):
 class DAdaptAdaGrad(Optimizer):
     """AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1. Defazio and
     Mishchenko 2023, arXiv:2301.07733"""
-    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0, weight_decay: Number = 0, eps: Number =
-                 1e-06, d0: Number = 1e-06, growth_rate: Number = ..., *, maximize: bool = False, with_: Sequence[str]
-                 = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
-                 group: Any = None, follow_lr: bool = True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0, *, weight_decay: Number = 0, eps: Number =
+                 1e-06, d0: Number = 1e-06, growth_rate: Number = ..., maximize: bool = False, with_: Sequence[str] =
+                 (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
+                 bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None, follow_lr: bool = True) -> None: ...
 
 class DAdaptAdam(Optimizer):
     """Adam whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
     Mishchenko 2023, arXiv:2301.07733"""
     def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08,
-                 weight_decay: Number = 0, d0: Number = 1e-06, growth_rate: Number = ..., layer_scale: Number = 1, *,
+                 weight_decay: Number = 0, *, d0: Number = 1e-06, growth_rate: Number = ..., layer_scale: Number = 1,
                  decouple: bool = False, use_bias_correction: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
@@ -508,7 +508,7 @@ class DAdaptAdan(Optimizer):
     """Adan whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
     Mishchenko 2023, arXiv:2301.07733; Adan: Xie et al. 2022, arXiv:2208.06677"""
     def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float, float] = (0.98, 0.92, 0.99), eps:
-                 Number = 1e-08, weight_decay: Number = 0.02, d0: Number = 1e-06, growth_rate: Number = ..., *,
+                 Number = 1e-08, weight_decay: Number = 0.02, *, d0: Number = 1e-06, growth_rate: Number = ...,
                  no_prox: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
@@ -519,7 +519,7 @@ class DAdaptLion(Optimizer):
     """Lion whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
     Mishchenko 2023, arXiv:2301.07733; Lion: Chen et al. 2023, arXiv:2302.06675"""
     def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.9, 0.99), weight_decay: Number =
-                 0, d0: Number = 1e-06, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 0, *, d0: Number = 1e-06, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
                  None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
@@ -528,8 +528,8 @@ class DAdaptLion(Optimizer):
 class DAdaptSGD(Optimizer):
     """SGD whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
     Mishchenko 2023, arXiv:2301.07733"""
-    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0, weight_decay: Number = 0, d0: Number =
-                 1e-06, growth_rate: Number = ..., *, maximize: bool = False, with_: Sequence[str] = (), types:
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0, weight_decay: Number = 0, *, d0: Number =
+                 1e-06, growth_rate: Number = ..., maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
@@ -548,8 +548,8 @@ class DiffGrad(Optimizer):
 class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
     matrix. Ahn et al. 2025, arXiv:2504.05295"""
-    def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
-                 Number = 0.01, seed: Number = 0, *, directions: Number = 768, adamw_beta1: Number = 0.9, adamw_beta2:
+    def __init__(self, params: Any, *, lr: Number = 0.01, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
+                 Number = 0.01, seed: Number = 0, directions: Number = 768, adamw_beta1: Number = 0.9, adamw_beta2:
                  Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
@@ -560,7 +560,7 @@ class Dion(Optimizer):
 class Dion2(Optimizer):
     """Muon of the rows or columns with the largest momentum, a share of them at each step; AdamW for what is no
     matrix. Ahn et al. 2025, arXiv:2512.16928"""
-    def __init__(self, params: Any, lr: Number = 0.01, ef_decay: Number = 0.95, weight_decay: Number = 0.01, *,
+    def __init__(self, params: Any, *, lr: Number = 0.01, ef_decay: Number = 0.95, weight_decay: Number = 0.01,
                  fraction: Number = 0.25, scale: str = 'spectral', coefficients: str = 'polar_express_5', adamw_beta1:
                  Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
                  adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
@@ -572,12 +572,12 @@ class Dion2(Optimizer):
 class Dion3(Optimizer):
     """NorMuon of the rows with the largest momentum, a share of them at each step; AdamW for what is no matrix. Ahn
     et al. 2025, arXiv:2512.16928; Li et al. 2025, arXiv:2510.05491; github.com/microsoft/dion"""
-    def __init__(self, params: Any, lr: Number = 0.01, mu: Number = 0.95, beta2: Number = 0.95, weight_decay: Number =
-                 0.01, eps: Number = 1e-08, *, fraction: Number = 0.25, scale: str = 'spectral', coefficients: str =
-                 'polar_express_5', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
-                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
-                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
-                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+    def __init__(self, params: Any, *, lr: Number = 0.01, mu: Number = 0.95, beta2: Number = 0.95, weight_decay:
+                 Number = 0.01, eps: Number = 1e-08, fraction: Number = 0.25, scale: str = 'spectral', coefficients:
+                 str = 'polar_express_5', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
+                 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
@@ -604,8 +604,8 @@ class DoWG(Optimizer):
 class FISMO(Optimizer):
     """Muon of gradients whitened by factors of the Fisher matrix; AdamW for the rest and for sides over the limit. Xu
     et al. 2026, arXiv:2601.21750"""
-    def __init__(self, params: Any, lr: Number = 0.02, beta: Number = 0.95, gamma: Number = 0.95, mu: Number = 0.0001,
-                 eps: Number = 0.01, weight_decay: Number = 0, *, limit: Number = 4096, root: str = 'products',
+    def __init__(self, params: Any, lr: Number = 0.02, *, beta: Number = 0.95, gamma: Number = 0.95, mu: Number =
+                 0.0001, eps: Number = 0.01, weight_decay: Number = 0, limit: Number = 4096, root: str = 'products',
                  adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
                  0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
@@ -635,8 +635,8 @@ class Fromage(Optimizer):
 class GPAAdamW(Optimizer):
     """AdamW with primal averaging: gradients and evaluation at two means; entries to_eval and to_train. Smoothing
     DiLoCo with primal averaging, 2025, arXiv:2512.17131"""
-    def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08,
-                 weight_decay: Number = 0, train_interp_coeff: Number = 0.7, eval_interp_coeff: Number = 0.9967, *,
+    def __init__(self, params: Any, lr: Number = 1, *, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08,
+                 weight_decay: Number = 0, train_interp_coeff: Number = 0.7, eval_interp_coeff: Number = 0.9967,
                  use_wd_on_y: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
@@ -667,9 +667,9 @@ class KLSOAP(Optimizer):
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
     for sides over the limit. Lin et al. 2025, arXiv:2509.03378, as its authors' code has it"""
-    def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.9, 0.98), eps: Number =
-                 1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number = 4096, first: Number =
-                 0.1, start: str = 'eigh', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.9, 0.98), *, eps: Number =
+                 1e-08, weight_decay: Number = 0.01, interval: Number = 10, limit: Number = 4096, first: Number = 0.1,
+                 start: str = 'eigh', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
                  1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
@@ -679,8 +679,8 @@ class KLShampoo(Optimizer):
 class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
     2020, arXiv:1904.00962"""
-    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-06, weight_decay: Number = 0.01, *, trust_clip: bool = False, maximize: bool = False, with_:
+    def __init__(self, params: Any, lr: Number = 0.001, *, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-06, weight_decay: Number = 0.01, trust_clip: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
@@ -689,12 +689,12 @@ class LAMB(Optimizer):
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
     and Ginsburg 2017, arXiv:1708.03888"""
-    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, weight_decay: Number = 0, trust: Number =
-                 0.001, eps: Number = 1e-08, *, rate: str = 'inside', trust_clip: bool = False, maximize: bool =
-                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
-                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, *, weight_decay: Number = 0, trust: Number
+                 = 0.001, eps: Number = 1e-08, rate: str = 'inside', trust_clip: bool = False, maximize: bool = False,
+                 with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str]
+                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class LaProp(Optimizer):
     """Momentum of normalised gradients: Adam that divides before it averages; decoupled weight decay. Ziyin, Wang and
@@ -717,7 +717,7 @@ class Lion(Optimizer):
 
 class Lomo(Optimizer):
     """Plain SGD with clipping, for steps inside the backward pass. Lv et al. 2023, arXiv:2306.09782"""
-    def __init__(self, params: Any, lr: Number = 0.001, weight_decay: Number = 0, *, clip_grad_norm: Number = 0,
+    def __init__(self, params: Any, lr: Number = 0.001, *, weight_decay: Number = 0, clip_grad_norm: Number = 0,
                  clip_grad_value: Number = 0, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
@@ -738,18 +738,19 @@ class MARS(Optimizer):
     """AdamW, Lion or Shampoo on gradients with reduced variance; AdamW for what is no matrix. Yuan et al. 2024,
     arXiv:2411.10438"""
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.99), eps: Number =
-                 1e-08, weight_decay: Number = 0, gamma: Number = 0.025, lr_1d: Number = 0.003, betas_1d: Tuple[float,
-                 float] = (0.9, 0.95), weight_decay_1d: Number = 0.1, *, mars_type: str = 'adamw', optimize_1d: bool =
-                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 1e-08, weight_decay: Number = 0, *, gamma: Number = 0.025, lr_1d: Number = 0.003, betas_1d:
+                 Tuple[float, float] = (0.9, 0.95), weight_decay_1d: Number = 0.1, mars_type: str = 'adamw',
+                 optimize_1d: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class MOP(Optimizer):
     """The exact polar factor of the momentum, times its nuclear norm; AdamW for what is no matrix. NVIDIA 2025,
     Emerging-Optimizers; scale: Lau, Long and Su 2025, arXiv:2505.21799"""
-    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.01,
-                 extra_scale_factor: Number = 1, *, nesterov: bool = False, scale: str = 'nuclear_norm', adamw_beta1:
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.01, *,
+                 extra_scale_factor: Number = 1, nesterov: bool = False, scale: str = 'nuclear_norm', adamw_beta1:
                  Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
                  adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
@@ -772,8 +773,8 @@ class MOSO(Optimizer):
 class Mano(Optimizer):
     """Momentum without its part along the weights, with columns and rows of norm 1 in turn; AdamW for what is no
     matrix. Gu and Xie 2026, arXiv:2601.23000"""
-    def __init__(self, params: Any, lr: Number = 0.001, weight_decay: Number = 0.1, eps: Number = 1e-08, momentum:
-                 Number = 0.95, *, nesterov: bool = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+    def __init__(self, params: Any, lr: Number = 0.001, *, weight_decay: Number = 0.1, eps: Number = 1e-08, momentum:
+                 Number = 0.95, nesterov: bool = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
@@ -784,8 +785,8 @@ class Mano(Optimizer):
 class Mousse(Optimizer):
     """Muon between weak powers of Shampoo's factors; AdamW for the rest and for sides over the limit. Zhang et al.
     2026, arXiv:2603.09697"""
-    def __init__(self, params: Any, lr: Number = 0.01, mu: Number = 0.95, weight_decay: Number = 0.01,
-                 shampoo_epsilon: Number = 1e-10, shampoo_beta: Number = 0.95, shampoo_alpha: Number = 0.125, *,
+    def __init__(self, params: Any, *, lr: Number = 0.01, mu: Number = 0.95, weight_decay: Number = 0.01,
+                 shampoo_epsilon: Number = 1e-10, shampoo_beta: Number = 0.95, shampoo_alpha: Number = 0.125,
                  nesterov: bool = False, shampoo_update_freq: Number = 10, apply_norm: bool = True, limit: Number =
                  4096, adjust_lr: str = 'spectral_norm', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
@@ -812,7 +813,7 @@ class Muon(Optimizer):
 class MuonEq(Optimizer):
     """Muon of a momentum whose rows or columns were brought to equal norms; AdamW for what is no matrix. MuonEq,
     2026, arXiv:2603.28254; renormalize: Muon+, 2026, arXiv:2602.21545"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *, nesterov:
+    def __init__(self, params: Any, lr: Number = 0.02, *, momentum: Number = 0.95, weight_decay: Number = 0, nesterov:
                  bool = True, equilibrate: str = 'rows', renormalize: bool = False, steps: Number = 0, coefficients:
                  str = 'nanochat', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
@@ -824,8 +825,8 @@ class MuonEq(Optimizer):
 class MuonH(Optimizer):
     """Muon whose matrices keep their norm and move by a share lr of it; AdamW for what is no matrix. Hyperball, 2026,
     arXiv:2606.16899"""
-    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0, radius:
-                 Number = 0, eps: Number = 1e-15, *, nesterov: bool = False, steps: Number = 0, coefficients: str =
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0, *, radius:
+                 Number = 0, eps: Number = 1e-15, nesterov: bool = False, steps: Number = 0, coefficients: str =
                  'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -836,8 +837,8 @@ class MuonH(Optimizer):
 class MuonSq(Optimizer):
     """Muon of the momentum over the root of an elementwise second moment; AdamW for what is no matrix. Muon^2, 2026,
     arXiv:2604.09967"""
-    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0, momentum: Number = 0.95, beta2:
-                 Number = 0.95, eps: Number = 1e-10, *, nesterov: bool = True, steps: Number = 0, coefficients: str =
+    def __init__(self, params: Any, lr: Number = 0.02, *, weight_decay: Number = 0, momentum: Number = 0.95, beta2:
+                 Number = 0.95, eps: Number = 1e-10, nesterov: bool = True, steps: Number = 0, coefficients: str =
                  'exact', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
                  Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -848,9 +849,9 @@ class MuonSq(Optimizer):
 class Muown(Optimizer):
     """Muon on the directions of rows and Adam on their norms; AdamW for what is no matrix. Lion et al. 2026,
     arXiv:2605.10797"""
-    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0, betas:
-                 Tuple[float, float] = (0.9, 0.95), eps: Number = 1e-08, extra_scale_factor: Number = 1, *, steps:
-                 Number = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0, *, betas:
+                 Tuple[float, float] = (0.9, 0.95), eps: Number = 1e-08, extra_scale_factor: Number = 1, steps: Number
+                 = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
@@ -861,8 +862,8 @@ class Muown(Optimizer):
 class NAMO(Optimizer):
     """Muon scaled by the norm of the momentum over the root mean square of gradient norms; AdamW for the rest. NAMO,
     2026, arXiv:2602.17080"""
-    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.01,
-                 extra_scale_factor: Number = 1, beta2: Number = 0.95, eps: Number = 1e-08, *, nesterov: bool = False,
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.01, *,
+                 extra_scale_factor: Number = 1, beta2: Number = 0.95, eps: Number = 1e-08, nesterov: bool = False,
                  steps: Number = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number =
                  0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
@@ -895,7 +896,7 @@ class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
     arXiv:2510.05491"""
     def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0, momentum: Number = 0.95, beta2:
-                 Number = 0.95, eps: Number = 1e-10, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain',
+                 Number = 0.95, *, eps: Number = 1e-10, nesterov: bool = True, steps: Number = 0, form: str = 'plain',
                  coefficients: str = 'jordan', scale: str = 'keep', adamw_beta1: Number = 0.9, adamw_beta2: Number =
                  0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
@@ -907,14 +908,13 @@ class NorMuon(Optimizer):
 class Nora(Optimizer):
     """Momentum without its part along the rows of weights, with rows of norm 1; AdamW for what is no matrix. Yuan et
     al. 2026, arXiv:2605.03769"""
-    def __init__(self, params: Any, lr: Number = 0.005, momentum: Number = 0.95, beta: Number = 0.95, weight_decay:
-                 Number = 0.1, eps: Number = 1e-10, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
-                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
-                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
-                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
-                 True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.005, *, momentum: Number = 0.95, beta: Number = 0.95, weight_decay:
+                 Number = 0.1, eps: Number = 1e-10, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
+                 Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
@@ -929,8 +929,8 @@ class NovoGrad(Optimizer):
 class PMuon(Optimizer):
     """Muon after powers of the gradients' Gram matrices; AdamW for the rest and for sides over the limit. zzp1012
     2026, github.com/KellerJordan/modded-nanogpt/pull/285"""
-    def __init__(self, params: Any, lr: Number = 0.035, mu: Number = 0.95, beta: Number = 0.95, gamma: Number = 0.3,
-                 eps: Number = 1e-06, weight_decay: Number = 0.025, *, limit: Number = 4096, adamw_beta1: Number =
+    def __init__(self, params: Any, lr: Number = 0.035, *, mu: Number = 0.95, beta: Number = 0.95, gamma: Number =
+                 0.3, eps: Number = 1e-06, weight_decay: Number = 0.025, limit: Number = 4096, adamw_beta1: Number =
                  0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
                  adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
@@ -951,10 +951,10 @@ class PNM(Optimizer):
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
     limit. Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD"""
-    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, precond_lr: Number = 0.1, beta: Number
-                 = 0.9, clip_rms: Number = 2, clip: Number = 10, weight_decay: Number = 0, *, limit: Number = 4096,
-                 balance: Number = 100, apply: str = 'f32', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
-                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+    def __init__(self, params: Any, *, lr: Number = 0.001, momentum: Number = 0.9, precond_lr: Number = 0.1, beta:
+                 Number = 0.9, clip_rms: Number = 2, clip: Number = 10, weight_decay: Number = 0, limit: Number =
+                 4096, balance: Number = 100, apply: str = 'f32', adamw_beta1: Number = 0.9, adamw_beta2: Number =
+                 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
@@ -964,9 +964,9 @@ class PSGD(Optimizer):
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
     what is no matrix. Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form EQ"""
-    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, precond_lr: Number = 0.1, beta: Number
-                 = 0.9, damping: Number = 1e-09, clip_rms: Number = 1.1, weight_decay: Number = 0, seed: Number = 0,
-                 *, limit: Number = 2048, balance: Number = 100, apply: str = 'f32', adamw_beta1: Number = 0.9,
+    def __init__(self, params: Any, *, lr: Number = 0.001, momentum: Number = 0.9, precond_lr: Number = 0.1, beta:
+                 Number = 0.9, damping: Number = 1e-09, clip_rms: Number = 1.1, weight_decay: Number = 0, seed: Number
+                 = 0, limit: Number = 2048, balance: Number = 100, apply: str = 'f32', adamw_beta1: Number = 0.9,
                  adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
@@ -978,7 +978,7 @@ class Padam(Optimizer):
     """AMSGrad whose second moment is raised to the power partial instead of 1/2. Chen et al. 2020,
     arXiv:1806.06763"""
     def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08,
-                 weight_decay: Number = 0, partial: Number = 0.25, *, amsgrad: bool = True, maximize: bool = False,
+                 weight_decay: Number = 0, *, partial: Number = 0.25, amsgrad: bool = True, maximize: bool = False,
                  with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str]
                  = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
@@ -1000,17 +1000,17 @@ class Prodigy(Optimizer):
     """AdamW whose step size d is estimated from the distance to the first weights; lr stays 1. Mishchenko and Defazio
     2024, arXiv:2306.06101"""
     def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.9, 0.999), beta3: Number = 0, eps:
-                 Number = 1e-08, weight_decay: Number = 0, d0: Number = 1e-06, d_coef: Number = 1, growth_rate: Number
-                 = ..., *, decouple: bool = True, use_bias_correction: bool = False, safeguard_warmup: bool = False,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 Number = 1e-08, weight_decay: Number = 0, *, d0: Number = 1e-06, d_coef: Number = 1, growth_rate:
+                 Number = ..., decouple: bool = True, use_bias_correction: bool = False, safeguard_warmup: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class QHAdam(Optimizer):
     """Adam whose moments are mixed with the current gradient by nu1 and nu2. Ma and Yarats 2019, arXiv:1810.06801"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), nus: Tuple[float,
-                 float] = (1, 1), weight_decay: Number = 0, eps: Number = 1e-08, *, decouple_weight_decay: bool =
+                 float] = (1, 1), weight_decay: Number = 0, *, eps: Number = 1e-08, decouple_weight_decay: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
@@ -1061,7 +1061,7 @@ class REKLS(Optimizer):
 
 class RMNP(Optimizer):
     """Momentum whose rows are brought to norm 1; AdamW for what is no matrix. Deng et al. 2026, arXiv:2603.20527"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, *, weight_decay: Number = 0,
                  adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
                  0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
@@ -1105,7 +1105,7 @@ class Rprop(Optimizer):
 class SCALE(Optimizer):
     """Gradients over their RMS along the input axis, with momentum in the last layer only; AdamW for the rest.
     Glentis et al. 2025, arXiv:2506.16659"""
-    def __init__(self, params: Any, lr: Number = 0.0001, momentum: Number = 0.9, weight_decay: Number = 0, *,
+    def __init__(self, params: Any, lr: Number = 0.0001, *, momentum: Number = 0.9, weight_decay: Number = 0,
                  adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
                  0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
@@ -1128,7 +1128,7 @@ class SGDP(Optimizer):
     """SGD with momentum without the radial part of updates to scale-invariant weights. Heo et al. 2021,
     arXiv:2006.08217"""
     def __init__(self, params: Any, lr: Number = 0.1, momentum: Number = 0.9, dampening: Number = 0, weight_decay:
-                 Number = 0, eps: Number = 1e-08, delta: Number = 0.1, wd_ratio: Number = 0.1, *, nesterov: bool =
+                 Number = 0, *, eps: Number = 1e-08, delta: Number = 0.1, wd_ratio: Number = 0.1, nesterov: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
@@ -1189,8 +1189,8 @@ class SOAP(Optimizer):
 class SOAPMuon(Optimizer):
     """Muon of the momentum that SOAP preconditions; AdamW for the rest and for sides over the limit. Vyas 2025,
     nikhilvyas.github.io/SOAP_Muon.pdf"""
-    def __init__(self, params: Any, lr: Number = 0.02, mu: Number = 0.95, beta2: Number = 0.9, shampoo_beta: Number =
-                 0.9, eps: Number = 1e-08, weight_decay: Number = 0, *, precondition_frequency: Number = 1, limit:
+    def __init__(self, params: Any, lr: Number = 0.02, *, mu: Number = 0.95, beta2: Number = 0.9, shampoo_beta: Number
+                 = 0.9, eps: Number = 1e-08, weight_decay: Number = 0, precondition_frequency: Number = 1, limit:
                  Number = 4096, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -1213,8 +1213,8 @@ class SPEL(Optimizer):
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
     takes them out. Frans et al. 2025, arXiv:2506.07254"""
-    def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 0.999), ema_rate: Number =
-                 0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, interval: Number = 100, limit:
+    def __init__(self, params: Any, lr: Number = 0.1, *, betas: Tuple[float, float] = (0.9, 0.999), ema_rate: Number =
+                 0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, interval: Number = 100, limit:
                  Number = 4096, stagger: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
@@ -1224,8 +1224,8 @@ class SPlus(Optimizer):
 class SRON(Optimizer):
     """SGD with rows of gradients divided by their root mean squares; no state. AdamW for what is no matrix. Wen et
     al. 2025, openreview.net/forum?id=BtQLBWr6zI"""
-    def __init__(self, params: Any, lr: Number = 0.001, alpha: Number = 0.05, eps: Number = 1e-08, weight_decay:
-                 Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+    def __init__(self, params: Any, lr: Number = 0.001, *, alpha: Number = 0.05, eps: Number = 1e-08, weight_decay:
+                 Number = 0, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
@@ -1235,7 +1235,7 @@ class SRON(Optimizer):
 class SWAN(Optimizer):
     """SGD with rows of gradients standardised and the matrix whitened; no state. AdamW for what is no matrix. Ma et
     al. 2024, arXiv:2412.13148"""
-    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0, *, ns_steps: Number = 6, beta: Number
+    def __init__(self, params: Any, lr: Number = 0.02, *, weight_decay: Number = 0, ns_steps: Number = 6, beta: Number
                  = 0.5, post_norm: bool = True, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
                  Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
@@ -1246,21 +1246,22 @@ class SWAN(Optimizer):
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
     al. 2025, arXiv:2502.07529"""
-    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 1, scale: Number = 1, eps: Number = 1e-08,
-                 *, constrained: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan',
-                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 1, *, scale: Number = 1, eps: Number =
+                 1e-08, constrained: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str =
+                 'jordan', maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
+                 str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
+                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
 
 class Shampoo(Optimizer):
     """Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for
     vectors and long sides. Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018;
     Shi et al. 2023, arXiv:2309.06497"""
-    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), *, eps: Number =
                  1e-12, relative_eps: Number = 1e-06, graft_eps: Number = 1e-08, momentum: Number = 0.9, weight_decay:
-                 Number = 0, *, graft: str = 'adam', accumulate: str = 'ema', heavy_ball: bool = False, stagger: bool
-                 = True, interval: Number = 50, start: Number = 1, apply: str = 'tf32', side: Number = 1024, limit:
+                 Number = 0, graft: str = 'adam', accumulate: str = 'ema', heavy_ball: bool = False, stagger: bool =
+                 True, interval: Number = 50, start: Number = 1, apply: str = 'tf32', side: Number = 1024, limit:
                  Number = 8192, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
@@ -1289,8 +1290,8 @@ class SimplifiedAdEMAMix(Optimizer):
 class SinkGD(Optimizer):
     """Gradients whose rows and columns are brought to equal norms; no state. AdamW for what is no matrix. Scetbon et
     al. 2025, arXiv:2502.06742"""
-    def __init__(self, params: Any, lr: Number = 0.001, lr_scale: Number = 0.05, eps: Number = 1e-08, weight_decay:
-                 Number = 0, *, sinkhorn_iters: Number = 5, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+    def __init__(self, params: Any, lr: Number = 0.001, *, lr_scale: Number = 0.05, eps: Number = 1e-08, weight_decay:
+                 Number = 0, sinkhorn_iters: Number = 5, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
@@ -1302,7 +1303,7 @@ class Sophia(Optimizer):
     """Momentum over a diagonal of the Hessian, clipped element by element; entries update_hessian and step. Liu et
     al. 2023, arXiv:2305.14342"""
     def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.965, 0.99), rho: Number =
-                 0.04, weight_decay: Number = 0.1, bs: Number = 5120, *, maximize: bool = False, with_: Sequence[str]
+                 0.04, weight_decay: Number = 0.1, *, bs: Number = 5120, maximize: bool = False, with_: Sequence[str]
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
@@ -1310,18 +1311,18 @@ class Sophia(Optimizer):
 
 class StableAdamW(Optimizer):
     """AdamW with Adafactor's update clipping. Wortsman et al. 2023, arXiv:2304.13013"""
-    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.99), weight_decay: Number
-                 = 0.01, eps: Number = 1e-08, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
-                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
-                 True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.99), *, weight_decay:
+                 Number = 0.01, eps: Number = 1e-08, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class StableSPAM(Optimizer):
     """Adam on gradients whose spikes and norms are clipped to running means, with moments that start again. Huang et
     al. 2025, arXiv:2502.17055"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), gamma1: Number =
-                 0.7, gamma2: Number = 0.9, theta: Number = 0.999, weight_decay: Number = 0, eps: Number = 1e-08, *,
+                 0.7, gamma2: Number = 0.9, theta: Number = 0.999, *, weight_decay: Number = 0, eps: Number = 1e-08,
                  update_proj_gap: Number = 1000, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
@@ -1332,7 +1333,7 @@ class TAM(Optimizer):
     """Momentum to which a gradient adds more, the better it agrees with the momentum. Malviya et al. 2024,
     arXiv:2412.18790"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, decay_rate: Number = 0.9,
-                 weight_decay: Number = 0, eps: Number = 1e-08, *, maximize: bool = False, with_: Sequence[str] = (),
+                 weight_decay: Number = 0, *, eps: Number = 1e-08, maximize: bool = False, with_: Sequence[str] = (),
                  types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
@@ -1352,7 +1353,7 @@ class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
     2018, NeurIPS, Adaptive Methods for Nonconvex Optimization"""
     def __init__(self, params: Any, lr: Number = 0.01, betas: Tuple[float, float] = (0.9, 0.999), initial_accumulator:
-                 Number = 1e-06, weight_decay: Number = 0, eps: Number = 0.001, *, maximize: bool = False, with_:
+                 Number = 1e-06, weight_decay: Number = 0, *, eps: Number = 0.001, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =

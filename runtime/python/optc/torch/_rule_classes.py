@@ -64,12 +64,18 @@ def _own(spec):
         at = rule.position(dict(keys.keys).get(key, (key,))[0])
         return (key in keys.choices or "." in key, "." in key, at if at >= 0 else float("inf"))
     rest = sorted((k for k in defaults if k not in known), key=place)
-    found = torchs + [inspect.Parameter(
-        k.replace(".", "_"), KEYWORD if keys.row or k in keys.choices or "." in k else EITHER,
-        default=_plain(defaults[k])) for k in rest]
+    first = 0 if keys.row else _rules.POSITIONAL.get(spec, 1)
+    found = torchs + [inspect.Parameter(k.replace(".", "_"), EITHER if i < first else KEYWORD,
+                                        default=_plain(defaults[k])) for i, k in enumerate(rest)]
     if "maximize" not in {p.name for p in torchs}:
         found.append(inspect.Parameter("maximize", KEYWORD, default=False))
     return rule, keys, tuple(sorted(found, key=lambda p: p.kind))
+
+
+def numbers(spec):
+    """The hyperparameters of a rule that torch lacks, in the order of its spec."""
+    _, keys, params = _own(spec)
+    return [p.name for p in params if p.name in dict(keys.keys)]
 
 
 def _plain(x):
@@ -117,8 +123,14 @@ def make(name):
     if spec is None:
         raise AttributeError("module 'optc.torch' has no attribute '%s'" % name)
     known = signature(spec)
+    first, by_name = ([p.name for p in _own(spec)[2] if (p.kind == KEYWORD) is x] for x in (False, True))
 
     def __init__(self, params, *args, **given):
+        if len(args) > len(first):
+            raise TypeError("%s: %s (%s), and %d were given; give the others by name, such as %s=" % (
+                name, "%d arguments after params are taken by position" % len(first) if first else
+                "no argument after params is taken by position", ", ".join(first) or "the authors' order is another",
+                len(args), by_name[0]))
         bound = known.bind_partial(params, *args)
         positional = {k: v for k, v in bound.arguments.items() if k != "params"}
         twice = set(positional) & set(given)

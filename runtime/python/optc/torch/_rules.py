@@ -98,6 +98,20 @@ CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adamax": "Adamax", "
            "asgd": "ASGD", "rprop": "Rprop", "muon": "Muon"}
 # torch's classes as this module finds them: a program may put ours in their place (torch.optim.AdamW = …) later.
 KINDS = {spec: getattr(torch.optim, name, None) for spec, name in CLASSES.items()}
+# {n: rules whose class takes n numbers by position after params: as far as its order equals the authors' (a table in
+# tests/python/test_positional.py). Others of the library take lr; torch's rules take what torch's classes take.
+POSITIONAL = {spec: n for n, specs in {
+    0: "dion dion2 dion3 mousse psgd psgd_kron",
+    2: "adashift dadapt_adagrad fromage klshampoo lars nero rmnp scion shampoo stableadamw",
+    3: "adam_atan2 adamuon aggmo dadapt_lion dadapt_sgd lion mop muonh muown namo pnm polargrad "
+       "signum spel tiger",
+    4: "adabelief adai adam_mini adan adapnm adatam amos apollo apollo_mini cocob conda cosmos "
+       "dadapt_adam dadapt_adan diffgrad dowg grams laprop madgrad mars normuon novograd padam "
+       "qhadam qhm sgd_sai sgdp sgdw sm3 sophia tam yogi",
+    5: "adahessian adamod adopt asgo came dog ftrl klsoap prodigy rekls rmsprop_tf soap "
+       "stable_spam",
+    6: "adabound adamp moso schedulefree_radam schedulefree_sgd",
+    7: "adagc ademamix schedulefree_adamw simplified_ademamix"}.items() for spec in specs.split()}
 # Rules of the library whose `betas` are fewer than their spec's beta1, beta2, …: SOAP's third is its shampoo_beta; the
 # authors of Prodigy and AdaMod pass the third as beta3.
 FEWER_BETAS = {"adamod": 2, "prodigy": 2, "soap": 2}
@@ -110,7 +124,7 @@ _MOMENTUM = {"momentum_buffer": ("momentum",)}
 SWITCHES = {"ademamix": {"warmup": ("alpha_warmup", "beta3_warmup")}, "amos": _MOMENTUM,
             "fromage": {"bounded": ("p_bound",)}, "rmsprop_tf": _MOMENTUM, "sm3": _MOMENTUM}
 # {rule: the keys that may be None, as in the authors' constructors: the spec's default, which switches them off}
-NONE = {"dog": ("init_eta",), "prodigy": ("beta3",), "simplified_ademamix": ("beta1_warmup",)}
+NONE = {"dog": ("init_eta",), "dowg": ("init_estim_sq_dist", "weight_decay"), "prodigy": ("beta3",), "simplified_ademamix": ("beta1_warmup",)}
 
 # {rule or wrapper: hyperparameters that its authors multiply by lr}: they follow lr (_rest_rate.py).
 RATES = {"amuse": ("lr_1d",), "ema_nesterov": ("lookahead_stepsize",), "fira": ("decay",), "galore": ("decay",),
