@@ -150,7 +150,8 @@ $(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
 
 # Emits the C code of the library's rules. It links the compiler and the search for specs, not the rules themselves.
 PREBUILD_OBJ := $(GEN_OBJ) \
-    $(addprefix $(BUILD)/obj/runtime/library/rule/,spec_find.o other_names.o cpu_isa.o prebuild.o)
+    $(addprefix $(BUILD)/obj/runtime/,$(addprefix library/rule/,spec_find.o other_names.o cpu_isa.o prebuild.o) \
+                                      core/matrix/cpu_level.o)
 $(BUILD)/prebuild: $(PREBUILD_OBJ)
 	$(call say,LINK,$@)$(CC) -o $@ $(PREBUILD_OBJ) $(LDLIBS)
 
@@ -246,7 +247,8 @@ TEST_OBJ   := $(patsubst %.c,$(TESTS_FROM)/%.o,$(filter-out $(SAN_TESTS),$(TEST_
               $(SAN_TESTS:%.c=$(BUILD)/obj/%.o)
 endif
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) \
-         $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) $(BUILD)/fake/crowd.so
+         $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) $(BUILD)/fake/crowd.so \
+         $(BUILD)/fake/libfakeblas.so
 # Functions that tests replace: allocations (test_emit.c counts them and lets them fail), the runtime's clocks
 # (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts them), Check's messages about
 # assertions that hold (assert_points.c).
@@ -271,6 +273,10 @@ $(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/library/rule/nvr
 $(BUILD)/fake/crowd.so: tests/preload/crowd.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) -std=gnu11 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
+
+$(BUILD)/fake/libfakeblas.so: tests/preload/fake_blas.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) -std=gnu11 -Wall -Wextra -O1 -fPIC -shared -o $@ $<
 
 # Scenarios in which every call fails once (tests/faults): the calls that are replaced.
 FAULTY := fopen fdopen fread fwrite fgets fflush read write pread rename mkdir mkdtemp mkostemp stat fstat lstat \

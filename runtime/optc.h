@@ -138,7 +138,8 @@ typedef struct optc_engine_options {
      *
      * The workspace decides which matrices share a call, and so, on a GPU, the bits. Bits also depend on the libraries.
      * On the CPU that is the BLAS of the process, or OpenBLAS or another one that is found; each call uses one thread.
-     * $OPTC_BLAS names one, or is "none". On a GPU it is cuBLAS and, for rules with eigenvectors, cuSOLVER.
+     * $OPTC_BLAS names one, or is "none". optc opens an OpenBLAS again that took kernels below the CPU's vector level,
+     * unless $OPENBLAS_CORETYPE chooses them: C.md. On a GPU it is cuBLAS and, for rules with eigenvectors, cuSOLVER.
      * $OPTC_CUBLAS and $OPTC_CUSOLVER name their folders, or are "none". */
     int64_t workspace;
 } optc_engine_options;
@@ -268,10 +269,10 @@ static inline optc_status optc_bind(optc_rule *r, const optc_group *groups, int 
 }
 /* Frees a binding and its states; NULL is allowed. */
 optc_status optc_unbind(optc_binding *b);
-/* A warning about the bound tensors in one line, or "". The string is valid until optc_unbind. The only warning so
- * far: a rule with products steps a tensor of rank 3 or more as one matrix, although its shape suggests stacked
- * matrices. For rank 3 that is a last dimension of 16 or more; for higher ranks the first dimension must also be the
- * smaller one. */
+/* A warning about the binding in one line, or "". The string is valid until optc_unbind. There are two, the first one
+ * ahead. A rule with products steps a tensor of rank 3 or more as one matrix, although its shape suggests stacked
+ * matrices: for rank 3 a last dimension of 16 or more; for higher ranks the first dimension must also be the smaller
+ * one. Or the products of a rule are slow: the BLAS has better kernels for this CPU than it uses, or has none. */
 const char *optc_binding_warning(const optc_binding *b);
 
 /* Runs the entry "step", then increments t. */

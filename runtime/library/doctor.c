@@ -70,9 +70,13 @@ static void say_compiler(Buf *b, const char *wanted)
 static void say_blas(Buf *b)
 {
     Blas x;
+    char warning[240];
     (void)blas_open(&x, "optc_doctor");            /* x.about has the reason of a failure too */
     buf_printf(b, "blas       %s%s\n", x.about,
                x.gemm[0] ? ": products of rules on the CPU; each call uses one thread of optc" : "");
+    blas_warning(&x, warning, sizeof warning);
+    if (*warning)
+        buf_printf(b, "           warning: %s\n", warning);
     buf_printf(b, "lapack     %s\n",
                x.lapack[0] ? "in that BLAS: power, chol, qr, eigh and solve on the CPU, one matrix per thread"
                            : "none: optc's own code computes power, chol, qr, eigh and solve, which is slower");

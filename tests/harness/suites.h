@@ -18,7 +18,7 @@
     X(cache) X(cache_many) \
     X(bits) X(squares) X(blocks) X(lapack_fallback) X(inverse_root) \
     X(factors) X(row_select) X(singular_values) X(stagger) X(device_scalars) X(inner_project) X(factor_rules) \
-    X(multiply) X(matrix_functions) X(linear_layer) \
+    X(blas_kernels) X(multiply) X(matrix_functions) X(linear_layer) \
     X(loopback) X(shards) X(shard_errors) X(shard_traffic) \
     X(profile) X(hostile) X(cuda) X(compile_workers) X(fuzz)
 #define DECLARE(name) Suite *name##_suite(void);

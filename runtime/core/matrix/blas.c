@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ extern "C" {
 #endif
 __attribute__((weak, visibility("default"))) void *optc_blas_loaded = NULL;
 __attribute__((weak, visibility("default"))) void *optc_blas_copied = NULL;
+__attribute__((weak, visibility("default"))) pthread_mutex_t optc_blas_lock = PTHREAD_MUTEX_INITIALIZER;
 #ifdef __cplusplus
 }
 #endif
@@ -95,24 +97,35 @@ static void hold_openmp(void *library, Blas *x)
     BLAS_FIND(x->set, library, &none, "omp_set_num_threads");
 }
 
-/* Whether its calls can be limited to one thread. ours: it may be set to one thread permanently. */
-static bool hold_openblas(void *library, const Affix *a, bool ours, Blas *x)
+/* Version and kernels of an OpenBLAS. */
+static bool about_openblas(void *library, const Affix *a, Blas *x)
 {
-    int (*parallel)(void) = NULL;
-    char *(*config)(void) = NULL;
-    void (*set)(int) = NULL;
-    BLAS_FIND(parallel, library, a, "openblas_get_parallel");
+    char *(*config)(void) = NULL, *(*core)(void) = NULL;
     BLAS_FIND(config, library, a, "openblas_get_config");
-    BLAS_FIND(set, library, a, "openblas_set_num_threads");
-    if (!parallel || !config || !set)
+    BLAS_FIND(core, library, a, "openblas_get_corename");
+    if (!config)
         return false;
-    int how = parallel();
     x->wide = x->wide || strstr(config(), "USE64BITINT");
+    x->chooses = strstr(config(), "DYNAMIC_ARCH") != NULL;
+    snprintf(x->core, sizeof x->core, "%s", core ? core() : "");
     snprintf(x->about, sizeof x->about, "%.60s", strncmp(config(), "OpenBLAS", 8) ? "OpenBLAS" : config());
     x->about[strcspn(x->about, " ")] = ' ';
     char *end = strchr(x->about, ' ') ? strchr(strchr(x->about, ' ') + 1, ' ') : NULL;       /* "OpenBLAS 0.3.21" */
     if (end)
         *end = 0;
+    return true;
+}
+
+/* Whether its calls can be limited to one thread. ours: it may be set to one thread permanently. */
+static bool hold_openblas(void *library, const Affix *a, bool ours, Blas *x)
+{
+    int (*parallel)(void) = NULL;
+    void (*set)(int) = NULL;
+    BLAS_FIND(parallel, library, a, "openblas_get_parallel");
+    BLAS_FIND(set, library, a, "openblas_set_num_threads");
+    if (!parallel || !set || !about_openblas(library, a, x))
+        return false;
+    int how = parallel();
     if (how == OPENBLAS_OPENMP)
         hold_openmp(library, x);
     if (how == OPENBLAS_THREADS && ours)
@@ -141,6 +154,13 @@ static bool hold_blis(void *library, bool ours, Blas *x)
     set(1);
     snprintf(x->about, sizeof x->about, "BLIS");
     return true;
+}
+
+CORE bool blas_about(void *library, Blas *x)
+{
+    memset(x, 0, sizeof *x);
+    const Affix *a = blas_functions(library, x);
+    return a && about_openblas(library, a, x);
 }
 
 /* named: the user named this library; it is accepted even if its kind is unknown. */
@@ -200,7 +220,7 @@ static void *blas_copy(const char *path)
     int from = open(path, O_RDONLY | O_CLOEXEC), to = from >= 0 ? memfd_create("optc-blas", MFD_CLOEXEC) : -1;
     if (to >= 0 && copy_file(from, to)) {
         snprintf(name, sizeof name, "/proc/self/fd/%d", to);
-        library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+        library = blas_dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     }
     if (from >= 0)
         close(from);
@@ -221,7 +241,14 @@ static void append_file(Blas *x, const char *path, const char *how)
 {
     const char *file = strrchr(path, '/');
     size_t at = strlen(x->about);
-    snprintf(x->about + at, sizeof x->about - at, " (%.80s%s)", file ? file + 1 : path, how);
+    snprintf(x->about + at, sizeof x->about - at, " (%.80s%s%s%s%s)", file ? file + 1 : path, how,
+             *x->core ? "; " : "", x->core, *x->core ? " kernels" : "");
+}
+
+static void append_shared(Blas *x, const char *path)
+{
+    x->shared = true;
+    append_file(x, path, ", the process's");
 }
 
 /* BLAS libraries that the process has loaded, by file name. */
@@ -272,10 +299,13 @@ static bool blas_named(const char *name, bool named, Blas *x)
     dl_iterate_phdr(note_loaded, &before);
     void *library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     if (!library)
-        return blas_ours(dlopen(name, RTLD_LAZY | RTLD_LOCAL), NULL, &before, name, named, x);
+        return blas_ours(blas_dlopen(name, RTLD_LAZY | RTLD_LOCAL), NULL, &before, name, named, x);
     void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST);
     if (blas_take(library, library == loaded, named, x)) {
-        append_file(x, name, library == loaded ? "" : ", the process's");
+        if (library == loaded)
+            append_file(x, name, "");
+        else
+            append_shared(x, name);
         return true;
     }
     if (!x->gemm[0])
@@ -296,7 +326,7 @@ static bool blas_in_process(Blas *x, bool copies)
             continue;
         if (copies ? blas_named(l.name[i], false, x) : blas_take(library, false, false, x)) {
             if (!copies)
-                append_file(x, l.name[i], ", the process's");
+                append_shared(x, l.name[i]);
             return true;
         }
     }
@@ -363,7 +393,7 @@ static optc_status bad_library(const char *call, const char *name)
                 why ? why : "");
 }
 
-CORE optc_status blas_open(Blas *x, const char *call)
+static optc_status open_alone(Blas *x, const char *call)
 {
     const char *name = getenv("OPTC_BLAS");
     bool none = name && !strcmp(name, "none"), named = name && *name && !none, scratch = none || blas_has_room();
@@ -388,6 +418,16 @@ CORE optc_status blas_open(Blas *x, const char *call)
                     "some, or set OPTC_BLAS=none for slower products of our own",
                     call);
     return named ? bad_library(call, name) : OPTC_OK;
+}
+
+/* One thread at a time: another one must not find a library that is about to be opened again, or to be set to one
+ * thread. */
+CORE optc_status blas_open(Blas *x, const char *call)
+{
+    pthread_mutex_lock(&optc_blas_lock);
+    optc_status s = open_alone(x, call);
+    pthread_mutex_unlock(&optc_blas_lock);
+    return s;
 }
 
 /* ---- calls ---- */

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- products ---- */
@@ -203,12 +204,15 @@ CORE void cpu_calls_load(const optc_rule *r)
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
 {
     Blas x;
+    char warning[240];
     if (!program_calls(r->program) || !r->fn)
         return;
     (void)blas_open(&x, "optc_rule_path");
+    blas_warning(&x, warning, sizeof warning);
     size_t at = strlen(text);
     const char *factors = x.lapack[0] ? "; factors: its LAPACK" : "; factors: our own, slower than a LAPACK";
-    snprintf(text + at, n - at, "; products: %s%s", x.about, has_factors(r->program) ? factors : "");
+    snprintf(text + at, n - at, "; products: %s%s%s%s", x.about, has_factors(r->program) ? factors : "",
+             *warning ? "; warning: " : "", warning);
 }
 
 /* Bytes of scratch: each thread gets as much as the largest matrix of any call needs. */
@@ -228,6 +232,15 @@ CORE int64_t cpu_call_bytes(const optc_binding *b)
             }
     }
     return dom_times(most, b->rule->engine->threads);
+}
+
+/* Nothing is said of kernels that the user chose. */
+static void warn_kernels(optc_binding *b)
+{
+    char text[240];
+    blas_warning(b->blas, text, sizeof text);
+    if (*text && !*b->warning && !getenv("OPENBLAS_CORETYPE"))
+        snprintf(b->warning, sizeof b->warning, "products by %.200s: %.240s", b->blas->about, text);
 }
 
 /* Prepares the calls of a binding: checks the program, opens a BLAS, and checks that it can take all sizes. */
@@ -253,6 +266,8 @@ CORE optc_status cpu_calls(optc_binding *b)
     Blas *x = b->stats ? TAKE(b, Blas, 1) : NULL;
     s = x ? blas_open(x, "optc_bind") : no_memory("optc_bind");
     b->blas = x;
+    if (s == OPTC_OK)
+        warn_kernels(b);
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {
         const Range r = call_range(b, &p->stage[i]);
         b->effort += p->stage[i].kind == S_CALL ? call_effort(b, &p->stage[i]) : 0;

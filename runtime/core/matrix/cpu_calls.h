@@ -63,13 +63,17 @@ typedef enum { LAPACK_FUNCTIONS(LAPACK_ID) LAPACK_COUNT } LapackCall;
  *   wide        its integers have 64 bits
  *   local       sets the number of threads for the calling thread and returns the previous number
  *   get, set    the same where there is no `local`; all three NULL: the library runs on one thread
- *   about       its name and file, for messages */
+ *   about       its name and file, for messages
+ *   core        the core type of an OpenBLAS's kernels; "": unknown
+ *   chooses     it chose among kernels of several core types
+ *   shared      the process uses it too */
 typedef struct Blas {
     void *gemm[2], *syrk[2], *lapack[LAPACK_COUNT];
     bool wide;
     int (*local)(int), (*get)(void);
     void (*set)(int);
-    char about[240];
+    char about[240], core[24];
+    bool chooses, shared;
 } Blas;
 /* c = alpha a b + beta c, row-major. With beta 0, c is not read. lower: b is a transposed, and only the lower triangle
  * of c is needed. */
@@ -81,10 +85,18 @@ typedef struct Gemm {
     void *c;
 } Gemm;
 CORE optc_status blas_open(Blas *out, const char *call);
+CORE bool blas_about(void *library, Blas *x);         /* fills in about, core, chooses; false: it is no OpenBLAS */
 CORE void blas_gemm(const Blas *x, const Gemm *g);
 CORE void gemm_fallback(const Gemm *g);
 CORE int blas_hold(const Blas *x);  /* limits calls to one thread; returns what blas_release takes */
 CORE void blas_release(const Blas *x, int was);
+
+/* ---- cpu_level.c, blas_kernels.c ---- */
+CORE int cpu_level(void);
+/* dlopen, which has an OpenBLAS choose kernels of the CPU's vector level. */
+CORE void *blas_dlopen(const char *name, int how);
+/* What is wrong with the library's kernels, and what to do; "": nothing. */
+CORE void blas_warning(const Blas *x, char *text, size_t n);
 
 /* ---- lapack.c: functions of lapack_fallback.h by LAPACK; false: there is no LAPACK, or it failed ---- */
 CORE bool lapack_eigh(const Blas *x, double *a, int64_t n, double *value, double *work);

@@ -1,37 +1,23 @@
 /* Vector levels of the CPU: their compiler flags, whether this CPU has them, and the CPU's name. */
 #include "runtime/library/library.h"
+#include "runtime/core/matrix/cpu_calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static bool level_0(void) { return true; }
 #if defined(__x86_64__)
-static bool has_v1(void) { return true; }
-static bool has_v3(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-           __builtin_cpu_supports("bmi2");
-}
-static bool has_v4(void)
-{
-    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-}
-const Isa isas[] = {{"x86-64", "-march=x86-64", has_v1}, {"x86-64-v3", "-march=x86-64-v3", has_v3},
-                    {"x86-64-v4", "-march=x86-64-v4", has_v4}, {NULL, NULL, NULL}};
+static bool level_1(void) { return cpu_level() >= 1; }
+static bool level_2(void) { return cpu_level() >= 2; }
+const Isa isas[] = {{"x86-64", "-march=x86-64", level_0}, {"x86-64-v3", "-march=x86-64-v3", level_1},
+                    {"x86-64-v4", "-march=x86-64-v4", level_2}, {NULL, NULL, NULL}};
 #elif defined(__aarch64__)
-#include <sys/auxv.h>
-#ifndef HWCAP_SVE
-#define HWCAP_SVE (1 << 22)
-#endif
-static bool has_neon(void) { return true; }
-static bool has_sve(void) { return getauxval(AT_HWCAP) & HWCAP_SVE; }
-const Isa isas[] = {
-    {"armv8-a", "-march=armv8-a", has_neon}, {"armv8.2-a+sve", "-march=armv8.2-a+sve", has_sve}, {NULL, NULL, NULL}};
+static bool level_1(void) { return cpu_level() >= 1; }
+const Isa isas[] = {{"armv8-a", "-march=armv8-a", level_0}, {"armv8.2-a+sve", "-march=armv8.2-a+sve", level_1},
+                    {NULL, NULL, NULL}};
 #else
-static bool has_any(void) { return true; }
-const Isa isas[] = {{"generic", "", has_any}, {NULL, NULL, NULL}};
+const Isa isas[] = {{"generic", "", level_0}, {NULL, NULL, NULL}};
 #endif
 
 /* No contraction and no reassociation: every operation rounds once, on every machine. The two -fno flags change no
