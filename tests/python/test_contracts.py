@@ -271,8 +271,9 @@ class Groups(Evaluated):
 
     def test_refused(self):
         p = lists()
-        for key, value in (("types", {}), ("products", "f32"), ("with_", ["clip(1)"]), ("sort", None), ("split", {}),
-                           ("static_grads", True), ("options", {"amsgrad": True}), ("workspace", 1)):
+        for key, value in (("types", {}), ("products", "f32"), ("with_", ["clip(1)"]),
+                           ("split", {}), ("static_grads", True), ("options", {"amsgrad": True}),
+                           ("workspace", 1)):
             with self.assertRaisesRegex(TypeError, r'param_groups\[0\]\["%s"\].*constructor' % key):
                 optc.torch.AdamW([{"params": p, key: value}])
         with self.assertRaisesRegex(TypeError, r"clip\.max_nrom: did you mean clip\.max_norm"):

@@ -138,6 +138,50 @@ class Models(Case):
         q["base_layer"].requires_grad_(False)
         self.assertEqual(rest_of(net), ["embed.weight", "lm_head.modules_to_save.default.weight"])
 
+    def test_one_block(self):
+        """A stage of a pipeline that is one block: its last layer is no head, whatever its number.
+        That of an autoencoder, and of a network inside of a list, is one."""
+        def block(*layers, norm=nn.LayerNorm):
+            m = nn.Module()
+            m.norm = norm(8)
+            for name, n in layers:
+                parent = m
+                *path, last = name.split(".")
+                for part in path:
+                    if not hasattr(parent, part):
+                        parent.add_module(part, nn.Module())
+                    parent = getattr(parent, part)
+                parent.add_module(last, nn.Linear(*n, bias=False))
+            return m
+        attention = [("attn." + x, (8, 8)) for x in "qkvo"]
+        blocks = {
+            "gpt": block(("attn.qkv", (8, 24)), ("attn.proj", (8, 8)), ("mlp.fc", (8, 32)),
+                         ("mlp.proj", (32, 8))),
+            "llama": block(*attention, ("mlp.gate", (8, 20)), ("mlp.up", (8, 20)),
+                           ("mlp.down", (20, 8))),
+            "plain": block(*attention, ("fc1", (8, 32)), ("fc2", (32, 8))),
+            "output": block(("attention.key", (8, 4)), ("attention.output", (4, 8)),
+                            ("mlp.up", (8, 20)), ("mlp.down", (20, 8))),
+            "one reader": block(("mixer.into", (8, 20)), ("mixer.out", (20, 8))),
+            "torch": nn.TransformerEncoderLayer(8, 2, 16),
+        }
+        for name, b in blocks.items():
+            for number in (None, 0, 3):
+                stage = b if number is None else nn.ModuleDict(
+                    {"layers": nn.ModuleDict({str(number): b})})
+                self.assertEqual(rest_of(stage), [], (name, number))
+                self.assertEqual(rest_of(list(stage.named_parameters())), [], (name, number))
+        last = nn.ModuleDict({"layers": nn.ModuleDict({"3": blocks["gpt"]}),
+                              "norm": nn.LayerNorm(8), "lm_head": nn.Linear(8, 11)})
+        self.assertEqual(rest_of(last), ["lm_head.weight"])
+        coder = nn.ModuleDict({"encoder": nn.Linear(8, 3), "norm": nn.LayerNorm(3),
+                               "decoder": nn.Linear(3, 8)})
+        self.assertEqual(rest_of(coder), ["decoder.weight"])
+        inner = nn.Sequential(nn.Flatten(), block(("fc1", (8, 16)), ("fc2", (16, 4))))
+        self.assertEqual(rest_of(inner), ["1.fc2.weight"])
+        deep = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8))
+        self.assertEqual(rest_of(deep), ["2.weight"])
+
     def test_chosen(self):
         """A list of matrices is somebody's choice: its last one is not taken for a head."""
         net = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4), nn.Linear(4, 2))

@@ -78,7 +78,7 @@ def stacks():
     found = {}
     for rule in ("muon", "soap", "psgd"):
         torch.manual_seed(0)
-        whole = [torch.randn(s).requires_grad_() for s in ((5, 8, 6), (16, 5), (10, 4), (6, 6))]
+        whole = [torch.randn(s).requires_grad_() for s in ((40, 6), (16, 5), (10, 4), (6, 6))]
         cuts = [distribute_tensor(w.detach().clone(), grid, [Replicate(), Shard(0)]).requires_grad_() for w in whole]
         a, b, again = [(x, optc.torch.Optimizer([(str(i), p) for i, p in enumerate(x)], rule, sort=lambda *_: True,
                                                 split={"0": 5, "1": 4, "2": 5})) for x in (whole, cuts, cuts)]

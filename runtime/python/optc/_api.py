@@ -332,11 +332,11 @@ class Rule:
         return [n for n in self.states() if lib.optc_rule_lower_triangle(self.handle, encoded(n))]
 
     def check_state(self, name, tensor, address, kind, at, count):
-        """Checks values for such a state of a tensor, {shape, name, flags, split}: `count` values in host memory, of
-        type number `kind`, from index `at` of the state on."""
+        """Checks values for such a state of a tensor, {shape, name, flags, split, tags}: `count`
+        values in host memory, of type number `kind`, from index `at` of the state on."""
         shape = array(ctypes.c_int64, tensor["shape"])
         row = _lib.Tensor(name=encoded(tensor["name"]), rank=len(tensor["shape"]), shape=shape, flags=tensor["flags"],
-                          split=tensor["split"])
+                          split=tensor["split"], tags=encoded(tensor["tags"]))
         lib.optc_rule_check_state_sized(self.handle, encoded(name), row, kind, address, at, count, ctypes.sizeof(row))
 
     def bind(self, groups, comm=None):

@@ -17,7 +17,7 @@ from ._products import batched_matmul, bounded_matmul, gram, kron
 from ._race import race
 from ._samples import per_sample
 from ._scaling import GradScaler
-from ._param_routing import sorted_by
+from ._param_roles import sorted_by
 
 FUNCTIONS = (matrix_power, inverse_root, eigh, qr, cholesky, solve_triangular, solve_positive, polar,
              batched_matmul, bounded_matmul, gram, kron, memory_info, empty_cache, best_device)

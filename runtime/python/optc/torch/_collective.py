@@ -20,14 +20,14 @@ from ._tensor_checks import row_major, tensor_name
 
 # ---- which ranks step together ----
 @functools.lru_cache(maxsize=None)
-def _steps_pieces(what, dims, flags, split):
+def _steps_pieces(what, dims, part):
     """Whether the rule steps pieces of tensors of so many dimensions without the other ranks. what: arguments of
     Engine.compile, as pairs."""
-    whole = (2 * max(split, 1),) + (2,) * (dims - 1)   # a piece of one row is a part of a matrix
+    whole = (2 * max(part.split, 1),) + (2,) * (dims - 1)      # one row is a part of a matrix
     rule = asked(**{**dict(what), "wrappers": dict(dict(what)["wrappers"])})
     try:
-        Binding(rule, [([{"param": torch.zeros((1, *whole[1:]), dtype=torch.float32, device="cpu"), "flags": flags,
-                          "split": split, "global_shape": whole, "offset": (0,) * dims}], {})])
+        Binding(rule, [([{"param": torch.zeros((1, *whole[1:]), dtype=torch.float32, device="cpu"),
+                          **part._asdict(), "global_shape": whole, "offset": (0,) * dims}], {})])
         return True
     except _lib.ArgumentError:
         return False
@@ -60,14 +60,15 @@ def _stage_ranks(params):
     return sorted({r for p in params if is_sharded(p) for r in p.device_mesh.mesh.flatten().tolist()})
 
 
-def ranks_of(opt):
-    """The ranks that step an optimizer's parameters together; None: each process steps alone."""
-    rows = [(p, name, k) for k, group in enumerate(opt.param_groups) for p, name in zip(
-        group["params"], group.get("param_names") or [None] * len(group["params"]))
-        if p.requires_grad or p.grad is not None]
+def ranks_of(opt, parts):
+    """The ranks that step an optimizer's parameters together; None: each process steps alone.
+    parts: [[Part]] of its groups."""
+    rows = [(p, role.name, k) for k, group in enumerate(opt.param_groups)
+            for p, role in zip(group["params"], opt._roles.rows[k])
+            if p.requires_grad or p.grad is not None]
     if opt._process_group is None and not any(is_cut(p) for p, _, _ in rows):
         return None
-    if all(_is_elementwise(opt, k, [p for p, _, n in rows if n == k]) for k in {k for _, _, k in rows}):
+    if all(_is_elementwise(opt, k, parts[k]) for k in {k for _, _, k in rows}):
         return None
     meshes = _stage_ranks([p for p, _, _ in rows]) if opt._group is not None and opt._process_group is None else \
         root_ranks([p for p, _, _ in rows], [name for _, name, _ in rows])
@@ -80,14 +81,15 @@ def ranks_of(opt):
     return tuple(ranks) if len(ranks) > 1 else None
 
 
-def _is_elementwise(opt, k, params):
-    """Whether the rule of a group computes every element of these parameters by itself. The same on all ranks."""
+def _is_elementwise(opt, k, parts):
+    """Whether the rule of a group computes every element of its parameters by itself. The same on
+    all ranks."""
     group = opt.param_groups[k]
     opt._rule.fold(group, opt.defaults)
     what = opt._rule.compiled(*opt._rule.rule(group, k), scaler=opt._scaled)
     key = tuple(sorted((n, tuple(v.items()) if n == "wrappers" else v) for n, v in what.items() if n != "types"))
-    return all(_steps_pieces(key, p.dim(), opt._flags.get(id(p), 0), opt._splits.get(id(p), 0))
-               for p in params if p.dim())
+    return all(_steps_pieces(key, p.dim(), part) for p, part in zip(group["params"], parts)
+               if p.dim() and (p.requires_grad or p.grad is not None))
 
 
 # ---- a binding ----
@@ -139,7 +141,7 @@ class Collective(Sharded):
     def _is_stacked(self, i, domain):
         """Whether a state has values for each matrix of a stack, in no form that has the parameter's dimensions. If the
         parameter is one matrix, all ranks have the same value per matrix."""
-        split = self.asked[i][1] > 1
+        split = self.asked[i].split > 1
         return domain not in ("elem", "tensor", "row", "slice") or (domain == "slice" and split)
 
     def _first(self, i):

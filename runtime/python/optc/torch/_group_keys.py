@@ -20,8 +20,8 @@ FASTER = ("foreach", "fused", "capturable")            # torch's keys for speed:
 
 
 # Keywords of optc.torch.Optimizer that apply to all groups together.
-WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "static_grads", "release_grads", "sort",
-         "split", "workspace", "follow_lr")
+WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "static_grads",
+         "release_grads", "split", "workspace", "follow_lr")
 # A scheduler that reaches 0 by a recurrence (LinearLR) may end a few units of 2^-53 of its first rate below 0. A value
 # beyond a bound by less than this share of the first value counts as the bound: 9000 such roundings, too small to be
 # intended.
@@ -74,6 +74,7 @@ class GroupKeys:
         state.setdefault("beside", set(state.get("entries", ())) - {"step"})       # entries that read gradients
         state.setdefault("is_periodic", False)
         state.setdefault("flags", {EMA})                # older versions took steps in evaluation mode
+        state.setdefault("asks", {})
         state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
@@ -175,6 +176,7 @@ class GroupKeys:
         self.entries, self.gradients, self.beside, self.seen = [], [], set(), set()
         self.is_global = self.is_periodic = False
         self.flags = set()                             # states that tell whether averages are in the parameters
+        self.asks = {}                                 # {(spec, options): tags the rule looks for}
 
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
@@ -185,7 +187,16 @@ class GroupKeys:
         self.is_global = self.is_global or has_global(rule)
         self.is_periodic = self.is_periodic or rule.has_periods()
         self.seen.add((spec, option_text(options)))
+        self.asks[spec, option_text(options)] = frozenset(rule.tags())
         return rule
+
+    def asks_for(self, group, where=None):
+        """The tags that a group's rule looks for: `tagged "head"` of a spec."""
+        spec, options, _ = self.rule(group, where)
+        key = spec, option_text(options)
+        if key not in self.asks:
+            self.asks[key] = frozenset(asked(**self.compiled(spec, options)).tags())
+        return self.asks[key]
 
     def _torchs(self):
         """torch's keys, then the further ones of the spec and its wrappers."""

@@ -20,6 +20,7 @@ from .._lib import OutOfMemory
 from . import _rules, _state
 from ._begun_states import begin, dropped
 from ._step_in_backward import step_late, watch
+from ._address_check import same
 from ._tensor_binding import TensorBinding, Changed, Member
 from ._tensor_checks import refuse, refuse_shared
 from ._group_keys import GroupKeys, is_constant, snapshot
@@ -30,13 +31,14 @@ from ._rule_inputs import RuleInputs
 from ._scaling import CHECKING, read_where_it_lies, send
 from ._collective import Collective, ranks_of
 from ._sharded import Sharded, is_cut, is_sharded, local, refuse_placed
-from ._param_routing import sorter
+from ._param_roles import Roles, names_of
 from ._entry_runs import EntryRuns
 from ._multi_binding import Shared, Stages, handles_of
 
 # torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
-# Attributes that copies and pickles contain besides torch's. The functions sort and split are applied already.
+# Attributes that copies and pickles contain besides torch's. The answers of the functions sort and
+# split are kept beside them (_sorted).
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_rates", "_climbed", "_evaluating")
 # What pickles of versions without these names mean.
 BEFORE = {"_static": False, "_release": False, "_inputs": {}, "_scalars": {}, "_workspace": 0}
@@ -62,7 +64,9 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
     release_grads  each parameter is stepped as soon as backward has computed its gradient, which is then freed. step()
                  only steps parameters that were frozen before, the first time. Not for rules with values of all
                  tensors together, such as clip
-    sort         for rules with a part for matrices (Muon): which parameters it steps; see optc.torch.sorted_by
+    sort         for rules with a part for matrices (Muon): a function of (name, parameter) that
+                 returns how it is stepped: "matrix", "rest", "head", "embed", or None: by default;
+                 see optc.torch.sorted_by
     split        {name: n} or a function of (name, parameter): the parameter is n matrices, stacked by rows
     workspace    most bytes for temporaries of matrix products; 0: 1 GiB, on a large GPU more. A matrix that needs more
                  is refused
@@ -91,21 +95,26 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
             raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
         self._workspace, self._process_group, self._group = workspace, process_group, group
         self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
-        self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
-        self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
+        self._static, self._release = static_grads, release_grads
+        self._inputs, self._scalars, self._watched = {}, {}, {}
+        self._roles = Roles(sort, split, params if isinstance(params, torch.nn.Module) else None)
         self._made, self._scaled, self._checking, self._loss = None, None, False, None
         self._unbound()
         defaults = self._rule.defaults(dict(given))
         if release_grads and self._rule.is_global:
             raise ValueError("%s has values of all tensors together: release_grads=True cannot be used with it"
                              % self._rule.spec)
-        params = self._parameters(params)
+        if self._roles.module is not None:
+            params = list(params.named_parameters())
         super().__init__(params, defaults)
         for group in self.param_groups:
             self._check_group(group)
         self._rule.warn_of_defaults(self.param_groups)
         self._rates = Rates(self, follow_lr)
-        self._sort_all()
+        self._made = True
+        self._roles.first(self)
+        if release_grads:
+            watch(self)
         begin(self)
 
     def _unbound(self):
@@ -113,20 +122,14 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         self._bounds = self._shape = self._pushed = None
         self._values = []
         self._tensors, self._out, self._of, self._places = False, [], {}, {}
+        self._idle = []                                # lists of groups that are not bound, copies
 
     def _check_group(self, group):
         if group.get("differentiable"):
             raise ValueError("differentiable=True: a step of optc is not differentiable")
-        names = group.get("param_names") or [None] * len(group["params"])
-        for p, name in zip(group["params"], names):
+        for p, name in zip(group["params"], names_of(group)):
             if p.requires_grad:                        # a frozen parameter may have any class until it has a gradient
                 _refuse(p, name)
-
-    def _parameters(self, params):
-        self._module = params if isinstance(params, torch.nn.Module) else None
-        if self._module is not None:
-            return list(params.named_parameters())
-        return params
 
     def add_param_group(self, param_group):
         if isinstance(param_group, dict):
@@ -137,10 +140,12 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         if self._made:                                 # the constructor checks its own groups
             try:
                 self._check_group(self.param_groups[-1])
-                self._sort_all()
+                self._roles.follow(self, anew=True)
             except BaseException:
                 self.param_groups.pop()
                 raise
+            if self._release:
+                watch(self)
             self._rates.follow(self)                   # a scheduler's change of the other groups may be pending
 
     def _read_group(self, group):
@@ -161,23 +166,6 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
             del group[key]
         group.update(found)
 
-    def _sort_all(self):
-        """Chooses the parameters that the fallback rule steps, if the rule has one."""
-        self._made = True
-        named = []
-        for group in self.param_groups:
-            names = group.get("param_names") or [None] * len(group["params"])
-            named += zip(names, group["params"])
-        self._named = {id(p): name for name, p in named}
-        if self._rule.rest or self._sort:
-            self._flags = sorter(named, self._module, self._sort, self._rule.spec, self._rule.rest)
-        s = self._split
-        if s is not None:
-            said = ((p, s(name, p) if callable(s) else s.get(name, 0)) for name, p in named)
-            self._splits = {id(p): int(n or 0) for p, n in said}
-        if self._release:
-            watch(self)
-
     # ---- binding ----
     def _capturing(self):
         """Asks only for devices of parameters: a process without parameters on a GPU may be a fork, where torch's CUDA
@@ -193,7 +181,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         return [snapshot(group[key]) for key, _ in self._rule.keys], self._rule.rule(group, k)
 
     def _layout(self):
-        return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
+        return [(id(g["params"]), len(g["params"]), g.get("sort")) for g in self.param_groups]
 
     def _bind(self):
         with dropped(self):
@@ -204,30 +192,31 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         when all is done; after a failure they stay."""
         self._refuse_capture()
         self._count_replays()
-        wanted, out, seen, ranks = {}, [], set(), ranks_of(self)
         for k, group in enumerate(self.param_groups):
             self._rule.fold(group, self.defaults)
             self._rule.consider(group, k)
+        parts = self._roles.parts(self)                # also of parameters that replaced others
+        wanted, out, seen, ranks = {}, [], set(), ranks_of(self, parts)
+        for k, group in enumerate(self.param_groups):
             spec, options, up = rule = self._rule.rule(group, k)
-            names = group.get("param_names") or [None] * len(group["params"])
-            for i, (p, name) in enumerate(zip(group["params"], names)):
+            for i, (p, role) in enumerate(zip(group["params"], self._roles.rows[k])):
                 if id(p) in seen:
                     continue
                 seen.add(id(p))
                 if p.grad is None and not p.requires_grad:
                     out.append(p)
                     continue
-                _refuse(p, name)
+                _refuse(p, role.name)
                 if p.dtype not in TYPES:
-                    raise ValueError("optc does not step tensors of %s: %s" % (p.dtype, name or tuple(p.shape)))
+                    raise ValueError("optc does not step tensors of %s: %s" % (
+                        p.dtype, role.name or tuple(p.shape)))
                 grad = p.dtype if p.grad is None else p.grad.dtype
                 own = id(p) if self._release else 0
                 key = p.device, p.dtype, grad, ranks or is_sharded(p), spec, option_text(options), up, own
                 members = wanted.setdefault(key, ({}, rule))[0]
                 if k not in members:
                     members[k] = Member(k, group["params"])
-                members[k].add(p, name or "param_groups[%d][%d]" % (k, i), self._flags.get(id(p), 0),
-                               self._splits.get(id(p), 0))
+                members[k].add(p, role.name or "param_groups[%d][%d]" % (k, i), parts[k][i])
         shares = not self._release and (self._rule.is_global or self._scaled == CHECKING)
         stages = Stages(self._group, ranks, next(iter(wanted), (torch.device("cpu"),))[0], len(wanted)) \
             if shares and self._group is not None else None
@@ -244,6 +233,9 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         shared = Shared(bounds, self._rule.spec, stages) if several else None
         self._give_inputs(bounds)                      # all that may fail comes before the old bindings are replaced
         self._bounds, self._shared, self._out, self._shape = bounds, shared, out, self._layout()
+        bound = {m.group for b in bounds for m in b.members}
+        self._idle = [(g["params"], list(g["params"])) for k, g in enumerate(self.param_groups)
+                      if k not in bound]
         self._handles = None if self._release or shared and not shared.connected else handles_of(bounds)
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
         self._places = {p: (b, i) for b in bounds for i, p in enumerate(b.owners)}
@@ -321,7 +313,8 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
 
     def _ready(self):
         if self._bounds is None or self._shape != self._layout() or (
-                self._out and any(p.grad is not None for p in self._out)) or _state.reread(self):
+                self._out and any(p.grad is not None for p in self._out)) or \
+                not all(same(*x) for x in self._idle) or _state.reread(self):
             self._bind()
         try:
             self._give()
@@ -449,9 +442,8 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
 
     def __getstate__(self):
         self._count_replays()
-        each = [id(p) for g in self.param_groups for p in g["params"]]
         return {**super().__getstate__(), "state": _state.copied(self), **{k: getattr(self, k) for k in KEPT},
-                "_sorted": [(self._flags.get(i, 0), self._splits.get(i, 0)) for i in each]}
+                "_sorted": self._roles.saved(self)}
 
     def __setstate__(self, state):
         state = dict(state)
@@ -466,20 +458,16 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         for name, value in BEFORE.items():             # of versions that did not have the name
             self.__dict__.setdefault(name, copy(value))
         self._unbound()
-        self._module, self._made, self._sort, self._split = None, True, None, None
+        self._made, self._watched, self._roles = True, {}, Roles()
+        if each is not None:
+            self._roles.restore(self, each)
         for group in self.param_groups if self._rule.row else ():
             _rules.fix_keys(self._rule.row, group)
         self._rates = state.get("_rates") or Rates(self, True)         # pickles of older versions lack it
         self._rates.adopt(self)
         self._process_group = self._group = None
         self._scaled, self._checking, self._loss = None, False, None
-        ids = [id(p) for g in self.param_groups for p in g["params"]]
-        self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each or ())} for k in (0, 1))
-        names = [n for g in self.param_groups for n in g.get("param_names") or [None] * len(g["params"])]
-        self._named, self._watched = dict(zip(ids, names)), {}
-        if each is None:
-            self._sort_all()
-        elif self._release:
+        if self._release:
             watch(self)
 
 

@@ -185,7 +185,7 @@ def check_value(value, shape, key, name, view=None, coded=False):
 
 def refuse_upper(rule, state, tensor, value, at=0):
     """Refuses values right of the diagonal in a state that the rule keeps a lower triangle. tensor: its shape, name,
-    flags and split; at: the index of the first value in the state."""
+    flags, split and tags; at: the index of the first value in the state."""
     wide = value.dtype == torch.float64
     flat = value.detach().to("cpu", torch.float64 if wide else torch.float32).contiguous()
     try:
@@ -202,10 +202,9 @@ def _check_triangles(b, rows):
         parts, at = parts or is_sharded(value), 0
         if is_sharded(value):
             value, at = b.owned(i)[n].part_of(value)
-        flags, split = b.asked[i]
         try:
-            refuse_upper(b.rule, b.lower[n], {"shape": tuple(b.owners[i].shape), "name": b.names[i], "flags": flags,
-                                              "split": split}, value, at)
+            refuse_upper(b.rule, b.lower[n], {"shape": tuple(b.owners[i].shape), "name": b.names[i],
+                                              **b.asked[i]._asdict()}, value, at)
         except ValueError as e:
             problem = problem or str(e)
     if parts:
@@ -462,12 +461,14 @@ def check_file(opt, saved, groups):
     if [len(g["params"]) for g in groups] != [len(g["params"]) for g in opt.param_groups]:
         return groups                                  # torch raises an error for this
     _warn_of_order(opt, groups)
+    parts = opt._roles.parts(opt)
     known, groups = {}, [opt._rule.loaded(g, mine, k) for k, (g, mine) in enumerate(zip(groups, opt.param_groups))]
     for k, (mine, given) in enumerate(zip(opt.param_groups, groups)):
         rule = opt._rule.rule({**mine, **given})
         kept, whole, lower, rule = known.get(repr(rule)) or known.setdefault(repr(rule), _kept(opt, rule))
-        names = mine.get("param_names") or ["param_groups[%d][%d]" % (k, i) for i in range(len(mine["params"]))]
-        for key, p, name in zip(given["params"], mine["params"], names):
+        names = [r.name or "param_groups[%d][%d]" % (k, i)
+                 for i, r in enumerate(opt._roles.rows[k])]
+        for key, p, name, part in zip(given["params"], mine["params"], names, parts[k]):
             own = saved.get(key)
             if not own:
                 continue
@@ -484,8 +485,8 @@ def check_file(opt, saved, groups):
             for n in lower:
                 if isinstance(own.get(n), torch.Tensor) and not is_sharded(own[n]):    # parts: when they are bound
                     refuse_empty(own[n], n, name)
-                    refuse_upper(rule, lower[n], {"shape": tuple(p.shape), "name": given_as, "split":
-                                                  opt._splits.get(id(p), 0), "flags": opt._flags.get(id(p), 0)}, own[n])
+                    tensor = {"shape": tuple(p.shape), "name": given_as, **part._asdict()}
+                    refuse_upper(rule, lower[n], tensor, own[n])
     return groups
 
 

@@ -13,20 +13,26 @@ def watch(optimizer):
 
     def arrived(p):
         opt = own()
-        if opt is not None and id(p) in opt._watched:
+        if opt is not None and is_watched(opt, p):
             with one:
                 step_one(opt, p)
     for group in optimizer.param_groups:
         for p in group["params"]:
-            if id(p) not in optimizer._watched and p.requires_grad:
+            if not is_watched(optimizer, p) and p.requires_grad:
                 optimizer._watched[id(p)] = p.register_post_accumulate_grad_hook(arrived)
+
+
+def is_watched(optimizer, p):
+    """Whether a parameter has the hook. Another one may have had its id before."""
+    hook = optimizer._watched.get(id(p))
+    return hook is not None and hook.hooks_dict_ref() is p._post_accumulate_grad_hooks
 
 
 def step_late(optimizer):
     """Adds the hooks of parameters that could have none before: they were frozen, or were appended to a group. Steps
     those that have a gradient by now."""
     late = [p for g in optimizer.param_groups for p in g["params"]
-            if id(p) not in optimizer._watched and p.requires_grad]    # the order: p.requires_grad takes longer
+            if not is_watched(optimizer, p) and p.requires_grad]
     if late:
         watch(optimizer)
         with optimizer._one:
@@ -36,11 +42,13 @@ def step_late(optimizer):
 
 
 def step_one(opt, p):
-    """Steps one parameter, which has its own binding here."""
+    """Steps one parameter, which has its own binding here, unless it is in no group any more."""
     opt._refuse_in_evaluation("step")
     if opt._bounds is None or opt._shape != opt._layout() or reread(opt):
         opt._bind()
     b = _bound(opt, p)
+    if b is None:
+        return
     try:
         _give(opt, b)
     except Changed:
@@ -62,4 +70,4 @@ def _give(opt, b):
 def _bound(opt, p):
     if id(p) not in opt._of:                           # it was frozen
         opt._bind()
-    return opt._of[id(p)]
+    return opt._of.get(id(p))

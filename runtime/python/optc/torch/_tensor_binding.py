@@ -29,18 +29,17 @@ class Changed(Exception):
 
 
 class Member:
-    """A group's parameters in a binding: the group's number, the parameters, their names and flags; the group's whole
-    list, and a copy of its contents."""
+    """A group's parameters in a binding: the group's number, the parameters, their names and parts
+    (Part); the group's whole list, and a copy of its contents."""
 
     def __init__(self, group, whole):
-        self.group, self.params, self.names, self.flags, self.splits = group, [], [], [], []
+        self.group, self.params, self.names, self.parts = group, [], [], []
         self.whole, self.was = whole, list(whole)
 
-    def add(self, p, name, flag, split):
+    def add(self, p, name, part):
         self.params.append(p)
         self.names.append(name)
-        self.flags.append(flag)
-        self.splits.append(split)
+        self.parts.append(part)
 
 
 class TensorBinding(StateViews):
@@ -52,7 +51,7 @@ class TensorBinding(StateViews):
         self.owners = [p for m in members for p in m.params]       # the optimizer's parameters
         self.params = self._locals()                   # the tensors that are stepped: local parts of DTensors
         self.names = [n for m in members for n in m.names]
-        self.asked = [x for m in members for x in zip(m.flags, m.splits)]
+        self.asked = [x for m in members for x in m.parts]
         self.device = self.params[0].device
         self.cuda, self.index = self.device.type == "cuda", self.device.index      # every step reads them
         self.memory = memory
@@ -162,12 +161,12 @@ class TensorBinding(StateViews):
         groups, at = [], 0
         for m, hyper in zip(self.members, hypers):
             rows = []
-            for name, flag, split in zip(m.names, m.flags, m.splits):
+            for name, part in zip(m.names, m.parts):
                 lies = self.staged.get(at, self.params[at])
                 strides = None if row_major(lies) else lies.stride()
                 rows.append({"param": self._address(lies), "shape": tuple(lies.shape), "name": name, "strides": strides,
-                             "grad_strides": strides, "flags": flag, "split": split,
-                             "states": self._taken_over(at), **self._piece(at)})
+                             "grad_strides": strides, "states": self._taken_over(at),
+                             **part._asdict(), **self._piece(at)})
                 at += 1
             groups.append((rows, hyper))
         self.binding = Binding(self.rule, groups, self.comm)
