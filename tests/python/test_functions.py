@@ -108,6 +108,31 @@ class Powers(Functions):
         self.near(X[::2], power(A[::2], -0.25, 1e-2))
         self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A, -0.25, ridge=1e-2, check=True)
 
+    def test_not_symmetric(self):
+        """check=True names matrices whose triangles differ by more than rounding, as C does by default; without it the
+        lower triangle counts."""
+        eye = torch.eye(5)
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            A = positive(4, 5, dtype=dtype)
+            A[2, 0, 3] += 0.25
+            A[3, 1, 0] = float("nan")                  # no question of symmetry
+            for call in (lambda x, **k: ot.matrix_power(x, -0.5, **k), lambda x, **k: ot.matrix_power(x, 0, **k),
+                         lambda x, **k: ot.inverse_root(x, 4, **k), ot.eigh, ot.cholesky,
+                         lambda x, **k: ot.solve_positive(x, eye.to(dtype).expand(x.shape), **k)):
+                self.said(torch.linalg.LinAlgError, ["matrix 2 of 4", "A is not symmetric", "A.tril() + A.tril(-1).mT"],
+                          call, A, check=True)
+                call(A)
+                call(A[:2], check=True)
+                near = A[:2].clone()
+                near[0, 0, 3] *= 1 + 2 * torch.finfo(dtype).eps        # rounding
+                call(near, check=True)
+                whole = A[:3].tril() + A[:3].tril(-1).mT
+                call(whole, check=True)
+        huge = torch.diag(torch.tensor([1e20, 1e-20]))
+        huge[0, 1] = 1e-4                              # beside a diagonal of that size it is rounding
+        ot.eigh(huge, check=True)
+        ot.qr(A[:2].float(), check=True), ot.polar(A[:2].float(), check=True)
+
     def test_refused(self):
         A = positive(3)
         grad = A.clone().requires_grad_()

@@ -3,8 +3,8 @@
 Leading dimensions are a batch. The functions are not differentiable.
 """
 import ctypes
+import math
 from collections import namedtuple
-from math import prod
 from typing import Optional, Sequence, Tuple, Union
 
 import torch
@@ -18,6 +18,7 @@ QR = namedtuple("QR", "Q R")
 NUMBERS = {dtype: _lib.TYPE_NAMES[name] for dtype, name in TYPES.items()}
 USUAL_WORKSPACE = 1 << 30                              # an engine's default is at least this
 
+SYMMETRIC = ("matrix_power", "eigh", "cholesky", "solve_positive")     # with check=True their A is tested
 # Further reasons why a result may not exist.
 ALSO = {"matrix_power": ", or eigenvalues that are not positive where they have to be: a ridge, or relative, "
                         "lifts them",
@@ -31,10 +32,27 @@ def judged(who, *found):
     """Raises an error that names the matrices whose results are not finite."""
     good = torch.stack([torch.isfinite(x).flatten(1).all(1) for x in found]).all(0)
     if not bool(good.all()):
-        bad = (~good).nonzero().flatten().tolist()
+        raise torch.linalg.LinAlgError("optc.torch.%s: no result for %s (a NaN or an infinity in it%s)"
+                                       % (who, _named(~good), ALSO.get(who, "")))
+
+
+def _refuse_asymmetric(who, A):
+    """Raises an error that names the matrices of A whose triangles differ by more than rounding: half of the type's
+    digits, relative to the entry and to its diagonal, as in C (core/functions/function_copy.c)."""
+    x = A.detach().to(torch.float64 if A.dtype == torch.float64 else torch.float32)
+    root = x.diagonal(dim1=-2, dim2=-1).abs().sqrt()
+    half = (2 - math.frexp(torch.finfo(A.dtype).eps)[1]) // 2
+    size = x.abs()
+    bad = ((x - x.mT).abs() * 2.0 ** half > size + size.mT + root[..., None] * root[..., None, :]).flatten(-2).any(-1)
+    if bool(bad.any()):
         raise torch.linalg.LinAlgError(
-            "optc.torch.%s: no result for matrix %s of %d (a NaN or an infinity in it%s)"
-            % (who, ", ".join(map(str, bad[:8])) + (" …" if len(bad) > 8 else ""), good.numel(), ALSO.get(who, "")))
+            "optc.torch.%s: %s of A is not symmetric; check=False reads the lower triangle alone, "
+            "and A.tril() + A.tril(-1).mT has it on both sides" % (who, _named(bad.flatten())))
+
+
+def _named(bad):
+    which = bad.nonzero().flatten().tolist()
+    return "matrix %s of %d" % (", ".join(map(str, which[:8])) + (" …" if len(which) > 8 else ""), bad.numel())
 
 
 def _workspace(arrays, device):
@@ -54,13 +72,15 @@ def _apply(who, call, operands, shapes, check, out=None, **members):
     one in `out`, if that is given. Only lower triangles are read, and values are not checked by the library, which
     reports the first bad matrix alone."""
     like = operands[-1]
-    device, lead = like.device, prod(like.shape[:-2])
+    device, lead = like.device, math.prod(like.shape[:-2])
     if check and capturing(device):
         raise RuntimeError("optc.torch.%s: check=True waits for the device, which is not possible while a graph is "
                            "captured" % who)
     fits(who, like, shapes[0], out)
     if not like.numel():
         return [leave(like, s, o, like.new_zeros(s)) for s, o in zip(shapes, (out, None))]
+    if check and who in SYMMETRIC:
+        _refuse_asymmetric(who, operands[0])
     with torch.no_grad(), on(device):
         operands = [x.resolve_neg().contiguous() for x in operands]
         to = [place(who, like, s, None if check else o, operands) for s, o in zip(shapes, (out, None))]
@@ -90,7 +110,7 @@ def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relati
     relative  times the largest row sum of magnitudes is added to the eigenvalues; on a GPU it also makes roots faster:
               see FUNCTIONS.md
     floor     the least eigenvalue; smaller ones are raised to it
-    check     raises an error that names matrices without a power, and waits for the device
+    check     raises an error that names matrices that are not symmetric or have no power, and waits for the device
 
     For a negative or fractional exponent the eigenvalues must then be positive. The result of a matrix without a power
     is NaN; other matrices of the batch are not affected. 16-bit types are computed in float32, factors in float64."""
@@ -107,6 +127,7 @@ def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relati
         X = torch.where(A.tril().isfinite().flatten(-2).all(-1)[..., None, None], torch.eye(
             A.shape[-1], dtype=A.dtype, device=A.device), float("nan"))
         if check:
+            _refuse_asymmetric(who, A)
             judged(who, X.reshape(-1, A.shape[-1] ** 2))
         return leave(A, A.shape, out, X)
 
