@@ -182,6 +182,20 @@ class Models(Case):
         deep = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8))
         self.assertEqual(rest_of(deep), ["2.weight"])
 
+    def test_create(self):
+        """create() lets the module decide, as the classes do: the names tell no tied head, and no
+        kernel that may be split."""
+        net = nn.ModuleDict({"wte": nn.Embedding(11, 8), "conv": nn.Conv1d(8, 6, 3),
+                             "body": nn.Linear(8, 8), "out": nn.Linear(8, 11)})
+        net["out"].weight = net["wte"].weight
+        opt = optc.torch.create("scion", net, split={"conv.weight": 2}, sort=lambda *_: None)
+        self.assertEqual(optc.torch.sorted_by(opt)["wte.weight"], "head")
+        net["body"].weight.requires_grad_(False)
+        for given in ({}, {"adamw_weight_decay": 0, "weight_decay": 0}):
+            found = optc.torch.sorted_by(optc.torch.create("muon", net, **given))
+            want = optc.torch.sorted_by(optc.torch.Muon(net))
+            self.assertEqual(found, {n: want[n] for n in want if n != "body.weight"})
+
     def test_chosen(self):
         """A list of matrices is somebody's choice: its last one is not taken for a head."""
         net = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4), nn.Linear(4, 2))

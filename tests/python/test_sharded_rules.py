@@ -80,8 +80,11 @@ def stacks():
         torch.manual_seed(0)
         whole = [torch.randn(s).requires_grad_() for s in ((40, 6), (16, 5), (10, 4), (6, 6))]
         cuts = [distribute_tensor(w.detach().clone(), grid, [Replicate(), Shard(0)]).requires_grad_() for w in whole]
+        plain = [w.detach().clone().requires_grad_() for w in whole]
         a, b, again = [(x, optc.torch.Optimizer([(str(i), p) for i, p in enumerate(x)], rule, sort=lambda *_: True,
-                                                split={"0": 5, "1": 4, "2": 5})) for x in (whole, cuts, cuts)]
+                                                split={"0": 5, "1": 4, "2": 5})) for x in (whole, cuts, plain)]
+        again[1].param_groups[0]["params"] = cuts      # as fully_shard after the optimizer was made
+        again = cuts, again[1]
         found[rule] = steps(a, b)
         one, many = (opt.state_dict() for _, opt in (a, b))
         found[rule] += [(i, k) for i, own in one["state"].items() for k, v in own.items()

@@ -192,8 +192,12 @@ START_TEST(stacks_that_are_one_matrix)
         {"muon", NULL, 4, {2, 3, 16, 20}, 0, 0,
          "as one matrix of 2 x 960. If it is a stack of matrices, bind it as a matrix of 96 x 20 with split = 6"},
         {"muon", NULL, 3, {1, 16, 20}, 0, 0, "with split = 1"},
+        {"muon", NULL, 3, {3, 16, 20}, 3, 0,           /* each matrix of the stack would be one row */
+         "steps it as 3 matrices of 1 x 320. If it is a stack of matrices, "
+         "bind it as a matrix of 48 x 20 with split = 3"},
         {"muon", NULL, 3, {32, 4, 5}, 0, 0, ""},                   /* a convolution kernel of 5 */
         {"muon", NULL, 4, {32, 3, 16, 16}, 0, 0, ""},              /* patches of an image */
+        {"muon", NULL, 4, {32, 4, 3, 3}, 4, 0, ""},                /* the groups of a convolution */
         {"muon", NULL, 2, {48, 20}, 3, 0, ""},
         {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_USE_STEP, ""},
         {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_AS_VECTOR, ""},

@@ -136,12 +136,13 @@ static bool variant_multiplies(const Program *p, int variant)
     return false;
 }
 
-/* The rule sees one matrix, but the user may mean a stack of matrices in the last two dimensions. A convolution's
- * weight has its kernel after dimension 1: seldom 16 long, and if it is (image patches), shorter than dimension 0. */
+/* The rule sees one matrix, or `split` ranges of its rows, but the user may mean a stack of matrices in the last two
+ * dimensions. A convolution's weight has its kernel after dimension 1: seldom 16 long, and if it is (image patches),
+ * shorter than dimension 0. */
 static bool looks_stacked(const optc_binding *b, const Tensor *t)
 {
     int64_t last = t->rank > 2 ? t->dim[t->rank - 1] : 0;
-    return last >= 16 && (t->rank == 3 || t->dim[0] < last) && t->shape.slices == 1 && t->shape.cols > last &&
+    return last >= 16 && (t->rank == 3 || t->dim[0] < last) && t->shape.cols > last &&
            t->dim[t->rank - 2] > 1 && variant_multiplies(b->program, t->variant);
 }
 
@@ -156,15 +157,17 @@ CORE void warn_stacks(optc_binding *b)
         }
     if (!n)
         return;
-    char label[96], others[40] = "";
+    char label[96], others[40] = "", count[32] = "one matrix";
     int64_t cols = first->dim[first->rank - 1], stack = first->shape.n / (cols * first->dim[first->rank - 2]);
     if (n > 1)
         snprintf(others, sizeof others, " and %d more like it", n - 1);
+    if (first->shape.slices > 1)
+        snprintf(count, sizeof count, "%lld matrices", (long long)first->shape.slices);
     snprintf(b->warning, sizeof b->warning,
-             "%s of %d dimensions%s: rule '%.60s' steps it as one matrix of %lld x %lld. If it is a stack of matrices, "
+             "%s of %d dimensions%s: rule '%.60s' steps it as %s of %lld x %lld. If it is a stack of matrices, "
              "bind it as a matrix of %lld x %lld with split = %lld, or use a spec with view = \"last\"",
              tensor_label(b, (int)(first - b->tensor), label), first->rank, others, b->program->name,
-             (long long)first->shape.rows, (long long)first->shape.cols, (long long)(first->shape.n / cols),
+             count, (long long)first->shape.rows, (long long)first->shape.cols, (long long)(first->shape.n / cols),
              (long long)cols, (long long)stack);
 }
 

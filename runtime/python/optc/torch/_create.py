@@ -6,6 +6,7 @@ import torch
 from .._lib import SpecError
 from ._engines import asked
 from ._optimizer import Optimizer
+from ._param_roles import OfModule
 
 
 def _names():
@@ -32,17 +33,18 @@ def create(opt, model_or_params, *, filter_bias_and_bn=True, **given):
     optimizer's arguments. filter_bias_and_bn: of a module, weight decay leaves out parameters with fewer than two
     dimensions and those of the module's no_weight_decay(), as in timm; they are a group with weight_decay 0."""
     rule = _rule_named(opt)
-    if not isinstance(model_or_params, torch.nn.Module):
-        return Optimizer(model_or_params, rule, **given)
-    params = [(n, p) for n, p in model_or_params.named_parameters() if p.requires_grad]
+    model = model_or_params
+    if not isinstance(model, torch.nn.Module):
+        return Optimizer(model, rule, **given)
+    params = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     decays = [k for k in _decays(rule, given) if given.get(k.replace(".", "_"), given.get(k, 1)) != 0]
     if not filter_bias_and_bn or not decays:
-        return Optimizer(params, rule, **given)
-    out = set(model_or_params.no_weight_decay()) if hasattr(model_or_params, "no_weight_decay") else set()
+        return Optimizer(OfModule(params, model), rule, **given)
+    out = set(model.no_weight_decay()) if hasattr(model, "no_weight_decay") else set()
     plain = [(n, p) for n, p in params if p.dim() < 2 or n in out]
     others = [(n, p) for n, p in params if not (p.dim() < 2 or n in out)]
     groups = [{"params": others}, {"params": plain, **dict.fromkeys(decays, 0.0)}]
-    return Optimizer([g for g in groups if g["params"]], rule, **given)
+    return Optimizer(OfModule([g for g in groups if g["params"]], model), rule, **given)
 
 
 def _decays(rule, given):

@@ -31,7 +31,7 @@ from ._rule_inputs import RuleInputs
 from ._scaling import CHECKING, read_where_it_lies, send
 from ._collective import Collective, ranks_of
 from ._sharded import Sharded, is_cut, is_sharded, local, refuse_placed
-from ._param_roles import Roles, names_of
+from ._param_roles import OfModule, Roles, names_of
 from ._entry_runs import EntryRuns
 from ._multi_binding import Shared, Stages, handles_of
 
@@ -97,15 +97,15 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release = static_grads, release_grads
         self._inputs, self._scalars, self._watched = {}, {}, {}
-        self._roles = Roles(sort, split, params if isinstance(params, torch.nn.Module) else None)
+        if isinstance(params, torch.nn.Module):
+            params = OfModule(params.named_parameters(), params)
+        self._roles = Roles(sort, split, params.module if isinstance(params, OfModule) else None)
         self._made, self._scaled, self._checking, self._loss = None, None, False, None
         self._unbound()
         defaults = self._rule.defaults(dict(given))
         if release_grads and self._rule.is_global:
             raise ValueError("%s has values of all tensors together: release_grads=True cannot be used with it"
                              % self._rule.spec)
-        if self._roles.module is not None:
-            params = list(params.named_parameters())
         super().__init__(params, defaults)
         for group in self.param_groups:
             self._check_group(group)

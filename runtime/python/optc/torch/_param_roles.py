@@ -41,6 +41,14 @@ class Role:
         return Part(USE_STEP if to_rest else 0, self.split, " ".join(tags) or None)
 
 
+class OfModule(list):
+    """Named parameters or groups of a module, whose structure decides about routing."""
+
+    def __init__(self, params, module):
+        super().__init__(params)
+        self.module = module
+
+
 def names_of(group):
     """The names of a group's parameters. Those that were appended to its list have None."""
     names, n = list(group.get("param_names") or ()), len(group["params"])
