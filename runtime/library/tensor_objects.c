@@ -3,9 +3,11 @@
  *
  * Needs no header of Python or torch. The caller passes functions of Python's stable ABI, and functions that read a
  * tensor, of one of two kinds:
- * - TorchCalls, functions that torch's libraries export. They read a tensor and its gradient without reference counts,
+ * - TorchCalls, functions that torch's libraries export. They read a tensor and its gradient without Python objects,
  *   which take torch most of the time of the other kind.
  * - `describe`, of DLPack's exchange table (dltensor_from_py_object_no_sync of dlpack.h 1.3).
+ * Gradients are held until optc_objects_release, or by the caller's list: another thread may replace p.grad while a step
+ * runs without the GIL.
  * The caller holds the GIL. A failed function of Python or DLPack leaves an exception, which ctypes raises. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,6 +39,7 @@ typedef struct TorchCalls {
     int (*offset)(void *handle, int64_t *out);
     int (*storage_bytes)(void *handle, int64_t *out);
     int (*is_defined)(void *handle, bool *out);
+    int (*assign)(void *from, void *to);                   /* at::Tensor's operator=: counts references */
     void *(*grad)(const void *tensor_impl);                /* a handle */
     bool (*is_neg)(const void *handle);
     bool (*is_inference)(const void *handle);
@@ -68,26 +71,28 @@ typedef struct Described {
     const int64_t *sizes, *strides;
 } Described;
 
-/* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has none), the numbers of
- * dimensions and of elements, the object of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain
+/* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has none), the bytes of its
+ * storage up to the end of the parameter, the numbers of dimensions and of elements, the object of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain
  * tensor); and the sizes of all tensors, one after another. like_param, like_grad: tensors with the type and device of
- * all of them. item: bytes of an element of a gradient */
+ * all of them, which have no gradient. item: bytes of an element of a gradient */
 typedef struct Seen {
-    const uint64_t *param, *grad, *dims, *count, *stepped, *spec;
+    const uint64_t *param, *grad, *param_end, *dims, *count, *stepped, *spec;
     const int64_t *sizes;
     void *like_param, *like_grad;
     uint64_t item;
 } Seen;
 
-/* The gradients of this step: their addresses, and a list of those that moved. With TorchCalls the list stays empty:
- * moved gradients that leave their storage were found already. hint: addresses of the gradients' TensorImpl at the last
- * step. They may be freed, and are only prefetched. */
-typedef struct Now { uint64_t *grad, *hint; void *moved; } Now;
+/* The gradients of this step: their addresses, and what holds them. held: with TorchCalls an at::Tensor for each, 0 if it
+ * holds none; NULL: no other thread can replace them. found: otherwise a list of the gradients; the caller compares the sizes of their storages, and of those
+ * of the parameters. hint: addresses of the gradients' TensorImpl at the last step. They may be freed, and are only
+ * prefetched. */
+typedef struct Now { uint64_t *grad, *hint; void **held; void *found; } Now;
 
 enum { OPTC_OBJECTS_DIFFER, OPTC_OBJECTS_MOVED, OPTC_OBJECTS_STAY };
 
 #pragma GCC visibility push(default)
 int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now);
+void optc_objects_release(const PythonCalls *py, const Seen *seen, void **held, int n);
 int optc_objects_same(const PythonCalls *py, void *list, void *other, int n);
 void optc_objects_bump(const PythonCalls *py, void *list, int n);
 #pragma GCC visibility pop
@@ -98,6 +103,7 @@ typedef struct Comparison {
     const Now *now;
     const int64_t *sizes;                                  /* of the current tensor */
     Described like_param, like_grad;
+    void *undefined;                                       /* the word of an at::Tensor that holds nothing */
 } Comparison;
 
 static uint64_t address(const void *p) { return (uint64_t)(uintptr_t)p; }
@@ -153,11 +159,19 @@ static int has_layout(const Comparison *c, int i, const Described *t, const Desc
     return 1;
 }
 
+/* Whether a storage, which may have been resized, has so many bytes. Without TorchCalls the caller finds out. */
+static int storage_holds(const Comparison *c, void *handle, uint64_t end)
+{
+    int64_t bytes;
+    return !c->py->torch.slot || (!c->py->torch.storage_bytes(handle, &bytes) && end <= (uint64_t)bytes);
+}
+
 static int param_stays(const Comparison *c, int i, void *stepped)
 {
     Described p;
     return address(stepped) == c->seen->stepped[i] && describe(c->py, stepped, &p) &&
-           p.data == c->seen->param[i] && has_layout(c, i, &p, &c->like_param);
+           p.data == c->seen->param[i] && has_layout(c, i, &p, &c->like_param) &&
+           storage_holds(c, handle_of(c->py, stepped), c->seen->param_end[i]);
 }
 
 /* Compares a DTensor's slot `spec` with an object that the caller holds. */
@@ -177,19 +191,21 @@ static int note_described(const Comparison *c, int i, const Described *g)
     return c->now->grad[i] != 0;
 }
 
-/* Whether the elements of a contiguous gradient end within its storage. */
-static int is_inside(const Comparison *c, int i, void *handle)
+static int hold(const Comparison *c, int i, void *handle)
 {
-    int64_t offset, bytes;
-    return !c->py->torch.offset(handle, &offset) && !c->py->torch.storage_bytes(handle, &bytes) &&
-           ((uint64_t)offset + c->seen->count[i]) * c->seen->item <= (uint64_t)bytes;
+    if (!c->now->held[i])
+        c->now->held[i] = c->undefined;
+    return !c->py->torch.assign(handle, &c->now->held[i]);
 }
 
 static int note_handle(const Comparison *c, int i, void *handle)
 {
     Described g;
+    int64_t offset;
     return describe_handle(&c->py->torch, handle, &g) && note_described(c, i, &g) &&
-           (c->now->grad[i] == c->seen->grad[i] || is_inside(c, i, handle));
+           !c->py->torch.offset(handle, &offset) &&
+           storage_holds(c, handle, ((uint64_t)offset + c->seen->count[i]) * c->seen->item) &&
+           (!c->now->held || hold(c, i, handle));
 }
 
 static int note_grad(const Comparison *c, int i, void *grad)
@@ -201,8 +217,7 @@ static int note_grad(const Comparison *c, int i, void *grad)
         return 0;
     if (c->py->torch.slot)
         return note_handle(c, i, handle_of(c->py, grad));
-    return describe(c->py, grad, &g) && note_described(c, i, &g) &&
-           (c->now->grad[i] == c->seen->grad[i] || !c->py->append(c->now->moved, grad));
+    return describe(c->py, grad, &g) && note_described(c, i, &g) && !c->py->append(c->now->found, grad);
 }
 
 static int note_local_grad(const Comparison *c, int i, void *grad)
@@ -214,8 +229,8 @@ static int note_local_grad(const Comparison *c, int i, void *grad)
     return fits;
 }
 
-/* A parameter that is no DTensor, with TorchCalls: no reference is counted. The gradient may be of any Python class:
- * one without memory of its own has the address 0, and is refused in Python. */
+/* A parameter that is no DTensor, with TorchCalls: no Python object is made. The gradient may be of any Python class: one
+ * without memory of its own has the address 0, and is refused in Python. */
 static int compare_handle(const Comparison *c, int i, void *param)
 {
     const TorchCalls *t = &c->py->torch;
@@ -272,7 +287,10 @@ INLINED prefetch(const Comparison *c, int i, int n)
     }
 }
 
-/* params: a list.
+/* The undefined at::Tensor that is p.grad of a tensor without a gradient. */
+static void *no_grad(const PythonCalls *py, void *object) { return py->torch.grad(*(void **)handle_of(py, object)); }
+
+/* params: a list. now->held: 0, or held since an earlier call.
  * OPTC_OBJECTS_STAY: nothing moved, and all gradients are row-major tensors of the bound sizes, type and device, or
  * None. OPTC_OBJECTS_MOVED: the same, but some gradients are at other addresses, or are new, or are gone. */
 int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now)
@@ -280,6 +298,7 @@ int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen 
     Comparison c = {.py = py, .seen = seen, .now = now, .sizes = seen->sizes};
     if (!describe(py, seen->like_param, &c.like_param) || !describe(py, seen->like_grad, &c.like_grad))
         return OPTC_OBJECTS_DIFFER;
+    c.undefined = py->torch.slot ? *(void **)no_grad(py, seen->like_param) : NULL;
     for (int i = 0; i < n; c.sizes += seen->dims[i++]) {
         void *param = py->get_item(params, i);
         if (py->torch.slot)
@@ -288,6 +307,17 @@ int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen 
             return OPTC_OBJECTS_DIFFER;
     }
     return memcmp(now->grad, seen->grad, (size_t)n * sizeof *now->grad) ? OPTC_OBJECTS_MOVED : OPTC_OBJECTS_STAY;
+}
+
+/* Drops the references in `held`, and sets its words to 0. Needs TorchCalls. */
+void optc_objects_release(const PythonCalls *py, const Seen *seen, void **held, int n)
+{
+    void *undefined = no_grad(py, seen->like_param);
+    for (int i = 0; i < n; i++) {
+        if (held[i])
+            py->torch.assign(undefined, &held[i]);         /* fails for no at::Tensor: it only counts references */
+        held[i] = NULL;
+    }
 }
 
 /* Whether the first n objects of two lists are the same objects. */

@@ -121,6 +121,7 @@ class AddressChecks(OneWay, Case):
         self.assertEqual(b.seen is not None, _address_check.AVAILABLE)
         if _address_check.AVAILABLE:
             self.assertEqual(b.seen.compare(), STAY)
+            b.seen.release()
 
     def each(self, changes, make):
         if not _address_check.AVAILABLE:

@@ -36,8 +36,10 @@ def described(x):
         return _dlpack(x)
     if isinstance(x, ctypes.Array):
         return _ctypes(x)
-    if isinstance(x, (ctypes._SimpleCData, ctypes.Structure)):
-        return Array(ctypes.addressof(x), None, None, CTYPES.get(type(x)), None, False)
+    if isinstance(x, ctypes._SimpleCData):
+        return Array(ctypes.addressof(x), None, None, _known(CTYPES.get(type(x)), type(x).__name__), None, False)
+    if isinstance(x, ctypes.Structure):
+        return Array(ctypes.addressof(x), None, None, None, None, False)
     raise TypeError("%s is not an array: optc takes arrays of NumPy, CuPy, torch and ctypes, objects with __dlpack__, "
                     "and addresses" % type(x).__name__)
 
@@ -62,6 +64,9 @@ def _torch(x):
     if device == "cuda":
         device = "cuda:%d" % x.device.index
     dtype = _known(DTYPES.get(str(x.dtype).rpartition(".")[2]), x.dtype)
+    if getattr(x, "is_neg", bool)():
+        raise TypeError("the memory of this tensor has the negated values (torch.Tensor.is_neg): pass resolve_neg() of "
+                        "it")
     return _made(x.data_ptr(), x.shape, x.stride(), dtype, device, False)
 
 

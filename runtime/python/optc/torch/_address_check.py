@@ -2,16 +2,19 @@
 library (runtime/library/tensor_objects.c). It reads tensors by functions that torch's libraries export, and where one
 is missing by torch's DLPack exchange table. Before torch 2.10 there is none: _tensor_binding.py then compares in Python
 at every step."""
+import _thread
 import ctypes
 import sys
+import threading
 from array import array
-from itertools import chain
+from itertools import chain, compress
 from operator import is_
 from types import MemberDescriptorType
 
 import torch
 
 from .. import _lib
+from ._tensor_checks import inside
 
 DIFFER, MOVED, STAY = range(3)                         # results of optc_objects_compare
 _P = ctypes.c_void_p
@@ -22,7 +25,7 @@ _DESCRIBE = 5                                          # dltensor_from_py_object
 # Functions of TorchCalls, in its order: of torch's stable C interface, and of C++ by their mangled names
 _AOTI = ["aoti_torch_" + n for n in
          "get_data_ptr get_dtype get_device_type get_device_index get_layout get_dim get_sizes get_strides "
-         "get_storage_offset get_storage_size is_defined".split()]
+         "get_storage_offset get_storage_size is_defined assign_tensors".split()]
 _CXX = ["_ZNK3c1010TensorImpl4gradEv", "_ZN2at6native6is_negERKNS_6TensorE",
         "_ZN2at6native12is_inferenceERKNS_6TensorE", "_ZN5torch8autograd4impl15version_counterERKN2at6TensorE",
         "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"]
@@ -30,8 +33,8 @@ _CXX = ["_ZNK3c1010TensorImpl4gradEv", "_ZN2at6native6is_negERKNS_6TensorE",
 
 class _TorchCalls(ctypes.Structure):                   # of tensor_objects.c, as _Calls (PythonCalls) and _Seen
     _fields_ = [(n, _P) for n in
-                "data dtype device_type device_index layout dims sizes strides offset storage_bytes is_defined grad "
-                "is_neg is_inference version_counter bump_version".split()] + [("slot", ctypes.c_ssize_t)]
+                "data dtype device_type device_index layout dims sizes strides offset storage_bytes is_defined assign "
+                "grad is_neg is_inference version_counter bump_version".split()] + [("slot", ctypes.c_ssize_t)]
 
 
 class _Calls(ctypes.Structure):
@@ -41,12 +44,12 @@ class _Calls(ctypes.Structure):
 
 
 class _Seen(ctypes.Structure):
-    _fields_ = [(n, _P) for n in "param grad dims count stepped spec sizes like_param like_grad".split()]
+    _fields_ = [(n, _P) for n in "param grad param_end dims count stepped spec sizes like_param like_grad".split()]
     _fields_ += [("item", ctypes.c_uint64)]
 
 
 class _Now(ctypes.Structure):
-    _fields_ = [("grad", _P), ("hint", _P), ("moved", _P)]
+    _fields_ = [(n, _P) for n in "grad hint held found".split()]
 
 
 def _describe():
@@ -107,6 +110,8 @@ def _calls():
 # These functions hold the GIL.
 _compare = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.c_int,
                              ctypes.POINTER(_Seen), ctypes.POINTER(_Now))(("optc_objects_compare", _lib.lib))
+_release = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_Calls), ctypes.POINTER(_Seen), _P, ctypes.c_int)(
+    ("optc_objects_release", _lib.lib))
 _same = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.py_object,
                           ctypes.c_int)(("optc_objects_same", _lib.lib))
 _bump = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.c_int)(
@@ -162,9 +167,9 @@ def _first(column):
     return column.buffer_info()[0]
 
 
-def _is_negated(p):
-    """Whether torch negates the elements of a parameter or of its gradient when it reads them."""
-    return any(x is not None and getattr(x, "_local_tensor", x).is_neg() for x in (p, p.grad))
+def _is_alone():
+    """Whether no other thread of Python exists. Holding a gradient takes about 15 ns."""
+    return not _thread._count() and _thread.get_ident() == threading.main_thread().ident
 
 
 class AddressCheck:
@@ -177,30 +182,46 @@ class AddressCheck:
         first = b.params[0]
         self.like = [torch.empty(0, dtype=dtype, device=first.device) for dtype in (first.dtype, b.dtype)]
         shapes = list(map(tuple, b.shapes))
-        rows = {"param": b.where, "grad": b.ptrs, "dims": map(len, shapes), "count": b.sizes,
+        ends = [(p.storage_offset() + n) * p.element_size() if n else 0 for p, n in zip(b.params, b.sizes)]
+        rows = {"param": b.where, "grad": b.ptrs, "param_end": ends, "dims": map(len, shapes), "count": b.sizes,
                 "stepped": map(id, b.params), "spec": [0 if s is None else id(s) for s in specs],
                 "sizes": chain.from_iterable(shapes)}
         self.columns = {name: array("Q", row) for name, row in rows.items()}
         self.seen = _Seen(*map(_first, self.columns.values()), *map(id, self.like), b.dtype.itemsize)
         self.grads = array("Q", bytes(8 * len(b.ptrs)))        # addresses of the gradients of this step
         self.hints = array("Q", bytes(8 * len(b.ptrs)))
-        self.now, self.moved = _Now(hint=_first(self.hints)), []
+        self.held = array("Q", bytes(8 * len(b.ptrs)))
+        self.now, self.found = _Now(hint=_first(self.hints)), []
 
     def compare(self):
         """STAY, MOVED or DIFFER. STAY: nothing moved, and all gradients have the same type, size and order as before.
-        MOVED: only addresses of gradients changed; `grads` has them, and `moved` the tensors."""
-        self.moved = []
-        self.now.grad, self.now.moved = _first(self.grads), id(self.moved)
+        MOVED: only addresses of gradients changed; `grads` has them. The gradients are held until `release`."""
+        self.found = []
+        self.now.grad, self.now.found = _first(self.grads), id(self.found)
+        self.now.held = None if _is_alone() else _first(self.held)
         try:
             with torch._C.DisableTorchFunction():      # half the time of reading .grad of a DTensor
                 found = _compare(CALLS, self.owners, len(self.owners), self.seen, self.now)
-                if found and not CALLS.torch.slot and any(map(_is_negated, self.owners)):
+                if found and not CALLS.torch.slot and not self._fits():
                     return DIFFER
                 return found
         except Exception:                              # a gradient of another kind: the checks in Python tell which
             return DIFFER
 
+    def _fits(self):
+        """What DLPack does not tell: whether elements are negated, and whether they end within their storages."""
+        lengths = compress(self.columns["count"], self.grads)
+        return not any(map(torch.Tensor.is_neg, self.params)) and not any(map(torch.Tensor.is_neg, self.found)) and \
+            inside(self.params, self.columns["count"], self.like[0].dtype) and \
+            inside(self.found, lengths, self.like[1].dtype)
+
+    def release(self):
+        """Drops the references to the gradients of this step."""
+        self.found = []
+        if self.now.held and CALLS.torch.slot:
+            _release(CALLS, self.seen, _first(self.held), len(self.held))
+
     def take(self):
         """The gradients of this step are those that the next one is compared with."""
-        self.columns["grad"], self.grads, self.moved = self.grads, self.columns["grad"], []
+        self.columns["grad"], self.grads = self.grads, self.columns["grad"]
         self.seen.grad = _first(self.columns["grad"])

@@ -52,7 +52,11 @@ class EntryRuns:
         if entry != "step" and entry in self._rule.gradients:
             self._climbed = True
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
-            self._run(entry)
+            try:
+                self._run(entry)
+            finally:
+                for b in self._bounds or ():
+                    b.let_go()
 
     def _run(self, entry):
         self._refuse_in_evaluation(entry)

@@ -22,7 +22,7 @@ from ._begun_states import begin, dropped
 from ._step_in_backward import step_late, watch
 from ._address_check import same
 from ._tensor_binding import TensorBinding, Changed, Member
-from ._tensor_checks import refuse, refuse_shared
+from ._tensor_checks import refuse, refuse_shared, refuse_type, tensor_name
 from ._group_keys import GroupKeys, is_constant, snapshot
 from ._engines import TYPES, capturing, device_of
 from ._rest_rate import Rates
@@ -207,10 +207,9 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
                     out.append(p)
                     continue
                 _refuse(p, role.name)
-                if p.dtype not in TYPES:
-                    raise ValueError("optc does not step tensors of %s: %s" % (
-                        p.dtype, role.name or tuple(p.shape)))
+                refuse_type(p.dtype, TYPES, "parameters", tensor_name(p, role.name))
                 grad = p.dtype if p.grad is None else p.grad.dtype
+                refuse_type(grad, TYPES, "gradients", "that of " + tensor_name(p, role.name))
                 own = id(p) if self._release else 0
                 key = p.device, p.dtype, grad, ranks or is_sharded(p), spec, option_text(options), up, own
                 members = wanted.setdefault(key, ({}, rule))[0]
@@ -244,7 +243,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
 
     def _bound(self, key, members, rule, bindings, old):
         device, dtype, grad, sharded = key[:4]
-        what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
+        what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES[grad],
                                    scaler=self._scaled, bindings=bindings)
         members = list(members.values())
         hypers = [self._rule.values(self.param_groups[m.group], dtype, m.group) for m in members]

@@ -84,6 +84,8 @@ class Loss:
 
     @torch.no_grad()
     def take(self, loss):
+        if torch.is_tensor(loss) and loss.is_complex():
+            raise ValueError("the closure's loss is complex (%s): return its real part" % loss.dtype)
         if self.memory is not None and loss is not None:
             self.memory.copy_(loss.detach().reshape(()), non_blocking=True) if isinstance(loss, torch.Tensor) else \
                 self.memory.fill_(loss)

@@ -55,7 +55,10 @@ def step_one(opt, p):
         opt._bind()
         b = _bound(opt, p)
         _give(opt, b)
-    b.run("step")
+    try:
+        b.run("step")
+    finally:
+        b.let_go()
     if b.unseen:
         opt._appear(b)
     p.grad = None

@@ -1,7 +1,7 @@
 """One binding of a rule to torch's parameters of one device, type and set of options."""
 from contextlib import nullcontext
 from itertools import compress
-from operator import attrgetter, ne
+from operator import attrgetter
 
 import torch
 
@@ -12,7 +12,7 @@ from ._codes import SCALE
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, SKIPPED, Guard, Loss
 from ._state_views import StateViews
-from ._tensor_checks import dense, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout
+from ._tensor_checks import dense, extent, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
@@ -61,6 +61,7 @@ class TensorBinding(StateViews):
         self.recorded = []                             # those of grad_copies that graphs write to
         self.ptrs = None                               # addresses of gradients that the library has
         self.seen = None                               # an AddressCheck that has these addresses
+        self.held = None                               # gradients of this step: a list, or an AddressCheck
         self.differed = 0                              # steps in a row for which it was of no use
         self.waited = 0                                # steps without one since then
         self.sizes = list(map(T.numel, self.params))
@@ -104,6 +105,7 @@ class TensorBinding(StateViews):
                 self.views[i].update(self._group_views(i))
         self.where = list(map(T.data_ptr, self.params))
         self.shapes, self.strides, self.dtypes = (list(map(f, self.params)) for f in (T.size, T.stride, _dtype))
+        self.lengths = [extent(p) // p.element_size() for p in self.params]
         self.alias = self._aliases()                   # keep the memory of a moved parameter until that is noticed
         for i, p in enumerate(self.owners):            # what continues may be stale already
             before, k = self._old.get(id(p), (None, 0))
@@ -202,7 +204,8 @@ class TensorBinding(StateViews):
     # ---- gradients ----
     def find_grads(self):
         """Passes changed gradients to the library. Every step compares addresses, sizes, types and strides of all
-        parameters and gradients."""
+        parameters and gradients, and the sizes of their storages. The gradients are held until `let_go`: another thread
+        may replace them while the library steps."""
         if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
@@ -212,9 +215,14 @@ class TensorBinding(StateViews):
         if self.seen is not None and self._compare():
             return
         self.seen = None
-        grads = self._read()
+        grads = self.held = self._read()
         self._params_stay()
         self._look(grads)
+
+    def let_go(self):
+        held, self.held = self.held, None
+        if type(held) is AddressCheck:
+            held.release()
 
     def _read(self):
         return [p.grad for p in self.params]
@@ -227,17 +235,14 @@ class TensorBinding(StateViews):
         """Compares all tensors with the last step in one call, and passes gradients that moved. False: other things
         changed, or a gradient must be refused."""
         seen, self.seen = self.seen, None              # none if set_grads fails
+        self.held = seen
         found = seen.compare()
         if found == DIFFER:
+            self.let_go()
             self.differed += 1
             return False
         if found != STAY:
             ptrs = seen.grads.tolist()
-            if seen.moved:
-                differ = map(ne, ptrs, self.ptrs)
-                lengths = [n for n, moved, a in zip(self.sizes, differ, ptrs) if moved and a]
-                if not inside(seen.moved, lengths, self.dtype):
-                    return False
             self._set(ptrs, 0 not in ptrs)
             seen.take()
         self.seen, self.differed = seen, 0
@@ -252,6 +257,9 @@ class TensorBinding(StateViews):
         if (list(map(T.size, self.params)) != self.shapes or list(map(T.stride, self.params)) != self.strides or
                 list(map(_dtype, self.params)) != self.dtypes):
             raise Changed                              # p.data = p.data.t(), or read as another type: no other address
+        if not inside(self.params, self.lengths, self.dtypes[0]):
+            for p, name in zip(self.params, self.names):
+                refuse_freed(p, "", name)
 
     def _move(self, where):
         """Rebinds parameters that moved to other addresses with the same layout; the states stay."""
@@ -280,29 +288,26 @@ class TensorBinding(StateViews):
                 ptrs = list(map(T.data_ptr, there))
             plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous() and \
                 not any(map(T.is_neg, there))          # autograd may hand out one element as -x
-            nowhere, sizes = 0 in ptrs, list(map(T.numel, there))
+            nowhere, shapes = 0 in ptrs, list(map(T.size, there))
         except (RuntimeError, NotImplementedError):
             self._refuse_grads(grads)
             raise
-        if sizes != (self.sizes if everyone else [n for n, g in zip(self.sizes, grads) if g is not None]):
+        if shapes != (self.shapes if everyone else [n for n, g in zip(self.shapes, grads) if g is not None]):
             self._refuse_grads(grads)
-            raise Changed                              # parameters changed their sizes in place
         if set(map(_dtype, there)) - {self._grad_dtype(there)}:
             raise Changed
         if not plain or self.grad_copies:
             ptrs = self._copied(grads)
-        elif not everyone:
-            found = iter(ptrs)
-            ptrs = [0 if g is None else next(found) for g in grads]
+        else:
+            if not inside(there, map(T.numel, there), self.dtype):
+                self._refuse_grads(grads)
+            if not everyone:
+                found = iter(ptrs)
+                ptrs = [0 if g is None else next(found) for g in grads]
         if nowhere:
             self._refuse_grads(grads)
             ptrs = [a if a or g is None else self.memory.empty() for a, g in zip(ptrs, grads)]
         if ptrs != self.ptrs:
-            if everyone and self.ptrs is not None:
-                differ = list(map(ne, ptrs, self.ptrs))
-                there, sizes = list(compress(grads, differ)), compress(sizes, differ)
-            if not inside(there, sizes, self.dtype):
-                self._refuse_grads(grads)
             self._set(ptrs, everyone)
         if plain and not self.grad_copies and not self.capturing and self._tries():
             specs = self._specs()

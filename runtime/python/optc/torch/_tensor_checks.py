@@ -5,6 +5,8 @@ from operator import add, le, mul
 
 import torch
 
+from .._arrays import listed
+
 T = torch.Tensor
 
 
@@ -59,10 +61,22 @@ def refuse_negated(p, name):
                          % tensor_name(p, name))
 
 
+def fits_shape(grad, shape):
+    """Whether torch's optimizers step a gradient of this shape: as the parameter's, or without leading ones of it."""
+    missing = len(shape) - len(grad)
+    return grad == shape or missing > 0 and tuple(shape) == (1,) * missing + tuple(grad)
+
+
+def refuse_type(dtype, known, what, name):
+    if dtype not in known:
+        raise ValueError("optc does not step %s of %s: %s; it takes %s" % (
+            what, dtype, name, listed(str(t).partition(".")[2] for t in known)))
+
+
 def refuse_grad(g, p, name):
     if g.layout != torch.strided:
         raise RuntimeError("optc does not step sparse gradients: that of %s" % tensor_name(p, name))
-    if g.device != p.device or g.shape != p.shape:
+    if g.device != p.device or not fits_shape(g.shape, p.shape):
         raise RuntimeError("the gradient of %s has shape %s on %s, and the parameter shape %s on %s" % (
             tensor_name(p, name), tuple(g.shape), g.device, tuple(p.shape), p.device))
     refuse_freed(g, "the gradient of ", tensor_name(p, name))
@@ -73,7 +87,7 @@ def refuse_freed(x, what, name):
     storage = x.untyped_storage()
     if not x.numel():
         return
-    fits = x.storage_offset() * x.element_size() + _extent(x) <= storage.nbytes()
+    fits = x.storage_offset() * x.element_size() + extent(x) <= storage.nbytes()
     if fits and not x.data_ptr():
         raise RuntimeError("%s%s has no memory (its class is %s): pass a tensor with memory" % (
             what, name, type(x).__name__))
@@ -96,17 +110,17 @@ def refuse_shared(params, names):
     before = []                                        # (device, end, parameter, name) of ranges that may still overlap
     there = [(str(p.device), p.data_ptr(), p, n) for p, n in zip(params, names) if p.numel()]
     for device, at, p, name in sorted(there, key=lambda row: row[:2]):
-        if not dense(p) and int(_marked(p, at, at + _extent(p)).sum()) < p.numel() * p.element_size():
+        if not dense(p) and int(_marked(p, at, at + extent(p)).sum()) < p.numel() * p.element_size():
             raise ValueError("elements of %s share memory (its strides are %s): pass a clone" % (name, p.stride()))
         before = [row for row in before if row[0] == device and row[1] > at]
         for _, end, q, other in before:
-            start, end = q.data_ptr(), max(end, at + _extent(p))
+            start, end = q.data_ptr(), max(end, at + extent(p))
             if bool((_marked(p, start, end) & _marked(q, start, end)).any()):
                 raise ValueError("the parameters %s and %s share memory: pass one of them" % (other, name))
-        before.append((device, at + _extent(p), p, name))
+        before.append((device, at + extent(p), p, name))
 
 
-def _extent(x):
+def extent(x):
     """Bytes from the first element to the end of the last one."""
     return (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))) * x.element_size() if x.numel() else 0
 
