@@ -184,6 +184,7 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
         !open_rules(race, label, n, o->path))
         return CLI_FAILED;
     make_entries(p);
+    race_set_budgets(p);
     bool quiet = (o->json && !strcmp(o->json, "-")) || !strcmp(o->out, "-");
     struct winsize window;
     bool wide = isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 &&
@@ -246,6 +247,8 @@ static int check_args(const Command *self, const RaceOpts *o, char **label, int 
             if (!strcmp(label[i], label[k]))
                 return cli_misuse(self, "%s is named twice", label[i]);
     warn_few_seeds(o->seeds, n);
+    if (o->trials < RACE_DECAY_TRIALS)
+        cli_warning("race: decay is not tuned with fewer than %d trials", RACE_DECAY_TRIALS);
     return CLI_GO;
 }
 

@@ -103,6 +103,52 @@ END
 sed 's/ gradients = .*//' turns.lua > unlisted.lua
 expect 1 "has the entry 'perturb', which no task of the race can feed" ./unlisted.lua --tasks matrix
 
+# ---- the same number of gradients: a rule with two per step gets half as many steps
+expect 0 "by gradients to target:" sgd sgd+sam sgd+looksam --tasks matrix,spirals --steps 60 --trials 1 --seeds 6 \
+    -o twice.html --json twice.json
+check page twice.json twice.html
+expect 0 "by gradients to target:" --from twice.json -o again.html
+check cmp twice.html again.html
+sed 's/"gradients": 2}/"gradients": "x"}/' twice.json > bad.json
+expect 1 "'gradients' must be a number" --from bad.json -o bad.html
+
+# ---- few trials: all of them search the rate. Decays are tried once rates around the best one were
+for trials in 4 6 9; do
+    expect 0 "wrote few.html" adamw sgd lion --tasks matrix --steps 22 --seeds 6 --trials $trials -o few.html \
+        --json few.json
+    check "$python" - $trials <<'END'
+import json, sys
+trials = int(sys.argv[1])
+for x in json.load(open("few.json"))["results"]:
+    rates, decays = [t["factor"] for t in x["trials"]], [t["decay"] for t in x["trials"]]
+    best = rates[x["best"]]
+    assert len(rates) == trials, x
+    assert x["rate_at_end"] == (not min(rates) < best < max(rates)), x
+    if trials < 6:
+        assert len(set(decays)) == 1 and len(set(rates)) == trials, x
+    elif len(set(decays)) > 1:
+        first = next(i for i, d in enumerate(decays) if d != decays[0])
+        assert first >= trials - 2 and min(rates[:first]) < rates[first] < max(rates[:first]), x
+        assert len(set(rates[:first])) == first, x
+END
+done
+expect 0 "decay is not tuned with fewer than 6 trials" adamw sgd --tasks matrix --steps 8 --trials 1 --seeds 6 -o few.html
+expect 0 "; best rate of sgd and of adamw at the end of the range" adamw sgd --tasks matrix --steps 8 --trials 1 \
+    --seeds 6 -o few.html
+check grep -q "and of adamw at the end of the range" few.html
+
+# ---- the input `loss`: that of the batch, so this rule has the steps of one that computes it from its gradient
+cat > polyak.lua <<'END'
+return optimizer { name = "polyak", hyper = { lr = 1 }, inputs = { loss = "group" },
+  step = function() p = p - lr * 0.1 * loss / (1e-8 + global.dot(g, g)) * g end }
+END
+expect 0 "wrote loss.html" ./polyak.lua sgd --tasks matrix --steps 22 --trials 3 --seeds 6 -o loss.html --json loss.json
+check "$python" -c 'import json
+polyak, sgd = json.load(open("loss.json"))["results"]
+assert all(r["done"] and r["loss"][-1] < 0.9 * r["loss"][0] for r in polyak["runs"]), polyak'
+sed 's/"group"/"elem"/' polyak.lua > other.lua
+expect 1 "needs the input 'loss', which no task of the race provides; a race provides loss = \"group\"" ./other.lua
+
 # ---- a rule without an average before its first step: the first loss is that of the initial weights
 cat > late.lua <<'END'
 return optimizer { name = "late", hyper = { lr = 0.01 }, state = { train = zeros, n = zeros "tensor" },

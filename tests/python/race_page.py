@@ -97,6 +97,10 @@ def check_curves(report, page):
 
 
 def order(run, by):
+    if by == "gradients to target":
+        if run["reached"] and run["reached"] <= run["budget"]:
+            return 0, run["reached"] * run["gradients"]
+        return 1, run["loss"][run["point"]] if run["point"] < len(run["loss"]) else math.inf
     loss = math.inf if run["diverged"] else run["loss"][-1]
     return (1, loss) if by == "final loss" or not run["reached"] else (0, run[by])
 
@@ -116,7 +120,17 @@ def check_verdicts(report):
     for r, times in zip(report["results"], report["machine"]["times"]):
         for run, time in zip(r["runs"], times):
             run.update({"steps to target": run["reached"], "time to target": time["target"]})
-    for by in ("steps to target", "final loss", "time to target"):
+    metrics = ["steps to target", "final loss", "time to target"]
+    if any(r["gradients"] != 1 for r in report["rules"]):
+        metrics.append("gradients to target")
+    rules, tasks = ({x["name"]: x for x in report[k]} for k in ("rules", "tasks"))
+    for r in report["results"]:
+        each, task = rules[r["rule"]]["gradients"], tasks[r["task"]]
+        budget = int(task["steps"] / each)
+        last = -(-task["steps"] // task["every"])
+        for run in r["runs"]:
+            run.update(gradients=each, budget=budget, point=last if each == 1 else budget // task["every"])
+    for by in metrics:
         check_metric(report, by, report["machine" if by[0] == "t" else "verdicts"])
 
 

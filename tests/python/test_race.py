@@ -67,6 +67,32 @@ class Race(unittest.TestCase):
         self.assertGreater(chosen["factor"], 1)        # 1e-3 is slow for eight steps
         self.assertLess(chosen["loss"], best["trials"][0]["loss"])
 
+    def test_few_trials_search_the_rate_alone(self):
+        for trials in (4, 7):
+            for x in self.race(["adamw", "lion"], trials=trials, steps=4)["results"]:
+                rates, decays = [[t[k] for t in x["trials"]] for k in ("factor", "decay")]
+                self.assertEqual(x["rate_at_end"], not min(rates) < rates[x["best"]] < max(rates))
+                if trials < 6:
+                    self.assertEqual((len(set(decays)), len(set(rates))), (1, trials), x)
+                elif len(set(decays)) > 1:
+                    first = next(i for i, d in enumerate(decays) if d != decays[0])
+                    self.assertTrue(first >= trials - 2 and min(rates) < rates[first] < max(rates), x)
+
+    def test_gradients_are_counted(self):
+        report = self.race(["sgd", "sgd+sam", "sgd+looksam(0.1,2)"], trials=1, steps=4)
+        self.assertEqual([r["gradients"] for r in report["rules"]], [1, 2, 1.5])
+        with open(self.at("race.html")) as f:
+            self.assertIn("gradients to target", f.read())
+
+    def test_input_loss(self):
+        path = self.at("polyak.lua")
+        with open(path, "w") as f:
+            f.write('return optimizer { name = "polyak", hyper = { lr = 1 }, inputs = { loss = "group" }, '
+                    'step = function() p = p - lr * 0.1 * loss / (1e-8 + global.dot(g, g)) * g end }')
+        runs = self.race([path], trials=1, steps=8)["results"][0]["runs"]
+        first, last = (sum(r["loss"][k] for r in runs) for k in (0, -1))
+        self.assertLess(last, 0.98 * first, runs)
+
     def test_settings_of_one_rule(self):
         rules = ["adamw", "adamw(beta2=0.999)", "adamw(beta2=0.5, amsgrad=true)+clip(1)", "adamw(lr=0.05)"]
         plain, same, other, rate = self.race(rules, trials=1, steps=2)["results"]

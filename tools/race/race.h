@@ -23,7 +23,8 @@
 #include <signal.h>
 
 enum { RACE_LEAST_SEEDS = 6, RACE_MOST_SEEDS = 64, RACE_MOST_RULES = 16, RACE_MOST_TASKS = 16, RACE_MOST_TRIALS = 64,
-       RACE_MOST_STEPS = 100000, RACE_MOST_THREADS = 64, RACE_LARGEST_SEED = 2000000000 };
+       RACE_MOST_STEPS = 100000, RACE_MOST_THREADS = 64, RACE_LARGEST_SEED = 2000000000,
+       RACE_DECAY_TRIALS = 6 };                        /* fewer trials are all spent on the rate */
 
 /* ---- the report ---- */
 typedef struct RaceRun {
@@ -33,6 +34,8 @@ typedef struct RaceRun {
     int npoint;                /* evaluations: point i is after step race_step(task, i); fewer if it diverged */
     double *loss;
     double seconds, target_seconds;        /* CPU time of gradients and steps: all, and to the target */
+    double gradients;          /* per step */
+    int budget, budget_point;  /* the steps that take as many gradients as the task has steps; its last point */
 } RaceRun;
 
 typedef struct RaceTrial {
@@ -57,6 +60,7 @@ typedef struct RaceRuleInfo {
     const char *rate, *decay;              /* names of the tuned hyperparameters, "" if there is none */
     const char *note;                      /* what the race does for this rule, "" if nothing */
     double compile_seconds;
+    double gradients;                      /* that a step takes in the mean: 2 with sam */
 } RaceRuleInfo;
 
 typedef struct RaceReport {
@@ -80,6 +84,7 @@ static inline int race_step(const RaceTaskInfo *t, int point)
 {
     return point * t->every < t->steps ? point * t->every : t->steps;
 }
+void race_set_budgets(RaceReport *p);                  /* of all runs, after rules and tasks are known */
 static inline int race_points(const RaceTaskInfo *t) { return (t->steps + t->every - 1) / t->every + 1; }
 
 /* ---- race_rules.c ---- */
@@ -91,6 +96,7 @@ typedef struct RaceRule {
     double rate_default[RACE_HYPERS], rate_lo[RACE_HYPERS], rate_hi[RACE_HYPERS], decay_default;
     int nrate, ndecay;
     bool fallback, averages, hessian;                  /* a fallback rule; entries to_eval, set_hessian */
+    const char *loss;                                  /* the input that takes the loss of each batch; NULL: none */
     bool scales;                                       /* wrapper loss_scale: gradients are multiplied by its state */
 } RaceRule;
 /* Compiles a rule and fills in its row of the report. Prints the reason of a failure. label: a spec with its own
@@ -108,6 +114,7 @@ bool race_run(const RaceRule *r, const RaceTask *t, const RaceTaskInfo *info, Ra
 bool race_search(const RaceRule *r, RaceEntry *e, int most);
 void race_trial_summary(RaceTrial *x, const RaceRun *run, int n);
 void race_choose(RaceEntry *e);                        /* sets e->best */
+bool race_bracketed(const RaceEntry *e);               /* rates below and above the chosen one were tried */
 
 /* ---- race_schedule.c ---- */
 typedef struct Race Race;
@@ -134,9 +141,11 @@ double race_progress(const Race *race, double *remaining);
 
 /* ---- race_stats.c ---- */
 /* RACE_STEPS, RACE_TIME: to the target; runs that miss it come later, by final loss. RACE_LOSS: the final loss.
+ * RACE_GRADIENTS: to the target, of at most as many gradients as the task has steps; others by the loss after those.
  * Diverged runs are last. Times are CPU times and differ from race to race. */
-typedef enum { RACE_STEPS, RACE_LOSS, RACE_TIME, RACE_METRICS } RaceMetric;
+typedef enum { RACE_STEPS, RACE_LOSS, RACE_TIME, RACE_GRADIENTS, RACE_METRICS } RaceMetric;
 extern const char *const race_metric_names[RACE_METRICS];              /* "steps to target", … */
+bool race_counts_gradients(const RaceReport *p);       /* a rule takes another number of them than one per step */
 int race_compare(RaceMetric by, const RaceRun *a, const RaceRun *b);   /* below 0: a is better */
 double race_median(double *v, int n);                  /* sorts v; NAN if there is none */
 /* The median loss at each point, up to the first that is not finite. Diverged runs count as infinite. Returns the
@@ -149,6 +158,8 @@ typedef struct RaceSummary {   /* of the runs that are done */
 } RaceSummary;
 RaceSummary race_summary(const RaceReport *p, int task, int rule);
 typedef struct RaceVerdict { int a, b; double p, adjusted; bool beats; } RaceVerdict;  /* a is the better one */
+/* What a reader must know of the rates of a verdict's rules: "; best rate of adamw at the end of the range". */
+void race_rate_note(const RaceReport *p, int task, const RaceVerdict *v, Buf *b);
 /* All pairs of rules of a task, by the exact Mann-Whitney test with Holm's correction over the pairs. v: room for all
  * pairs. */
 int race_verdicts(const RaceReport *p, int task, RaceMetric by, RaceVerdict *v);

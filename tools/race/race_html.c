@@ -11,13 +11,17 @@ static void rule_cell(const RaceReport *p, int rule, Buf *b)
     buf_puts(b, "</td>");
 }
 
-static void verdict_text(const RaceReport *p, const RaceVerdict *v, Buf *b)
+static void verdict_text(const RaceReport *p, int task, const RaceVerdict *v, Buf *b)
 {
+    Buf note = {0};
     buf_puts(b, "<b>");
     html_text(b, p->rule[v->a].name);
     buf_puts(b, v->beats ? "</b> beats <b>" : "</b> and <b>");
     html_text(b, p->rule[v->b].name);
     buf_printf(b, v->beats ? "</b> (p = %.2g)" : "</b>: not separable (p = %.2g)", v->adjusted);
+    race_rate_note(p, task, v, &note);
+    html_text(b, note.len ? cli_text(&note) : "");
+    buf_free(&note);
 }
 
 static void results_table(const RaceReport *p, int task, Buf *b)
@@ -84,17 +88,16 @@ static bool same_pair(const RaceVerdict *x, const RaceVerdict *y)
 /* The same pairs by final loss and by time: which rule beats the other one. */
 static void other_verdicts(const RaceReport *p, int task, Buf *b)
 {
-    static const RaceMetric by[] = {RACE_LOSS, RACE_TIME};
-    enum { N = sizeof by / sizeof *by };
-    RaceVerdict v[N][RACE_MOST_RULES * RACE_MOST_RULES];
-    int n = 0;
-    for (int k = 0; k < N; k++)
+    static const RaceMetric by[] = {RACE_LOSS, RACE_TIME, RACE_GRADIENTS};
+    RaceVerdict v[3][RACE_MOST_RULES * RACE_MOST_RULES];
+    int n = 0, metrics = race_counts_gradients(p) ? 3 : 2;
+    for (int k = 0; k < metrics; k++)
         n = race_verdicts(p, task, by[k], v[k]);
     if (!n)
         return;
-    buf_puts(b, "<details><summary>Verdicts by final loss and by time to target</summary><div class=\"wide\"><table>"
-                "<tr><th>pair</th>");
-    for (int k = 0; k < N; k++)
+    buf_printf(b, "<details><summary>Verdicts by final loss, by time%s to target</summary><div class=\"wide\"><table>"
+                  "<tr><th>pair</th>", metrics == 3 ? " and by gradients" : "");
+    for (int k = 0; k < metrics; k++)
         buf_printf(b, "<th>%s</th>", race_metric_names[by[k]]);
     buf_puts(b, "</tr>\n");
     for (int i = 0; i < n; i++) {
@@ -103,7 +106,7 @@ static void other_verdicts(const RaceReport *p, int task, Buf *b)
         buf_puts(b, ", ");
         html_text(b, p->rule[v[0][i].b].name);
         buf_puts(b, "</td>");
-        for (int k = 0; k < N; k++) {
+        for (int k = 0; k < metrics; k++) {
             const RaceVerdict *x = v[k];
             while (!same_pair(x, &v[0][i]))
                 x++;                                       /* each metric has its own order of pairs */
@@ -128,7 +131,7 @@ static void task_section(const RaceReport *p, int task, Buf *b)
     buf_printf(b, "; %d steps, target %.4g</p>\n<ul>", t->steps, t->target);
     for (int i = 0; i < n; i++) {
         buf_puts(b, "<li>");
-        verdict_text(p, &v[i], b);
+        verdict_text(p, task, &v[i], b);
         buf_puts(b, "</li>\n");
     }
     buf_puts(b, "</ul>\n");
@@ -186,7 +189,8 @@ static void method(const RaceReport *p, Buf *b)
     seed_list(b, p->seed, p->nseed);
     buf_puts(b, ".</li>\n<li>Verdicts: exact two-sided Mann-Whitney test over the seeds, with Holm's correction over "
                 "the pairs of a task, at 0.05, for each metric by itself. Runs are ordered by steps or by time to the "
-                "target; those that miss it come later, by final loss; diverged runs are last. Rules share seeds, "
+                "target; those that miss it come later, by final loss; diverged runs are last. \"Gradients to target\" gives every "
+                "rule as many gradients as the task has steps. Rules share seeds, "
                 "which makes the test conservative.</li>\n"
                 "<li>Numbers in tables are medians over seeds. Times are CPU times of gradients and steps, without "
                 "evaluations.</li></ul>\n<h2>Machine</h2><p>");

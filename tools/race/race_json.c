@@ -53,8 +53,9 @@ static void result(const RaceReport *p, int task, int rule, Buf *b)
     json_field(b, "task", p->task[task].name);
     buf_puts(b, ", ");
     json_field(b, "rule", p->rule[rule].name);
-    buf_printf(b, ", \"best\": %d,\n     \"summary\": {\"runs\": %d, \"reached\": %d, \"diverged\": %d", e->best,
-               s.done, s.reached, s.diverged);
+    bool at_end = e->best >= 0 && isfinite(e->trial[e->best].rate) && !race_bracketed(e);
+    buf_printf(b, ", \"best\": %d, \"rate_at_end\": %s,\n     \"summary\": {\"runs\": %d, \"reached\": %d, \"diverged\": %d", e->best,
+               truth(at_end), s.done, s.reached, s.diverged);
     real(b, "median_steps", s.steps);
     real(b, "median_loss", s.loss);
     buf_puts(b, "},\n     \"trials\": [");
@@ -109,6 +110,8 @@ static void verdicts(const RaceReport *p, Buf *b)
                 "  \"verdicts\": [");
     metric_verdicts(p, RACE_STEPS, true, b);
     metric_verdicts(p, RACE_LOSS, p->nrule < 2, b);
+    if (race_counts_gradients(p))
+        metric_verdicts(p, RACE_GRADIENTS, p->nrule < 2, b);
     buf_puts(b, "],\n");
 }
 
@@ -175,6 +178,7 @@ void race_json(const RaceReport *p, Buf *b)
             buf_puts(b, i ? ", " : "");
             json_field(b, name[i], value[i]);
         }
+        real(b, "gradients", x->gradients);
         buf_puts(b, "}");
     }
     buf_puts(b, "],\n  \"results\": [\n");

@@ -202,7 +202,11 @@ static void read_tree(Reading *in, const Json *x)
         const Json *m = json_item(rules, r);
         p->rule[r] = (RaceRuleInfo){.name = text_of(in, m, "name"), .text = text_of(in, m, "text"), .path = "",
                                     .rate = text_of(in, m, "rate"), .decay = text_of(in, m, "decay"),
-                                    .note = text_of(in, m, "note")};
+                                    .note = text_of(in, m, "note"), .gradients = 1};
+        if (json_member(m, "gradients"))           /* older reports lack it */
+            p->rule[r].gradients = real_of(in, m, "gradients");
+        if (!(p->rule[r].gradients >= 1 && p->rule[r].gradients <= 1000))
+            wrong(in, m, "gradients", "a number from 1 to 1000");
     }
     int n = p->ntask * p->nrule;
     list_of(in, x, "results", n, n, &results);
@@ -216,6 +220,7 @@ static void read_tree(Reading *in, const Json *x)
     }
     if (!in->bad)
         read_machine(in, x);
+    race_set_budgets(p);
 }
 
 bool race_read(RaceReport *p, const char *path)

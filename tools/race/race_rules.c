@@ -69,18 +69,25 @@ static bool find_entries(RaceRule *r, const char *label)
                              "entries are step, to_eval, to_train, set_hessian or listed under 'gradients'", label, e),
                    false;
     }
-    for (int i = 0; i < optc_rule_inputs(r->rule); i++)
-        return cli_error("race: %s needs the input '%s', which no task of the race provides", label,
-                         optc_rule_input(r->rule, i)), false;
+    for (int i = 0; i < optc_rule_inputs(r->rule); i++) {
+        optc_state_info info;
+        if (optc_rule_input_info(r->rule, i, &info) != OPTC_OK || strcmp(info.domain, "group") ||
+            !has_name(info.name, "loss"))
+            return cli_error("race: %s needs the input '%s', which no task of the race provides; a race provides "
+                             "loss = \"group\"", label, optc_rule_input(r->rule, i)), false;
+        r->loss = optc_rule_input(r->rule, i);
+    }
     return true;
 }
 
-/* Gradients that the rule takes besides the one of each step. */
-static void note_gradients(const RaceRule *r, Buf *b)
+/* Gradients that the rule takes besides the one of each step. Returns how many a step takes in the mean. */
+static double note_gradients(const RaceRule *r, Buf *b)
 {
     const char *e;
+    double all = 1;
     for (int i = 0; (e = optc_rule_gradient(r->rule, 0, i)); i++) {
         int period = gradient_period(r->rule, e, RACE_MOST_STEPS);
+        all += strcmp(e, "step") && period ? 1.0 / period : 0;
         if (strcmp(e, "step") && period == 1)
             buf_printf(b, "one more gradient per step (%s); ", e);
         else if (strcmp(e, "step") && period)
@@ -90,6 +97,7 @@ static void note_gradients(const RaceRule *r, Buf *b)
     }
     if (r->hessian)
         buf_puts(b, "two more gradients per step (set_hessian gets a Hutchinson estimate); ");
+    return all + 2 * r->hessian;
 }
 
 /* ---- "adamw(beta2=0.95)+clip(1)" ---- */
@@ -242,7 +250,7 @@ bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, c
     Buf b = {.arena = a};
     if (r->averages)
         buf_puts(&b, "evaluated between to_eval and to_train, at a constant rate; ");
-    note_gradients(r, &b);
+    info->gradients = note_gradients(r, &b);
     if (r->fallback)
         buf_printf(&b, "embeddings and heads take %s; ", optc_rule_field(r->rule, "fallback"));
     if (!r->nrate)

@@ -82,13 +82,15 @@ static void load_params(Trainer *x, const RaceTask *t)
             x->p[i][k] = x->param[i][k];
 }
 
-static void gradient(Trainer *x, const RaceTask *t, double scale)
+/* Returns the loss of the batch. */
+static double gradient(Trainer *x, const RaceTask *t, double scale)
 {
     load_params(x, t);
-    t->loss(&x->data, x->data.sample, t->batch, (const double *const *)x->p, x->g);
+    double loss = t->loss(&x->data, x->data.sample, t->batch, (const double *const *)x->p, x->g);
     for (int i = 0; i < t->ntensor; i++)
         for (int64_t k = 0, n = tensor_count(&t->tensor[i]); k < n; k++)
             x->grad[i][k] = (float)(scale * x->g[i][k]);
+    return loss;
 }
 
 /* Hutchinson's estimate of the Hessian's diagonal, u (H u) with random signs u. H u is a central difference of exact
@@ -137,8 +139,9 @@ static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, in
     }
     const char *entry;
     for (int i = 0; s == OPTC_OK && (entry = optc_rule_gradient(r->rule, step, i)); i++) {
-        gradient(x, t, scale);
-        s = optc_run(x->binding, entry);
+        double loss = gradient(x, t, scale);
+        s = r->loss ? optc_set_scalar(x->binding, -1, r->loss, loss) : OPTC_OK;
+        s = s == OPTC_OK ? optc_run(x->binding, entry) : s;
     }
     return s;
 }

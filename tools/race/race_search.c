@@ -1,6 +1,7 @@
 /* The search for rate and decay: a pattern search over log2 of the rate, with the same number of trials for every rule.
  * It starts at the rule's own rate and moves by a factor of 8 as long as that helps, then by smaller factors. The last
- * two trials change the decay at the best rate; a rule without decay spends them on its rate. */
+ * two of six or more trials change the decay, once rates below and above the best one were tried; otherwise they are
+ * spent on the rate, as those of a rule without decay. */
 #include "tools/race/race.h"
 
 #include <math.h>
@@ -78,16 +79,27 @@ static double other_decay(const RaceRule *r, int i)
     return i ? 0.1 : 0.01;
 }
 
+bool race_bracketed(const RaceEntry *e)
+{
+    bool below = false, above = false;
+    for (int i = 0; i < e->ntrial && e->best >= 0; i++) {
+        double share = e->trial[i].factor / e->trial[e->best].factor;
+        below = below || share < 1 - 1e-9;
+        above = above || share > 1 + 1e-9;
+    }
+    return below && above;
+}
+
 bool race_search(const RaceRule *r, RaceEntry *e, int most)
 {
-    int decays = r->ndecay && most > DECAY_TRIALS ? DECAY_TRIALS : 0, n = e->ntrial;
+    int decays = r->ndecay && most >= RACE_DECAY_TRIALS ? DECAY_TRIALS : 0, n = e->ntrial;
     RaceTrial *next = &e->trial[n];
     double shift = 0, decay = r->ndecay ? r->decay_default : NAN;
     if (n >= most)
         return false;
     if (n == 0) {
         e->stride = first_stride;
-    } else if (r->nrate && n < most - decays) {
+    } else if (r->nrate && !e->decays && (n < most - decays || !race_bracketed(e))) {
         if (!next_rate(e, &shift))
             return false;
     } else if (decays && e->decays < decays) {

@@ -11,12 +11,52 @@
 double race_final(const RaceRun *r) { return r->diverged || !r->npoint ? INFINITY : r->loss[r->npoint - 1]; }
 
 const char *const race_metric_names[RACE_METRICS] = {
-    [RACE_STEPS] = "steps to target", [RACE_LOSS] = "final loss", [RACE_TIME] = "time to target"};
+    [RACE_STEPS] = "steps to target", [RACE_LOSS] = "final loss", [RACE_TIME] = "time to target",
+    [RACE_GRADIENTS] = "gradients to target"};
 
 static int order(double x, double y) { return x < y ? -1 : x > y; }
 
+/* ---- gradients ---- */
+void race_set_budgets(RaceReport *p)
+{
+    for (int i = 0; i < p->ntask * p->nrule; i++)
+        for (int k = 0; k < p->entry[i].nrun; k++) {
+            const RaceTaskInfo *t = &p->task[i / p->nrule];
+            RaceRun *r = &p->entry[i].run[k];
+            r->gradients = p->rule[i % p->nrule].gradients;
+            r->budget = r->gradients > 1 ? (int)(t->steps / r->gradients) : t->steps;
+            r->budget_point = r->budget == t->steps ? race_points(t) - 1 : r->budget / t->every;
+        }
+}
+
+bool race_counts_gradients(const RaceReport *p)
+{
+    bool any = false;
+    for (int r = 0; r < p->nrule; r++)
+        any = any || p->rule[r].gradients != 1;
+    return any;
+}
+
+static double gradients_to_target(const RaceRun *r)
+{
+    return r->reached && r->reached <= r->budget ? r->reached * r->gradients : INFINITY;
+}
+
+static double budget_loss(const RaceRun *r)
+{
+    return r->budget_point < r->npoint ? r->loss[r->budget_point] : INFINITY;      /* INFINITY: it diverged before */
+}
+
+static int compare_gradients(const RaceRun *a, const RaceRun *b)
+{
+    double x = gradients_to_target(a), y = gradients_to_target(b);
+    return isinf(x) && isinf(y) ? order(budget_loss(a), budget_loss(b)) : order(x, y);
+}
+
 int race_compare(RaceMetric by, const RaceRun *a, const RaceRun *b)
 {
+    if (by == RACE_GRADIENTS)
+        return compare_gradients(a, b);
     if (by == RACE_LOSS || (!a->reached && !b->reached))
         return order(race_final(a), race_final(b));
     if (!a->reached || !b->reached)
@@ -150,6 +190,18 @@ void race_order(const RaceReport *p, int task, int *rule)
         }
         rule[k] = i;
     }
+}
+
+void race_rate_note(const RaceReport *p, int task, const RaceVerdict *v, Buf *b)
+{
+    const int rule[] = {v->a, v->b};
+    for (int i = 0, n = 0; i < 2; i++) {
+        const RaceEntry *e = race_entry(p, task, rule[i]);
+        if (e->best >= 0 && isfinite(e->trial[e->best].rate) && !race_bracketed(e))
+            buf_printf(b, n++ ? " and of %s" : "; best rate of %s", p->rule[rule[i]].name);
+    }
+    if (b->len)
+        buf_puts(b, " at the end of the range");
 }
 
 /* The median over seeds at each point that at least half of the runs reached. Diverged runs count as infinite. */

@@ -113,12 +113,13 @@ static void number_cell(double x, int width)
         printf("  %*s", width, "-");
 }
 
-static void verdict_line(const RaceReport *p, const RaceVerdict *v)
+static void verdict_line(const RaceReport *p, int task, const RaceVerdict *v)
 {
-    if (v->beats)
-        cli_print("  %s beats %s (p = %.2g)\n", p->rule[v->a].name, p->rule[v->b].name, v->adjusted);
-    else
-        cli_print("  %s and %s: not separable (p = %.2g)\n", p->rule[v->a].name, p->rule[v->b].name, v->adjusted);
+    Buf note = {0};
+    race_rate_note(p, task, v, &note);
+    cli_print(v->beats ? "  %s beats %s (p = %.2g)%s\n" : "  %s and %s: not separable (p = %.2g)%s\n",
+              p->rule[v->a].name, p->rule[v->b].name, v->adjusted, note.len ? cli_text(&note) : "");
+    buf_free(&note);
 }
 
 /* One line: the pairs that differ significantly. */
@@ -171,8 +172,10 @@ void race_table(const RaceReport *p)
             putchar('\n');
         }
         for (int i = 0, n = race_verdicts(p, t, RACE_STEPS, v); i < n; i++)
-            verdict_line(p, &v[i]);
+            verdict_line(p, t, &v[i]);
         other_verdicts(p, t, RACE_LOSS);
         other_verdicts(p, t, RACE_TIME);
+        if (race_counts_gradients(p))
+            other_verdicts(p, t, RACE_GRADIENTS);
     }
 }

@@ -22,6 +22,7 @@ LEAST_SEEDS, TUNING, FAR = 6, 2, 1000000               # tuning seeds start at f
 # Limits of `optc race --from`, which makes the page (tools/race/race.h, race_read.c).
 MOST_SEEDS, MOST_RULES, MOST_TRIALS, MOST_STEPS, MOST_SEED, MOST_LOSSES = 64, 16, 64, 100000, 2000000000, 10000000
 FIRST_STRIDE, LEAST_STRIDE, DECAY_TRIALS = 3.0, 0.1, 2     # of the search: log2 of the factors of rates
+DECAY_LEAST = 6                                        # fewer trials are all spent on the rate (RACE_DECAY_TRIALS)
 ENTRIES = {"step", "to_eval", "to_train", "perturb"}
 
 
@@ -38,7 +39,8 @@ def race(model_fn, data_fn, rules, *, loss_fn=None, steps=200, every=None, targe
     steps, every the step budget, and the steps between two evaluations (None: a fortieth of the steps)
     target       the evaluation loss to reach; None: what the first rule reached in all runs of its best trial
     seeds        number of runs that are reported of each rule, from 6; first_seed is the first seed
-    trials       number of trials of rate and decay for each rule, each on two other seeds
+    trials       number of trials of rate and decay for each rule, each on two other seeds. Fewer than six are all
+                 spent on the rate; the report says where the best rate is the last one that was tried
     schedule     "linear": rates fall to 0 over the steps; "constant". Rules that average are always constant
     device       where to train; None: the CPU, or a GPU if there is one
     out, json    files to write: the page, and the numbers for programs (None: no file)
@@ -172,6 +174,7 @@ class _Rule:
         self.decays = [k for k in self.decays if k == self.decays[0] or k not in self.settings]
         self.decay = float(group[self.decays[0]]) if self.decays else None
         self.text = _text(self.spec)
+        self.gradients = 1.0                           # per step, in the mean; _Race.train counts them
 
     def optimizer(self, model):
         return Optimizer(model, self.spec, **self.settings)
@@ -226,7 +229,7 @@ class _Race:
                 group[k] = decay
         with torch.no_grad():
             first = float(self.loss_fn(model, held))
-        diverged, spent = not math.isfinite(first), 0.0
+        diverged, spent, calls = not math.isfinite(first), 0.0, 0
         losses, times = ([], []) if diverged else ([first], [0.0])
         for step in range(1, 1 if diverged else self.steps + 1):
             batch, began = self._batch(seed, step), time.perf_counter()
@@ -235,6 +238,8 @@ class _Race:
                 group.update({k: v * factor * share for k, v in rule.rates.items()})
 
             def closure():
+                nonlocal calls
+                calls += 1
                 opt.zero_grad()
                 loss = self.loss_fn(model, batch)
                 loss.backward()
@@ -251,6 +256,8 @@ class _Race:
                     break
                 losses.append(loss)
                 times.append(spent)
+        if calls:
+            rule.gradients = calls / step
         return {"seed": seed, "done": True, "diverged": diverged, "reached": 0, "loss": losses, "times": times,
                 "all": spent}
 
@@ -286,11 +293,12 @@ class _Race:
     def tune(self, rule, seeds, most, target, trials):
         """A pattern search over log2 of the rate, then other decays at the best rate. Fills `trials`."""
         stride = FIRST_STRIDE
-        decays = DECAY_TRIALS if rule.decays and most > DECAY_TRIALS else 0
+        decays = DECAY_TRIALS if rule.decays and most >= DECAY_LEAST else 0
         others = [0.0, rule.decay * 10] if rule.decay else [0.01, 0.1]
         while len(trials) < most:
             shift, decay = 0.0, rule.decay
-            if trials and rule.rates and len(trials) < most - decays:
+            if trials and rule.rates and decays in (0, DECAY_TRIALS) and (
+                    len(trials) < most - decays or not _bracketed(trials)):
                 at, tried = _best(trials)["shift"], [t["shift"] for t in trials]
                 near = []
                 while stride >= LEAST_STRIDE and not near:
@@ -343,8 +351,10 @@ class _Race:
             "tasks": [{"name": title, "about": "a model of the caller", "steps": self.steps, "every": self.every,
                        "target": 0.0 if target is None else target}],
             "rules": [{"name": r.name, "rate": " and ".join(r.rates), "decay": "weight_decay" if r.decays else "",
-                       "note": r.note(), "text": r.text} for r in made],
+                       "note": r.note(), "text": r.text,
+                       "gradients": r.gradients} for r in made],
             "results": [{"task": title, "rule": r.name, "best": t.index(_best(t)) if t else -1,
+                         "rate_at_end": bool(t and r.rates and not _bracketed(t)),
                          "trials": [{k: x[k] for k in shown} for x in t],
                          "runs": [{k: x[k] for k in ("seed", "done", "diverged", "reached", "loss")} for x in ran]}
                         for r, t, ran in zip(made, trials, runs)],
@@ -357,6 +367,12 @@ class _Race:
         if self.verbose and sys.stderr.isatty():
             sys.stderr.write("\r\033[K" + text)
             sys.stderr.flush()
+
+
+def _bracketed(trials):
+    """Whether rates below and above the best one were tried."""
+    best, tried = _best(trials)["shift"], [t["shift"] for t in trials]
+    return min(tried) < best < max(tried)
 
 
 def _best(trials):
