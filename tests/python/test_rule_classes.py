@@ -1,7 +1,9 @@
 """Classes made from specs and their stubs, promises of the README, routing of parameters."""
 import ast
+import inspect
 import os
 import pickle
+import re
 import tempfile
 import unittest
 import warnings
@@ -24,6 +26,31 @@ class Named(Evaluated):
             ast.parse(text)
             self.assertEqual(text, _rule_classes.stubs(),
                              "python -m optc.torch._rule_classes > …/optc/torch/__init__.pyi")
+
+    def test_stubs_have_every_method(self):
+        """The stubs of Optimizer have its public methods, the arguments of its constructor, and the entries of rules
+        and wrappers, which are methods too."""
+        with open(os.path.join(os.path.dirname(optc.torch.__file__), "__init__.pyi")) as f:
+            stubs = {n.name: {m.name: m for m in n.body if isinstance(m, ast.FunctionDef)}
+                     for n in ast.parse(f.read()).body if isinstance(n, ast.ClassDef)}
+        base, kind = stubs["Optimizer"], optc.torch.Optimizer
+        own = {n for k in kind.__mro__ if k.__module__.startswith("optc.") for n in vars(k) if not n.startswith("_")}
+        inherited = {n for n in own if n in vars(torch.optim.Optimizer)} - set(base)
+        self.assertLessEqual(own - inherited, set(base))
+        told = base["__init__"].args
+        self.assertEqual([a.arg for a in told.args + told.kwonlyargs],
+                         [n for n in inspect.signature(kind.__init__).parameters if n != "given"])
+        for name in optc.library():
+            wrapper = name.startswith("wrappers/")
+            if "/" in name and not wrapper or not re.search(r"(?m)^  (perturb|to_eval|\w+_hessian) *= *function",
+                                                            optc.library_text(name)):
+                continue
+            short = name.split("/")[-1]
+            entries = set(optc.torch._engines.asked(spec="adamw" if wrapper else name, with_=short * wrapper).entries())
+            named = set(base) | set(stubs.get(optc.torch._rule_classes.class_name(name), ()))
+            self.assertLessEqual(entries - {"step"}, named, name)
+            if "to_eval" in entries:
+                self.assertLessEqual({"eval", "train"}, named)
 
     def test_all(self):
         """Every rule of the library has a class, and a third of them (OPTC_ALL: each) steps by it."""
