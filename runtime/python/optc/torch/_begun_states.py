@@ -22,7 +22,8 @@ def begin(opt, params=None):
 
 def _is_begun(own, value):
     total = own.get("sum")
-    return isinstance(total, torch.Tensor) and not number(own.get("step", 1)) and bool((total == value).all())
+    there = type(total) is torch.Tensor and total.device.type != "meta"        # not a fake tensor
+    return there and not number(own.get("step", 1)) and bool((total == value).all())
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from torch.compiler import is_compiling
 from .. import _lib
 from .._arrays import listed
 from ._engines import TYPES, capturing, device_of
+from ._tensor_checks import refuse_fake_mode
 
 
 def uncompiled(f):
@@ -38,6 +39,7 @@ class _Nowhere:
 # ---- arguments ----
 def plain(who, **tensors):
     """Refuses tensors that a function does not take. Returns the type that it computes in, and the device."""
+    refuse_fake_mode("optc.torch.%s" % who)
     first = None
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):

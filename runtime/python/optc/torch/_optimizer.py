@@ -22,7 +22,8 @@ from ._begun_states import begin, dropped
 from ._step_in_backward import step_late, watch
 from ._address_check import same
 from ._tensor_binding import TensorBinding, Changed, Member
-from ._tensor_checks import refuse, refuse_shared, refuse_type, tensor_name
+from ._tensor_checks import (refuse, refuse_fake_mode, refuse_shared, refuse_type, refuse_without_memory,
+                             tensor_name)
 from ._group_keys import GroupKeys, is_constant, snapshot
 from ._engines import TYPES, capturing, device_of
 from ._rest_rate import Rates
@@ -207,6 +208,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
                     out.append(p)
                     continue
                 _refuse(p, role.name)
+                refuse_without_memory(p, role.name or "param_groups[%d][%d]" % (k, i))
                 refuse_type(p.dtype, TYPES, "parameters", tensor_name(p, role.name))
                 grad = p.dtype if p.grad is None else p.grad.dtype
                 refuse_type(grad, TYPES, "gradients", "that of " + tensor_name(p, role.name))
@@ -311,6 +313,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
                     b.params_changed(i)
 
     def _ready(self):
+        refuse_fake_mode("step()")
         if self._bounds is None or self._shape != self._layout() or (
                 self._out and any(p.grad is not None for p in self._out)) or \
                 not all(same(*x) for x in self._idle) or _state.reread(self):

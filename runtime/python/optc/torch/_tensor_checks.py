@@ -8,6 +8,8 @@ import torch
 from .._arrays import listed
 
 T = torch.Tensor
+_mode_of = getattr(torch._C, "_get_dispatch_mode", lambda _: None)
+_FAKE = getattr(getattr(torch._C, "_TorchDispatchModeKey", None), "FAKE", None)
 
 
 def row_major(x):
@@ -51,6 +53,22 @@ def refuse(p, name):
     if p.layout != torch.strided:
         raise ValueError("optc does not step sparse parameters: %s" % tensor_name(p, name))
     refuse_negated(p, name)
+
+
+def refuse_without_memory(p, name):
+    """Refuses a meta or fake parameter."""
+    if p.device.type != "meta":
+        refuse_freed(getattr(p, "_local_tensor", p), "", name)
+    else:
+        raise RuntimeError("%s is on the meta device, and has no values to step: give the model memory first "
+                           "(model.to_empty(device=…), then its weights), and make the optimizer after that" % name)
+
+
+def refuse_fake_mode(what):
+    """Refuses a call in torch's FakeTensorMode, in which new tensors have no memory. It would write to real ones."""
+    if _mode_of(_FAKE) is not None:
+        raise RuntimeError("%s was called in FakeTensorMode, which has no memory to compute in: call it outside of the "
+                           "mode; torch's own optimizers run in it" % what)
 
 
 def refuse_negated(p, name):
