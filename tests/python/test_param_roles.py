@@ -102,6 +102,25 @@ class Replaced(Evaluated):
             "qkv.weight": "matrix", "proj.weight": "matrix", "proj.bias": "rest",
             "lm_head.weight": "rest", "param_groups[0][4]": "matrix"})
 
+    def test_names_of_a_file(self):
+        """A file brings other names: they change nothing, also if parameters are replaced then."""
+        def make(prefix, m):
+            return optc.torch.Muon([(prefix + n, p) for n, p in m.named_parameters()], lr=0.1,
+                                   sort=lambda n, _: n == "wte.weight")
+        opt, want, other = make("", net()), make("", net()), make("module.", net())
+        steps(opt, 1), steps(want, 1)
+        file = opt.state_dict()
+        file["param_groups"][0]["param_names"] = other.param_groups[0]["param_names"]
+        for replaced in (False, True):
+            opt.load_state_dict(copy.deepcopy(file)), want.load_state_dict(copy.deepcopy(file))
+            before = params_of(opt)
+            if replaced:
+                new = [nn.Parameter(p.detach().clone()) for p in before]
+                replace_each(opt.param_groups, list(new))
+                for p, q in zip(before, new):
+                    opt.state[q] = opt.state.pop(p)
+            self.same(steps(opt, 2), steps(want, 2), replaced)
+
     def test_in_a_frozen_group(self):
         m, late = net(), nn.Parameter(torch.ones(3))
         m.wte.requires_grad_(False)

@@ -111,10 +111,11 @@ class Roles:
             return
         ends = Ends([x for g in groups for x in zip(names_of(g), g["params"])], self.module)
         rows, named = [], dict(self.named)
+        every = {r.id: r for row in reversed(self.rows) for r in reversed(row)}
         for k, group in enumerate(groups):
             answers = Answers(opt._rule, group, k)
             row = []
-            for p, name, r in zip(group["params"], *self._before(k, group, opt._places)):
+            for p, name, r in zip(group["params"], *self._before(k, group, every, opt._places)):
                 again = anew and r is not None and not r.fixed and p not in opt._places
                 if r is None or again or r.id != id(p) or r.said != group.get("sort"):
                     r = self._decided(p, name, None if again else r, answers, ends)
@@ -130,25 +131,28 @@ class Roles:
                 r.id == id(p) and r.said == g.get("sort") for r, p in zip(row, g["params"]))
             for row, g in zip(self.rows, groups))
 
-    def _before(self, k, group, bound):
-        """(names, roles) of a group's parameters as they were decided before; None: it is new."""
+    def _before(self, k, group, every, bound):
+        """(names, roles) of a group's parameters as they were decided before; None: it is new.
+        every: {id: role} of all groups."""
         params, names = group["params"], names_of(group)
         row = self.rows[k] if k < len(self.rows) else []
-        every = {r.id: r for r in reversed([*row, *(r for x in self.rows for r in x)])}
-        moved = [every.get(id(p)) for p in params]
+        own = {r.id: r for r in reversed(row)}
+        moved = [own.get(id(p)) or every.get(id(p)) for p in params]
         sure = [r is not None and (p in bound or len(params) != len(row))      # the same object
                 for p, r in zip(params, moved)]
         taken = {r.name for r, ok in zip(moved, sure) if ok}
-        found = []
+        given, found = set(names) - {None}, []
         for i, (p, r) in enumerate(zip(params, moved)):
-            if sure[i]:
+            here = row[i] if i < len(row) else None
+            if sure[i] or here is not None and here.id == id(p):
+                r = r if sure[i] else here
                 names[i] = r.name
             else:
                 names[i] = name = None if names[i] in taken else names[i]
-                others = [x for x in (row[i] if i < len(row) else None, r)
-                          if x is not None and x.name is name is None
-                          and (x.id == id(p) or x.shape == tuple(p.shape))]
-                r = self.named.get((k, name)) if name is not None else (others or [None])[0]
+                others = [x for x in (here, r) if x is not None and x.shape == tuple(p.shape)
+                          and x.name not in given]     # a file may have brought other names
+                r = self.named.get((k, name)) if name is not None else None
+                r = r or (others or [None])[0]
             found.append(r)
         return names, found
 
