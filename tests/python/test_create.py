@@ -192,6 +192,44 @@ class Create(unittest.TestCase):
             with self.subTest(rule), self.assertRaisesRegex(kind, said):
                 optc.torch.create(rule, [p], **given).step()
 
+    def test_timms_keywords(self):
+        """caution= and corrected_weight_decay= are wrappers, decoupled_decay= the option; steps as timm computes
+        them."""
+        def made(rule="lion", **given):
+            torch.manual_seed(4)
+            p = torch.nn.Parameter(torch.randn(5, 3))
+            return p, optc.torch.create(rule, [p], lr=0.1, weight_decay=0.3, **given)
+        for caution, corrected in ((True, False), (False, True), (True, True)):
+            p, opt = made(caution=caution, corrected_weight_decay=corrected)
+            q, m = p.detach().clone(), torch.zeros(5, 3)
+            for t, lr in enumerate((0.1, 0.05, 0.02)):
+                torch.manual_seed(20 + t)
+                p.grad, opt.param_groups[0]["lr"] = torch.randn(5, 3), lr
+                opt.step()
+                q *= 1 - (lr * lr / 0.1 if corrected else lr) * 0.3
+                u = m.lerp(p.grad, 0.1).sign()
+                mask = (u * p.grad > 0).float()
+                q -= lr * u * (mask / mask.mean().clamp(min=1e-3) if caution else 1)
+                m.lerp_(p.grad, 0.01)
+                torch.testing.assert_close(p.detach(), q, rtol=1e-5, atol=1e-6)
+        for given, want in (({"caution": False}, []), ({"caution": True, "with_": "clip(1)"}, ["cautious", "clip"])):
+            opt = made(**given)[1]
+            self.assertEqual([k.split(".")[0] for k in opt.defaults if k in ("cautious.min_share", "clip.max_norm")],
+                             want)
+        self.assertNotIn("caution", opt.param_groups[0])
+        opt = made("adamw", corrected_weight_decay=True)[1]
+        self.assertEqual(opt.param_groups[0]["corrected_decay.max_lr"], 0.1)
+        opt = optc.torch.Lion([torch.nn.Parameter(torch.ones(2))], corrected_weight_decay=True)
+        self.assertEqual(opt.param_groups[0]["corrected_decay.max_lr"], 1e-4)
+        self.assertTrue(made("adopt", decoupled_decay=True)[1].param_groups[0]["decoupled"])
+        self.assertFalse(made("dadapt_adam", decoupled_decay=False)[1].param_groups[0]["decouple"])
+        with self.assertRaisesRegex(TypeError, "caution is True or False"):
+            made(caution=0.5)
+        with self.assertRaisesRegex(TypeError, "caution= applies to all groups"):
+            optc.torch.Lion([{"params": [torch.nn.Parameter(torch.ones(2))], "caution": True}])
+        with self.assertRaisesRegex(TypeError, "applies weight decay is fixed by its spec"):
+            made(decoupled_decay=True)
+
     def test_keys_of_the_authors(self):
         for rule, key, value in (("adai", "betas", (0.2, 0.9)), ("qhadam", "nus", (0.7, 0.9)),
                                  ("mars", "betas_1d", (0.8, 0.9))):

@@ -21,7 +21,7 @@ FASTER = ("foreach", "fused", "capturable")            # torch's keys for speed:
 
 # Keywords of optc.torch.Optimizer that apply to all groups together.
 WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "static_grads",
-         "release_grads", "split", "workspace", "follow_lr")
+         "release_grads", "split", "workspace", "follow_lr", "caution", "corrected_weight_decay")
 # A scheduler that reaches 0 by a recurrence (LinearLR) may end a few units of 2^-53 of its first rate below 0. A value
 # beyond a bound by less than this share of the first value counts as the bound: 9000 such roundings, too small to be
 # intended.
@@ -258,6 +258,9 @@ class GroupKeys:
                 found.update((n, ((key, i if len(names) > 1 else None),)) for i, n in enumerate(names))
         if self.row:
             found.update((n, ((key, None),)) for n, key in _rules.TORCH[self.row]["alias"].items())
+        for name in ("decoupled", "decouple"):         # timm's name of the option
+            if name in base and name in self.choices:
+                found["decoupled_decay"] = ((name, None),)
         pairs = {n.rsplit(".", 1)[0] for n in self.ranges if n.endswith(".beta1")}
         for x in pairs:                                # adamw.betas
             found[x + ".betas"] = tuple((n, None) for n in (x + ".beta1", x + ".beta2") if n in self.ranges)

@@ -24,6 +24,7 @@ from ._address_check import same
 from ._tensor_binding import TensorBinding, Changed, Member
 from ._tensor_checks import (refuse, refuse_fake_mode, refuse_shared, refuse_type, refuse_without_memory,
                              tensor_name)
+from ._key_suggestions import timms_wrappers
 from ._group_keys import GroupKeys, is_constant, snapshot
 from ._engines import TYPES, capturing, device_of
 from ._rest_rate import Rates
@@ -95,6 +96,8 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
         self._workspace, self._process_group, self._group = workspace, process_group, group
+        with_ = timms_wrappers(with_, given, lambda: GroupKeys(
+            rule, spec, (), options, None, wrappers, None).defaults({})["lr"])
         self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release = static_grads, release_grads
         self._inputs, self._scalars, self._watched = {}, {}, {}
