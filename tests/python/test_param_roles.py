@@ -323,6 +323,21 @@ class Split(Evaluated):
             opt.add_param_group({"params": [("b", m.experts)]})
         self.assertEqual(len(opt.param_groups), 1)
 
+    def test_wrong_answers(self):
+        """A number that is not whole was cut off; a name that no parameter has had no effect."""
+        for n in (2.5, "3", [2]):
+            with self.assertRaisesRegex(ValueError, "split= has .* for 'qkv.weight': it must be"):
+                optc.torch.Muon(net(), split={"qkv.weight": n})
+        with self.assertRaisesRegex(ValueError, r"a parameter of shape \(7, 4\)"):
+            optc.torch.Muon(net().parameters(), split=lambda *_: 0.5)
+        for given, says in ((net(), "'qkv.wieght' and 1 more, .*; did you mean 'qkv.weight'"),
+                            (net().parameters(), "'qkv.wieght' .* has that name: pass a module")):
+            with self.assertWarnsRegex(UserWarning, says):
+                optc.torch.Muon(given, split={"qkv.wieght": 3, "other": 2, "none": 0})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            optc.torch.Muon(net(), split={"qkv.weight": True, "none": 0})
+
     def test_kernels(self):
         """A kernel is split by its output channels, as the groups of a convolution are."""
         m = nn.ModuleDict({"conv": nn.Conv2d(6, 12, 3, bias=False)})

@@ -8,10 +8,14 @@ Ids tell objects apart only while the objects live. Bindings keep them alive fro
 Before it nothing here does: replaced parameters must be freed (accelerate relies on that), and
 torch.utils.swap_tensors refuses tensors with weak references. Then names and positions decide, and
 ids only where a list became shorter or longer."""
+import warnings
+from difflib import get_close_matches
+from operator import index
 from typing import NamedTuple, Optional
 
 from .._lib import USE_STEP
-from ._param_routing import Answers, Ends, warn_of_unnamed, warn_of_vectors
+from ._group_keys import user_level
+from ._param_routing import Answers, Ends, called, warn_of_unnamed, warn_of_vectors
 
 
 class Part(NamedTuple):
@@ -84,6 +88,8 @@ class Roles:
         matrices = [p for p, part in zip(params, parts) if p.dim() > 1 and not part.flags]
         if rule.rest and rows and not matrices:
             warn_of_vectors(rows, rule.spec, rule.rest)
+        if isinstance(self.split, dict):
+            warn_of_names([n for n, k in self.split.items() if k], [r.name for _, r in rows])
 
     def saved(self, opt):
         """The decisions for a copy or a pickle, in the order of the parameters."""
@@ -171,7 +177,12 @@ class Roles:
 
     def _split_of(self, name, p):
         s = self.split
-        return 0 if s is None else int((s(name, p) if callable(s) else s.get(name, 0)) or 0)
+        n = 0 if s is None else (s(name, p) if callable(s) else s.get(name, 0)) or 0
+        try:
+            return index(n)
+        except TypeError:
+            raise ValueError("split= has %r for %s: it must be the number of matrices in it" % (
+                n, called(name, p))) from None
 
     def parts(self, opt):
         """[[Part]] of all groups."""
@@ -179,6 +190,19 @@ class Roles:
         rest = bool(opt._rule.rest)
         asks = [opt._rule.asks_for(g, k) for k, g in enumerate(opt.param_groups)]
         return [[r.part(rest, a) for r in row] for row, a in zip(self.rows, asks)]
+
+
+def warn_of_names(given, names):
+    """Warns of names in split= that no parameter has: they have no effect."""
+    missing = [n for n in given if n not in names]
+    if missing:
+        near = get_close_matches(str(missing[0]), [n for n in names if n], 1)
+        more = " and %d more" % (len(missing) - 1) if missing[1:] else ""
+        hint = "; did you mean '%s'?" % near[0] if near else ""
+        if not any(names):
+            hint = ": pass a module or named parameters"
+        warnings.warn("optc: split= names '%s'%s, and no parameter of this optimizer has that "
+                      "name%s" % (missing[0], more, hint), stacklevel=user_level())
 
 
 def refuse_split(name, p, n):
@@ -189,7 +213,7 @@ def refuse_split(name, p, n):
         "split=%d of %s: it has shape %s, and only matrices and kernels of convolutions can be "
         "split; make it a parameter of %d x %d, or one parameter for each matrix. For a kernel "
         "pass the module to the optimizer, not its parameters" % (
-            n, "'%s'" % name if name else "a parameter", tuple(p.shape), p.numel() // cols, cols))
+            n, called(name, p), tuple(p.shape), p.numel() // cols, cols))
 
 
 def sorted_by(optimizer):

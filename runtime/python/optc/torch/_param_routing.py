@@ -158,6 +158,11 @@ class Ends:
         return self.module is not None and id(p) in (self._find() is not None and self.kernels)
 
 
+def called(name, p):
+    """A parameter in messages."""
+    return "'%s'" % name if name else "a parameter of shape %s" % (tuple(p.shape),)
+
+
 class Answers:
     """What `sort` answers for the parameters of a group: its own key, or the user's function."""
     SYNONYMS = {True: "matrix", False: "rest", "embedding": "embed"}
@@ -173,8 +178,7 @@ class Answers:
         return self._words(self.said, 'param_groups[%d]["sort"] is %r' % (self.k, self.said))
 
     def of_function(self, said, name, p):
-        return self._words(said, "sort= answers %r for %s" % (
-            said, "'%s'" % name if name else "a parameter of shape %s" % (tuple(p.shape),)))
+        return self._words(said, "sort= answers %r for %s" % (said, called(name, p)))
 
     def _words(self, said, what):
         """The words of an answer; None: the default is wanted."""
