@@ -1,8 +1,8 @@
 -- As the authors' code (jie040109/Conda 449af71) with proj_type std: the basis is that of the shorter side, by the
 -- singular vectors of m. v keeps its place when the basis turns. Their step counts from 0: the basis turns at steps 1,
 -- update_proj_gap + 1, …
--- products: f32. Rounding errors in the Gram matrix rotate the basis.
--- f32 range: Gram matrices must stay under 3.4e38, so |m| under 1.8e19 / sqrt(longer side).
+-- products: f32, and f64 for the Gram matrix: squares in f32 lose the directions below 1e-3 of the largest, which the
+-- authors' SVD of m keeps.
 return optimizer {
   name  = "conda",
   cite  = "Wang et al. 2025, arXiv:2509.24218",
@@ -19,9 +19,9 @@ return optimizer {
   step  = rule "adamw",
   matrix = function()
     m = lerp(m, g, 1 - beta1)
-    local left, _ = nrows < ncols
+    local left, exact, _ = nrows < ncols, { products = "f64" }
     every(update_proj_gap, { offset = 1 }, function()
-      if left then _, U = eigh(gram(m), { last = U }) else _, V = eigh(gram(m.T), { last = V }) end
+      if left then _, U = eigh(gram(m, exact), { last = U }) else _, V = eigh(gram(m.T, exact), { last = V }) end
     end)
     local function into(x) if left then return mm(U.T, x) else return mm(x, V) end end
     local function back(x) if left then return mm(U, x) else return mm(x, V.T) end end

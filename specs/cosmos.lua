@@ -2,7 +2,8 @@
 -- vectors (their rank), which follow by one power iteration a step; Muon steps the rest. Both together get the norm
 -- sqrt(elements). limit: AdamW steps matrices with more rows, as they do. Their nestrov=False uses no momentum at all
 -- and is left out.
--- products: f32. Rounding errors in the power iteration rotate the directions.
+-- products: f32. Rounding errors in the power iteration rotate the directions. f64 for the first directions, as squares
+-- in f32 lose what their SVD keeps.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it the directions
 -- stay; at step 1 there are none, and Muon steps the matrix from then on.
 return optimizer {
@@ -24,15 +25,15 @@ return optimizer {
     if nrows > limit then return step() end
     m = beta1 * m + g
     local Q = qr(beta2 * mm(P, S) + (1 - beta2) * mm(g.T, mm(g, P)), { last = P })
-    local turn, first, U, _ = mm(P.T, Q), eq(t, 1)
+    local turn, first, exact, U, _ = mm(P.T, Q), eq(t, 1), { products = "f64" }
     local kept = mm(turn.T, mm(S, turn))
     P = Q
     every(1e9, { offset = 1 }, function()       -- right singular vectors, by way of the shorter side
       if nrows <= ncols then
-        _, U = eigh(gram(g), "rank")
-        P = qr(mm(g.T, U), { last = P })
+        _, U = eigh(gram(g, exact), "rank")
+        P = qr(mm(g.T, U, exact), { last = P })
       else
-        _, P = eigh(gram(g.T), "rank", { last = P })
+        _, P = eigh(gram(g.T, exact), "rank", { last = P })
       end
     end)
     local low = mm(g, P)

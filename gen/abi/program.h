@@ -197,15 +197,20 @@ typedef enum {
     IN_TF32 = 2048,        /* MM: computed in tf32 */
     LOWER_A = 4096,        /* MM: the first operand, before it is transposed, is 0 above its diagonal */
     LOWER_B = 8192,        /* MM: the second operand is */
-    WITH_VALUES = 16384    /* EIGH: the rule uses the eigenvalues, too */
+    WITH_VALUES = 16384,   /* EIGH: the rule uses the eigenvalues, too */
+    IN_F64 = 32768,        /* MM: computed in f64; operands and result are stored in f64 */
+    OWN_PRECISION = IN_F32 | IN_TF32 | IN_F64
 } ProductFlag;
 
 /* The precision of one product: its own, else the rule's. */
 OPTC_COUNT Product product_precision(Product of_rule, unsigned flags)
 {
-    return flags & IN_TF32 ? PRODUCT_TF32 : flags & IN_F32 ? PRODUCT_F32 : of_rule;
+    return flags & IN_F64    ? PRODUCT_F64
+           : flags & IN_TF32 ? PRODUCT_TF32
+           : flags & IN_F32  ? PRODUCT_F32
+                             : of_rule;
 }
-/* Products of one rule may differ in precision, but not in their storage type. */
+/* Single products of a rule may be in f64. In f32 and tf32, too, if the rule's operands are stored in f32. */
 OPTC_COUNT bool product_mixes(Product of_rule) { return product_info[of_rule].gpu == T_F32; }
 /* ---- callees: gen/abi/callees.def ---- */
 typedef enum {
@@ -341,7 +346,7 @@ typedef struct Program {
     int p, g;                              /* storage types */
     bool needs_t;                          /* stages read the step number, so the device needs it */
     const char *advance_t;                 /* the kernel that increments t */
-    Product product;                       /* the precision of its products, except those with IN_F32 or IN_TF32 */
+    Product product;                       /* the precision of its products, except those with OWN_PRECISION */
     int rank;                              /* the largest rank (directions of a tensor); 0: the rule has no such axis */
     RankShare share;                       /* of the rank axis; share 0: its length is `rank` */
     int block;                             /* the most rows and columns of a block; 0: the rule has no blocks */

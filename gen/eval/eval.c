@@ -494,7 +494,8 @@ bool eval_entry(EvalJob *j)
 {
     const Graph *g = &j->rule->g;
     const Entry *en = &j->rule->entry[j->entry];
-    Ev e = {j, g, NULL, NULL, j->ntensor > j->ngroup ? j->ntensor : j->ngroup};
+    Ev e = {j, g, NULL, NULL, j->ntensor > j->ngroup ? j->ntensor : j->ngroup, j->real};
+    e.factor = rule_factor_type(j->rule, target_product(eval_target(&e), j->product), j->real);
     bool *need[MAX_VARIANTS + 1], *all = calloc((size_t)g->len + 1, (size_t)j->rule->nvariant + 1);
     for (int v = 0; all && v <= j->rule->nvariant; v++)
         need[v] = all + v * (g->len + 1);

@@ -327,7 +327,7 @@ static bool factor_one(const Ev *e, const Node *n, const Vals *const *in, Vals *
               : n->op == OP_CHOL ? chol_of(f, made)
               : n->op == OP_QR   ? qr_of(f, made)
                                  : eigh_of(f, some, made);
-    if (err != NONE_THERE && err != NO_MATRIX && !eval_fits(e, made, m * some))
+    if (err != NONE_THERE && err != NO_MATRIX && !eval_fits(e, n, made, m * some))
         err = NO_MATRIX;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < some; j++)
@@ -368,7 +368,7 @@ static bool solve_one(const Ev *e, const Node *n, const Vals *const *in, Vals *o
     bool finite = read_near(in[0], &s->a, true, x.t, x.dt);
     finite = read_near(in[1], &b, false, x.b, x.db) && finite;
     double err = finite ? solution(&x, transposed != right) : NO_MATRIX;
-    if (err != NONE_THERE && err != NO_MATRIX && !eval_fits(e, x.x, k * m))
+    if (err != NONE_THERE && err != NO_MATRIX && !eval_fits(e, n, x.x, k * m))
         err = NO_MATRIX;
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < m; j++)

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* val: [node * width + tensor or group]; last: by node, its last user */
-typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; } Ev;
+/* val: [node * width + tensor or group]; last: by node, its last user; factor: the storage type of factors */
+typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; Type factor; } Ev;
 
+static inline const Target *eval_target(const Ev *e) { return e->j->target ? e->j->target : &target_c; }
 static inline Vals *slot(Ev *e, Ref r, int i) { return &e->val[(int64_t)r * e->width + i]; }
 static inline bool per_group(const Node *n) { return dom_info[n->dom].scope <= SCOPE_GROUP; }
 
@@ -98,7 +99,8 @@ bool eval_factor(Ev *e, Ref r, int i, Shape s);            /* eval_factors.c */
 bool eval_sort_take(Ev *e, Ref r, int i, Shape s);         /* eval_sort.c: SORT, TAKE */
 /* The interval after rounding to the call's storage type; an operand or result of a tf32 product: to tf32. */
 Iv eval_rounded(const Ev *e, Iv x, const Node *call);
-bool eval_fits(const Ev *e, const double *x, int64_t n);   /* no value overflows the storage type of a factor */
+/* No value overflows the storage type of the call. */
+bool eval_fits(const Ev *e, const Node *call, const double *x, int64_t n);
 /* A rounded copy of an operand; false: out of memory. */
 bool eval_read(Ev *e, Ref r, int i, Vals *out, const Node *call);
 

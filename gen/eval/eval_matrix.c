@@ -26,31 +26,28 @@ void eval_transpose(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-static const Target *eval_target(const Ev *e) { return e->j->target ? e->j->target : &target_c; }
 
-/* The type that an operand of a call is rounded to. A product rounds to its own type, tf32 to ten bits. Other calls
- * keep at least the precision in which elements are computed. */
-static const TypeInfo *kept_in(const Ev *e, bool product)
+static Product precision_of(const Ev *e, const Node *n) { return product_precision(e->j->product, (unsigned)n->sym); }
+
+/* The type that operands and results of a call are rounded to. A product rounds to its own type, tf32 to ten bits. */
+static const TypeInfo *kept_in(const Ev *e, const Node *call)
 {
-    const TypeInfo *t = &type_info[target_product(eval_target(e), e->j->product)];
-    return !product && t->bytes < type_info[e->j->real].bytes ? &type_info[e->j->real] : t;
+    return &type_info[call->op == OP_MM ? target_product(eval_target(e), precision_of(e, call)) : e->factor];
 }
 
-bool eval_fits(const Ev *e, const double *x, int64_t n)
+bool eval_fits(const Ev *e, const Node *call, const double *x, int64_t n)
 {
-    double most = kept_in(e, false)->most;
+    double most = kept_in(e, call)->most;
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(x[i]) <= most))
             return false;
     return true;
 }
 
-static Product precision_of(const Ev *e, const Node *n) { return product_precision(e->j->product, (unsigned)n->sym); }
-
 Iv eval_rounded(const Ev *e, Iv x, const Node *call)
 {
     bool product = call->op == OP_MM;
-    const TypeInfo *t = kept_in(e, product);
+    const TypeInfo *t = kept_in(e, call);
     bool tf32 = product && eval_target(e)->gpu && precision_of(e, call) == PRODUCT_TF32;
     double rel = tf32 ? 0x1p-10 : ldexp(1, -t->digits);
     if (t == &type_info[T_F64])

@@ -198,14 +198,16 @@ static Dom vectors_over(lua_State *L, Ref a, bool first)
     return some;
 }
 
-/* The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code). */
+/* The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code). The product is in f64 if
+ * A is one in f64. */
 MatrixEigen matrix_eigh(lua_State *L, Ref a, bool first, Ref last)
 {
     Dom d = vectors_over(L, a, first);
     last = last_value(L, "eigh", last, d);
     Ref v = matrix_call(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
     Dom across = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
-    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, 0)), across);
+    unsigned precision = node_at(L, a)->op == OP_MM ? (unsigned)node_at(L, a)->sym & IN_F64 : 0;
+    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, precision)), across);
     return (MatrixEigen){w, v};
 }
 

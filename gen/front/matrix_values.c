@@ -145,7 +145,7 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, unsigned with)
         return inner(L, x.x, y.x);
     bool square = x.axes.down == y.axes.across, same = x.x == y.x &&
         (x.transposed != y.transposed || is_symmetric(t, x.x));
-    unsigned blocked = t->rule->block ? BLOCKED : 0, precision = with & (IN_F32 | IN_TF32);
+    unsigned blocked = t->rule->block ? BLOCKED : 0, precision = with & OWN_PRECISION;
     unsigned flags = (x.transposed ? TRANS_A : 0) | (y.transposed ? TRANS_B : 0) |
                      (square && (with & SYMMETRIC || same) ? SYMMETRIC : 0) | blocked | precision;
     if (blocked)
@@ -173,8 +173,13 @@ void matrix_keys(lua_State *L, int table, const char *says, const char *const *k
     }
 }
 
-/* The precision that argument i, { products = "tf32" }, names, as a flag; 0: that of the rule. Only precisions that are
- * stored in f32 are possible: others would need operands and results in two types. */
+static unsigned precision_flag(const char *word)
+{
+    return !word ? 0 : !strcmp(word, "f32") ? IN_F32 : !strcmp(word, "tf32") ? IN_TF32 : !strcmp(word, "f64") ? IN_F64 : 0;
+}
+
+/* The precision that argument i, { products = "tf32" }, names, as a flag; 0: that of the rule. 16-bit types are not
+ * possible: what else uses the operands would read rounded values. */
 static unsigned own_precision(lua_State *L, int i, const char *what, const char *example)
 {
     static const char *const known[] = {"products", NULL};
@@ -188,19 +193,20 @@ static unsigned own_precision(lua_State *L, int i, const char *what, const char 
     if (is_value(L, -1) && *value_at(L, -1) == UNKNOWN)                /* the error of its option was reported */
         return lua_pop(L, 1), 0;
     const char *word = type == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
-    unsigned flag = !word ? 0u : !strcmp(word, "f32") ? IN_F32 : !strcmp(word, "tf32") ? IN_TF32 : 0u;
+    unsigned flag = precision_flag(word);
     int head = t->spec[t->at].product, of_rule = t->rule->product;
     const char *hint = word && product_by_name(word) >= 0
                            ? "; only a whole rule can have that precision, by the field products at its head"
                        : is_value(L, -1) ? "; an option may choose it" : "";
     if (type != LUA_TNIL && !flag)
-        spec_error(L, "%s: products is \"f32\" or \"tf32\", not %s%.40s%s%s", what, word ? "\"" : "a ",
+        spec_error(L, "%s: products is \"f32\", \"tf32\" or \"f64\", not %s%.40s%s%s", what, word ? "\"" : "a ",
                    word ? word : is_value(L, -1) ? "value that varies" : luaL_typename(L, -1), word ? "\"" : "", hint);
-    if (flag && head >= 0 && !product_mixes((Product)head))
+    if (flag & (IN_F32 | IN_TF32) && head >= 0 && !product_mixes((Product)head))
         spec_error(L, "%s: products = \"%s\" is not possible in a rule whose products are \"%s\": it stores their "
                       "operands in another type than f32", what, word, product_info[head].name);
     lua_pop(L, 1);
-    bool ignored = of_rule >= 0 && !product_mixes((Product)of_rule);       /* a fallback rule in such a rule */
+    /* a fallback rule in such a rule */
+    bool ignored = flag != IN_F64 && of_rule >= 0 && !product_mixes((Product)of_rule);
     return ignored || product_precision(PRODUCT_F32, flag) == (of_rule < 0 ? PRODUCT_F32 : (Product)of_rule) ? 0 : flag;
 }
 

@@ -1,9 +1,10 @@
-/* svd, spectral_norm and nuclear_norm: by eigenvectors of the smaller Gram matrix. They add no operation.
+/* svd, spectral_norm and nuclear_norm: by eigenvectors of the smaller Gram matrix, in f64 unless the user chooses the
+ * precision of all products. They add no operation.
  *
  *   wide x:  w, U = eigh(x x.T), V = x.T U / s;   tall x:  w, V = eigh(x.T x), U = x V / s;   s = sqrt(w)
  *
  * Squares lose half of the digits: singular values below the square root of the precision, times the largest one, are
- * rounding noise. Columns that are divided by noise have any norm, so svd sets them to 0 (noise_share). */
+ * rounding noise. In f64 that is f32's precision, so nothing is lost of f32 elements. Columns that are divided by noise have any norm, so svd sets them to 0 (noise_share). */
 #include "gen/front/matrix_values.h"
 
 #include <string.h>
@@ -33,7 +34,7 @@ static Matrix read_matrix(lua_State *L, const char *what, int most)
 static MatrixEigen eigen_of(lua_State *L, const char *what, Matrix m, bool first)
 {
     Ref turned = matrix_transpose(L, m.x);
-    Ref square = matrix_product(L, what, m.wide ? m.x : turned, m.wide ? turned : m.x, SYMMETRIC);
+    Ref square = matrix_product(L, what, m.wide ? m.x : turned, m.wide ? turned : m.x, SYMMETRIC | IN_F64);
     return matrix_eigh(L, square, first, NONE);
 }
 
@@ -56,7 +57,7 @@ static double noise_share(const Trace *t)
     static const double share[NPRODUCT] = {
         [PRODUCT_F64] = 0x1p-24, [PRODUCT_F32] = 1.381067932004975e-3,         /* 4 * 2^-26, 4 * 2^-11.5 */
         [PRODUCT_TF32] = 0x1p-7, [PRODUCT_BF16] = 0.08838834764831845, [PRODUCT_F16] = 0x1p-5};
-    return share[t->product ? (Product)(t->product - 1) : rule_product(t->rule, t->params)];
+    return share[t->product ? (Product)(t->product - 1) : PRODUCT_F64];
 }
 
 int l_svd(lua_State *L)
@@ -68,7 +69,7 @@ int l_svd(lua_State *L)
     Matrix m = read_matrix(L, "svd", 2);
     MatrixEigen e = eigen_of(L, "svd", m, first);
     Ref s = roots(L, e.w), by = m.wide ? matrix_transpose(L, m.x) : m.x;
-    Ref other = trace_op(L, OP_DIV, matrix_product(L, "svd", by, e.v, 0), s);
+    Ref other = trace_op(L, OP_DIV, matrix_product(L, "svd", by, e.v, IN_F64), s);
     Ref share = node_const(&trace_of(L)->rule->g, noise_share(trace_of(L)));
     Ref noise = trace_op(L, OP_MUL, roots(L, trace_fold(L, OP_RMAX, e.w, SLICE)), share);
     other = trace_op3(L, OP_WHERE, trace_op(L, OP_LT, noise, s), other, zero(L));

@@ -100,6 +100,14 @@ Product rule_product(const Rule *r, Type p)
     return r->product < 0 ? PRODUCT_F32 : (Product)r->product;
 }
 
+Type rule_factor_type(const Rule *r, Type product, Type real)
+{
+    for (Ref i = 0; i < r->g.len; i++)
+        if (r->g.n[i].op == OP_MM && r->g.n[i].sym & IN_F64)
+            return T_F64;
+    return type_info[product].bytes < type_info[real].bytes ? real : product;
+}
+
 const char *dom_list(Arena *a, uint64_t set, const char *quote, const char *last)
 {
     Buf b = {.arena = a};

@@ -221,6 +221,9 @@ const char *rule_line(const Rule *r, int file, int line, int *n);
 
 /* The precision of products: f64 for f64 parameters, else the one that the spec's head names, or f32. */
 Product rule_product(const Rule *r, Type p);
+/* The storage type of operands and results of calls other than products. It has at least the precision of elements
+ * (real) and of products; with single products in f64 it is f64, so that factors take their results unrounded. */
+Type rule_factor_type(const Rule *r, Type product, Type real);
 
 /* The seed of random draws: whole numbers that f64 holds exactly. */
 #define SEED_HYPER ((Hyper){"seed", 0, -9007199254740992.0, 9007199254740992.0, false, false})

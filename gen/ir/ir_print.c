@@ -33,7 +33,7 @@ static void put_range(Buf *b, const Hyper *h)
 const ProductWord product_words[NPRODUCT_WORDS] = {
     {"trans_a", TRANS_A}, {"trans_b", TRANS_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
     {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS},
-    {"f32", IN_F32}, {"tf32", IN_TF32}};
+    {"f32", IN_F32}, {"tf32", IN_TF32}, {"f64", IN_F64}};
 
 /* "trans_b symmetric alpha 2 beta 0.5 diagonal 3": flags and numbers that differ from the defaults. */
 static void print_product(Buf *b, const Node *n)
@@ -103,9 +103,12 @@ static void print_variant(Buf *b, const Variant *v)
 }
 
 /* The oldest version that has all words of the rule. Version 3 adds the precision of single products, their diagonal,
- * rings and states that start as normal or as the size of a kernel. */
+ * rings and states that start as normal or as the size of a kernel; version 4 single products in f64. */
 static int version_of(const Rule *r)
 {
+    for (Ref i = 0; i < r->g.len; i++)
+        if (r->g.n[i].op == OP_MM && r->g.n[i].sym & IN_F64)
+            return 4;
     for (int i = 0; i < r->nstate; i++)
         if (r->state[i].rotates || r->state[i].init == INIT_NORMAL || r->state[i].init == INIT_KERNEL)
             return 3;

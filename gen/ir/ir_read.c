@@ -234,8 +234,10 @@ static bool read_product_word(Reader *p, Node *n)
 {
     for (int i = 0; i < NPRODUCT_WORDS; i++)
         if (!strcmp(current_word(p->tok), product_words[i].word)) {
-            if (product_words[i].flag & (IN_F32 | IN_TF32) && p->version < 3)
-                complain(p, "no precision of a single product, which needs 'optc-ir 3' on the first line");
+            int needs = product_words[i].flag & IN_F64 ? 4 : product_words[i].flag & OWN_PRECISION ? 3 : 2;
+            if (p->version < needs)
+                complain(p, arena_printf(p->a, "no precision of a single product, which needs 'optc-ir %d' on the "
+                                               "first line", needs));
             n->sym |= product_words[i].flag;
             return true;
         }
@@ -470,9 +472,10 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
     p.s = p.text;
     word(&p);
     bool right = !strcmp(p.tok, "optc-ir");
-    p.version = right && !strcmp(word(&p), "3") ? 3 : 2;
-    if (!right || (p.version == 2 && strcmp(p.tok, "2")))
-        complain(&p, "'optc-ir 2' or 'optc-ir 3' on the first line");
+    word(&p);
+    p.version = strlen(p.tok) == 1 && *p.tok >= '2' && *p.tok <= '4' ? *p.tok - '0' : 0;
+    if (!right || !p.version)
+        complain(&p, "'optc-ir 2', 'optc-ir 3' or 'optc-ir 4' on the first line");
     bool ended = false;
     while (!ended && next_line(&p)) {
         word(&p);

@@ -55,8 +55,9 @@ static const char *bad_product(const Graph *g, const Node *n)
     Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
     if (n->sym & ~(int)callee_facts[CALL_MM].flags)
         return "a product has a flag that products do not take";
-    if (n->sym & IN_F32 && n->sym & IN_TF32)
-        return "a product is in f32 and in tf32";
+    int own = n->sym & OWN_PRECISION;
+    if (own & (own - 1))
+        return "a product has two precisions";
     MatrixAxes x = dom_matrix(a, n->sym & TRANS_A), y = dom_matrix(b, n->sym & TRANS_B);
     if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
         return "the inner axes of the operands differ";

@@ -22,7 +22,7 @@ typedef struct Types {
 
 /* ir_print.c, ir_read.c: the text of a rule. product_words: the words for flags of products. */
 typedef struct ProductWord { const char *word; int flag; } ProductWord;
-enum { NPRODUCT_WORDS = 10 };
+enum { NPRODUCT_WORDS = 11 };
 extern const ProductWord product_words[NPRODUCT_WORDS];
 void rule_print(Buf *b, const Rule *r);
 Rule *rule_parse(Arena *a, Source text, Diag *d);          /* NULL: the Diag is set */

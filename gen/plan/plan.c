@@ -358,14 +358,14 @@ Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k)
 {
     if (k >= 0 && dom_wide((Dom)g->n[n->arg[k]].dom))
         return mem_type_of(p, SLICE);
-    return n->op != OP_MM && type_info[p->product].bytes < type_info[p->real].bytes ? p->real : p->product;
+    return n->op != OP_MM ? p->factor : n->sym & IN_F64 ? T_F64 : p->product;
 }
 
 /* Factors of a rule with 16-bit or tf32 products are treated as its products are. */
 bool call_needs_alignment(const Plan *p, const Node *n)
 {
     Product in = n->op == OP_MM ? product_of_call(p, n) : p->precision;
-    return p->target->gpu && (type_info[p->product].compute != p->product || in == PRODUCT_TF32);
+    return p->target->gpu && in != PRODUCT_F64 && (type_info[p->product].compute != p->product || in == PRODUCT_TF32);
 }
 
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
@@ -375,6 +375,7 @@ Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const Plan
                  .target = t.target, .limits = *limits};
     pl->real = type_info[t.p].compute;
     pl->product = target_product(t.target, t.precision);
+    pl->factor = rule_factor_type(r, pl->product, pl->real);
     pl->nperiod = phases->nperiod;
     memcpy(pl->period, phases->period, sizeof pl->period);
     pl->entry = NEWS(a, PlanEntry, r->nentry);
@@ -452,8 +453,7 @@ static unsigned stage_kernels(const Plan *p, const Graph *g, const Stage *s)
 
 CallNeeds plan_needs(const Plan *p)
 {
-    Type factors = type_info[p->product].bytes > type_info[p->real].bytes ? p->product : p->real;
-    CallNeeds needs = {.f64 = factors == T_F64};
+    CallNeeds needs = {.f64 = p->factor == T_F64};
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
@@ -462,11 +462,11 @@ CallNeeds plan_needs(const Plan *p)
                     const Node *n = &ph->g->n[ph->stage[i].body[0]];
                     needs.sets |= FOR_ANY | stage_kernels(p, ph->g, &ph->stage[i]);
                     if (n->op == OP_MM)
-                        needs.products |= 1u << product_of_type(product_of_call(p, n), (int)p->product);
+                        needs.products |= 1u << product_of_type(product_of_call(p, n), (int)type_of_call(p, ph->g, n, -1));
                 }
         }
     if (!needs.products)
-        needs.products = 1u << product_of_type(p->precision, (int)factors);
+        needs.products = 1u << product_of_type(p->precision, (int)p->factor);
     return needs;
 }
 

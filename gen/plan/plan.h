@@ -122,6 +122,7 @@ typedef struct Plan {
     const Target *target;
     Product precision;             /* of products without one of their own (product_of_call) */
     Type product;                  /* storage type of their operands and results (type_of_call) */
+    Type factor;                   /* of operands and results of other calls: f64 if the rule has products in f64 */
     Mem *mem; int nmem, mem_cap;
     Period period[MAX_PERIODS]; int nperiod;        /* bit i of a phase number: period i is due */
     PlanEntry *entry; int nentry;

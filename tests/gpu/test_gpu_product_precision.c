@@ -97,4 +97,51 @@ START_TEST(one_in_tf32)
 }
 END_TEST
 
-void add_product_precision(TCase *t) { tcase_add_loop_test(t, one_in_tf32, 0, 6); }
+/* Singular values down to 2^-14 of the largest, in rules of all precisions: the Gram matrix is in f64. The matrix is
+ * H diag(s) with H of 1 and -1, its values are s sqrt(8). */
+START_TEST(one_in_f64)
+{
+    static const char text[] =
+        "return optimizer { name = 'known', rank = 8, products = '%s', state = { s = zeros 'rank1', A = zeros 'rows' },\n"
+        "step = function() p = p - g end, matrix = function() local U, S, V = svd(g, 'rank')  s, A = S, gram(g)\n"
+        "p = p - mm(U, V.T) end }";
+    static const char *const heads[] = {"f32", "tf32", "f16"};
+    static const int64_t square[] = {8, 8};
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float g[64], now[64];
+    double s[8];
+    CUdeviceptr p, grad;
+    char *spec = format(text, heads[_i % 3]);
+    use_cublas(_i / 3);
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "known", .text = spec}, &r));
+    for (int i = 0; i < 64; i++)
+        g[i] = ldexpf(__builtin_popcount((unsigned)(i / 8 & i % 8)) % 2 ? -1 : 1, -2 * (i % 8));
+    ck_assert(!d->cuMemAlloc_v2(&p, sizeof g) && !d->cuMemAlloc_v2(&grad, sizeof g) &&
+              !d->cuMemcpyHtoDAsync_v2(p, g, sizeof g, NULL) && !d->cuMemcpyHtoDAsync_v2(grad, g, sizeof g, NULL));
+    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)grad, .rank = 2, .shape = square};
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    OK(optc_step(b));
+    OK(optc_state_read(b, 0, "s", s, 8));
+    ck_assert(!d->cuMemcpyDtoHAsync_v2(now, p, sizeof now, NULL) && !d->cuStreamSynchronize(NULL));
+    for (int i = 0; i < 8; i++)
+        ck_assert_msg(fabs(s[i] / ldexp(sqrt(8), -2 * i) - 1) < 1e-6, "%s: value %d is %g", heads[_i % 3], i, s[i]);
+    for (int i = 0; i < 64; i++) {
+        double want = g[i] - copysign(1, g[i]) / sqrt(8);
+        ck_assert_msg(fabs(now[i] - want) < (_i % 3 ? 4e-3 : 1e-5), "%s: p[%d] is %g", heads[_i % 3], i, now[i]);
+    }
+    OK(optc_unbind(b));
+    ck_assert(!d->cuMemFree_v2(p) && !d->cuMemFree_v2(grad));
+    OK(optc_release(r));
+    OK(optc_close(e));
+    free(spec);
+}
+END_TEST
+
+void add_product_precision(TCase *t)
+{
+    tcase_add_loop_test(t, one_in_tf32, 0, 6);
+    tcase_add_loop_test(t, one_in_f64, 0, 6);
+}

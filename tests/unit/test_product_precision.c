@@ -40,7 +40,7 @@ START_TEST(text_has_it)
 {
     static const Damage bad[] = {
         {"optc-ir 3", "optc-ir 2", "no precision of a single product"},
-        {"symmetric tf32", "symmetric f32 tf32", "a product is in f32 and in tf32"},
+        {"symmetric tf32", "symmetric f32 tf32", "a product has two precisions"},
         {"symmetric tf32", "symmetric bf16", "expected"},
         {"\nstate A", "\nproducts f16\nstate A", "whose products are not stored in f32"}};
     char *text = printed(mixed);
@@ -56,10 +56,11 @@ START_TEST(version_stays)
 {
     static const char plain[] = "return optimizer { name = 'x', products = '%s', step = function() p = p - g end, "
                                 "matrix = function() p = p - mm(gram(g), g, { products = '%s' }) end }";
-    for (int i = 0; i < 4; i++) {
-        const char *head = i / 2 ? "tf32" : "f32", *own = i % 2 ? "tf32" : "f32";
+    static const char *const names[] = {"f32", "tf32", "f64"};
+    for (int i = 0; i < 6; i++) {
+        const char *head = names[i % 2], *own = names[i / 2];
         char *spec = format(plain, head, own), *text = printed(spec);
-        ck_assert_msg(!strncmp(text, strcmp(head, own) ? "optc-ir 3" : "optc-ir 2", 9), "%s", text);
+        ck_assert_msg(!strncmp(text, i / 2 == 2 ? "optc-ir 4" : strcmp(head, own) ? "optc-ir 3" : "optc-ir 2", 9), "%s", text);
         free(text), free(spec);
     }
 }

@@ -167,6 +167,105 @@ START_TEST(of_selected_rows)
 }
 END_TEST
 
+/* Matrices whose singular vectors are known: X = H diag(s) G, where H (8 x 8) and G (8 x 16) have
+ * entries of 1 and -1 and orthogonal rows, or its transpose. s are powers of two down to 2^-20, so
+ * f32 holds X exactly, and its condition is 1e6. Squares of X in f32 leave nothing of the last four directions; what is rounded once to f32 may change the last one by
+ * 2^-24 times the condition, 6%, a third of that in the norm of all eight. */
+enum { SIDE = 8, LONG = 16, KNOWN = SIDE * LONG };
+static const int power[SIDE] = {0, 3, 6, 9, 11, 14, 17, 20};
+
+static int entry_sign(int64_t row, int64_t col) { return __builtin_popcountll((uint64_t)(row & col)) % 2 ? -1 : 1; }
+
+/* Element i of H diag(s^x) G. */
+static double known_at(int64_t i, bool tall, int x)
+{
+    int64_t row = tall ? i % SIDE : i / LONG, col = tall ? i / SIDE : i % LONG;
+    double sum = 0;
+    for (int k = 0; k < SIDE; k++)
+        sum += entry_sign(row, k) * ldexp(entry_sign(k, col), -x * power[k]);
+    return sum;
+}
+
+typedef struct {
+    const char *spec, *with, *options;
+    optc_type type;
+    optc_setting set[4];
+    int nset;
+    double most;                           /* error of the vectors' product, in the Frobenius norm over sqrt(8) */
+} Known;
+static const char by_svd[] =
+    "return optimizer { name = 'by_svd', hyper = { lr = 0 }, rank = 8, products = 'f16', state = { s = zeros 'rank1' },\n"
+    "  step = function() p = p - g end, matrix = function()\n"
+    "    local U, S, V = svd(g, 'rank')  s = S  p = p - lr * mm(U, V.T) end }";
+static const Known known[] = {
+    {"mop", "", "scale=spectral", OPTC_F32, {{"lr", 0.25}, {"momentum", 0.5}, {"weight_decay", 0}}, 3, 0.02},
+    {"mop", "", "scale=spectral", OPTC_F64, {{"lr", 0.25}, {"momentum", 0.5}, {"weight_decay", 0}}, 3, 1e-9},
+    {"conda", "", "", OPTC_F32, {{"lr", 0.25}, {"beta1", 0.5}, {"beta2", 0.5}, {"eps", 1e-30}}, 4, 0.02},
+    {"adamw", "galore(8,1,1)", "", OPTC_F32, {{"lr", 0.25}, {"eps", 1e-30}, {"weight_decay", 0}}, 3, 0.02},
+    {"by_svd", "", "", OPTC_F32, {{"lr", 1}}, 1, 1e-2},
+};
+
+static void open_known(Fixture *f, const Known *k)
+{
+    static const TestShape shape[] = {{2, {SIDE, LONG}}, {2, {LONG, SIDE}}};
+    bool f64 = k->type == OPTC_F64;
+    optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE"), .compiler = f64 ? "" : NULL,
+                              .no_builtin = f64};
+    optc_rule_options ro = {.spec = k->spec, .text = strcmp(k->spec, "by_svd") ? NULL : by_svd, .with = k->with,
+                            .options = k->options, .param = k->type};
+    fix_open(f, &eo, &ro, shape, 2, k->set, k->nset);
+    for (int t = 0; t < 2; t++)
+        for (int64_t i = 0; i < KNOWN; i++)
+            if (f64)
+                ((double *)f->g[t])[i] = known_at(i, t, 1), ((double *)f->p[t])[i] = 0;
+            else
+                ((float *)f->g[t])[i] = (float)known_at(i, t, 1), ((float *)f->p[t])[i] = 0;
+    OK(optc_step(f->binding));
+}
+
+/* All of these step along the product of both sides' vectors, H G / sqrt(128). Adam's first step is a sign. */
+START_TEST(of_condition_1e6)
+{
+    const Known *k = &known[_i];
+    Fixture f;
+    open_known(&f, k);
+    for (int t = 0; t < 2; t++) {
+        double off = 0, s[SIDE];
+        for (int64_t i = 0; i < KNOWN; i++) {
+            double got = k->type == OPTC_F64 ? ((double *)f.p[t])[i] : ((float *)f.p[t])[i];
+            off += pow(got + known_at(i, t, 0) / sqrt(KNOWN), 2) / SIDE;
+        }
+        ck_assert_msg(sqrt(off) <= k->most, "%s %s: tensor %d is off by %.2g, more than %g", k->spec, k->with, t,
+                      sqrt(off), k->most);
+        if (!strcmp(k->spec, "by_svd"))
+            read_state(&f, t, "s", s, SIDE);
+        for (int i = 0; i < SIDE && !strcmp(k->spec, "by_svd"); i++)
+            ck_assert_msg(fabs(s[i] / ldexp(sqrt(KNOWN), -power[i]) - 1) < 1e-2, "value %d: %g", i, s[i]);
+    }
+    fix_close(&f);
+}
+END_TEST
+
+/* COSMOS starts from the right singular vectors: rows of G, or of H. */
+START_TEST(first_directions)
+{
+    const Known cosmos = {"cosmos", "", "directions=8", OPTC_F32, {{"lr", 0}}, 1, 0.06};
+    Fixture f;
+    open_known(&f, &cosmos);
+    for (int t = 0; t < 2; t++) {
+        double P[KNOWN], side = t ? SIDE : LONG;
+        read_state(&f, t, "P", P, (int64_t)side * SIDE);
+        for (int k = 0; k < SIDE; k++) {
+            double dot = 0;
+            for (int i = 0; i < side; i++)
+                dot += P[i * SIDE + k] * entry_sign(k, i) / sqrt(side);
+            ck_assert_msg(fabs(dot) > 1 - cosmos.most * cosmos.most, "tensor %d: direction %d: %g", t, k, fabs(dot));
+        }
+    }
+    fix_close(&f);
+}
+END_TEST
+
 Suite *singular_values_suite(void)
 {
     Suite *s = suite_create("singular_values");
@@ -176,6 +275,8 @@ Suite *singular_values_suite(void)
     tcase_add_test(t, of_zero);
     tcase_add_test(t, of_selected_rows);
     tcase_add_loop_test(t, of_low_rank, 0, 4);
+    tcase_add_loop_test(t, of_condition_1e6, 0, sizeof known / sizeof *known);
+    tcase_add_test(t, first_directions);
     suite_add_tcase(s, t);
     return s;
 }

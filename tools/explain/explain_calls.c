@@ -41,7 +41,7 @@ static double matrix_flops(CallAxes c, Shape s)            /* operations on one 
     return over * down * (c.symmetric ? across + 1 : 2 * across);
 }
 
-static bool has_own_precision(const Node *n) { return n->op == OP_MM && n->sym & (IN_F32 | IN_TF32); }
+static bool has_own_precision(const Node *n) { return n->op == OP_MM && n->sym & OWN_PRECISION; }
 
 static void add_matrices(CallCost *to, CallAxes c, Shape s, const Bandwidth *f)
 {
@@ -123,7 +123,8 @@ const char *explain_call(Arena *a, const Plan *p, const Phase *ph, const Stage *
         return arena_printf(a, "%s of %s x %s%s", op_info[c.of->op].name, axis_name(c.axis[0]), axis_name(c.axis[1]),
                             c.blocked ? ", each block" : "");
     const char *in = has_own_precision(c.of) ? arena_printf(a, ", in %s%s", product_info[product_of_call(p, c.of)].name,
-                                                            p->target->gpu ? "" : " on a GPU") : "";
+                                                            p->target->gpu || c.of->sym & IN_F64 ? ""
+                                                                                                 : " on a GPU") : "";
     return arena_printf(a, "product, %s x %s over %s%s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]),
                         axis_name(c.axis[2]), c.blocked ? " of each block" : "",
                         c.symmetric ? ", symmetric: only half is computed" : "", in);

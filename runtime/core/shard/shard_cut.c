@@ -42,7 +42,7 @@ static int64_t program_hash(const Program *p)
         h = h * 31 + (uint64_t)p->stage[i].kind * 64 + (uint64_t)p->stage[i].variant;
     h = h * 31 + (uint64_t)p->product;
     for (int i = 0; i < p->nstage; i++)
-        h = h * 31 + (p->stage[i].call ? p->stage[i].call->flags & (IN_F32 | IN_TF32) : 0);
+        h = h * 31 + (p->stage[i].call ? p->stage[i].call->flags & OWN_PRECISION : 0);
     for (int i = 0; i < p->nperiod; i++)
         h = h * 31 + (uint64_t)p->period[i].every * 4096 + (uint64_t)p->period[i].offset;
     uint64_t share;                            /* sizes of arrays depend on the rank axis and on blocks */
