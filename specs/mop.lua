@@ -1,5 +1,7 @@
--- As MOP of NVIDIA's Emerging-Optimizers fd77292, which takes the polar factor from an SVD. 24 steps of a polynomial agree
--- with that up to the precision of products times the condition of the momentum, to conditions of 1e10. scale: nuclear_norm is the sum of singular values; the others are Muon's scales.
+-- As MOP of NVIDIA's Emerging-Optimizers fd77292, which takes the polar factor from an SVD. 24 steps
+-- of a polynomial agree with that up to the precision of products times the momentum's condition, for
+-- conditions up to 1e10. scale: nuclear_norm is the sum of singular values; the others are Muon's
+-- scales.
 -- products: f32, or f64 by the user's choice. The same steps in f16 would be no more exact than eight.
 return optimizer {
   name  = "mop",

@@ -198,8 +198,8 @@ static Dom vectors_over(lua_State *L, Ref a, bool first)
     return some;
 }
 
-/* The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code). The product is in f64 if
- * A is one in f64. */
+/* The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code).
+ * The product is in f64 if A is one in f64. */
 MatrixEigen matrix_eigh(lua_State *L, Ref a, bool first, Ref last)
 {
     Dom d = vectors_over(L, a, first);

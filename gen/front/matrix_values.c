@@ -175,7 +175,12 @@ void matrix_keys(lua_State *L, int table, const char *says, const char *const *k
 
 static unsigned precision_flag(const char *word)
 {
-    return !word ? 0 : !strcmp(word, "f32") ? IN_F32 : !strcmp(word, "tf32") ? IN_TF32 : !strcmp(word, "f64") ? IN_F64 : 0;
+    static const struct { const char *name; unsigned flag; } own[] = {
+        {"f32", IN_F32}, {"tf32", IN_TF32}, {"f64", IN_F64}};
+    for (int i = 0; word && i < 3; i++)
+        if (!strcmp(word, own[i].name))
+            return own[i].flag;
+    return 0;
 }
 
 /* The precision that argument i, { products = "tf32" }, names, as a flag; 0: that of the rule. 16-bit types are not

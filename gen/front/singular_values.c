@@ -3,8 +3,9 @@
  *
  *   wide x:  w, U = eigh(x x.T), V = x.T U / s;   tall x:  w, V = eigh(x.T x), U = x V / s;   s = sqrt(w)
  *
- * Squares lose half of the digits: singular values below the square root of the precision, times the largest one, are
- * rounding noise. In f64 that is f32's precision, so nothing is lost of f32 elements. Columns that are divided by noise have any norm, so svd sets them to 0 (noise_share). */
+ * Squares lose half of the digits: singular values below the square root of the precision, times
+ * the largest one, are rounding noise. In f64 that is f32's precision, so nothing is lost of f32
+ * elements. Columns that are divided by noise have any norm, so svd sets them to 0 (noise_share). */
 #include "gen/front/matrix_values.h"
 
 #include <string.h>

@@ -462,7 +462,8 @@ CallNeeds plan_needs(const Plan *p)
                     const Node *n = &ph->g->n[ph->stage[i].body[0]];
                     needs.sets |= FOR_ANY | stage_kernels(p, ph->g, &ph->stage[i]);
                     if (n->op == OP_MM)
-                        needs.products |= 1u << product_of_type(product_of_call(p, n), (int)type_of_call(p, ph->g, n, -1));
+                        needs.products |= 1u << product_of_type(product_of_call(p, n),
+                                                                (int)type_of_call(p, ph->g, n, -1));
                 }
         }
     if (!needs.products)

@@ -63,7 +63,8 @@ static bool written_out(const Node *n)
 /* The array may be an operand or a result of calls, in their storage type. */
 static bool of_calls(const Check *c, const Mem *m)
 {
-    return m->kind == MEM_TEMP && (m->type == c->plan->product || m->type == c->plan->real || m->type == c->plan->factor);
+    const Plan *p = c->plan;
+    return m->kind == MEM_TEMP && (m->type == p->product || m->type == p->real || m->type == p->factor);
 }
 
 static bool below(Dom a, Dom b) { return dom_join(a, b) == b; }

@@ -60,7 +60,8 @@ START_TEST(version_stays)
     for (int i = 0; i < 6; i++) {
         const char *head = names[i % 2], *own = names[i / 2];
         char *spec = format(plain, head, own), *text = printed(spec);
-        ck_assert_msg(!strncmp(text, i / 2 == 2 ? "optc-ir 4" : strcmp(head, own) ? "optc-ir 3" : "optc-ir 2", 9), "%s", text);
+        const char *version = i / 2 == 2 ? "optc-ir 4" : strcmp(head, own) ? "optc-ir 3" : "optc-ir 2";
+        ck_assert_msg(!strncmp(text, version, 9), "%s", text);
         free(text), free(spec);
     }
 }

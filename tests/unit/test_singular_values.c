@@ -169,8 +169,9 @@ END_TEST
 
 /* Matrices whose singular vectors are known: X = H diag(s) G, where H (8 x 8) and G (8 x 16) have
  * entries of 1 and -1 and orthogonal rows, or its transpose. s are powers of two down to 2^-20, so
- * f32 holds X exactly, and its condition is 1e6. Squares of X in f32 leave nothing of the last four directions; what is rounded once to f32 may change the last one by
- * 2^-24 times the condition, 6%, a third of that in the norm of all eight. */
+ * f32 holds X exactly, and its condition is 1e6. Squares of X in f32 leave nothing of the last four
+ * directions; what is rounded once to f32 may change the last one by 2^-24 times the condition, 6%,
+ * a third of that in the norm of all eight. */
 enum { SIDE = 8, LONG = 16, KNOWN = SIDE * LONG };
 static const int power[SIDE] = {0, 3, 6, 9, 11, 14, 17, 20};
 
@@ -194,8 +195,8 @@ typedef struct {
     double most;                           /* error of the vectors' product, in the Frobenius norm over sqrt(8) */
 } Known;
 static const char by_svd[] =
-    "return optimizer { name = 'by_svd', hyper = { lr = 0 }, rank = 8, products = 'f16', state = { s = zeros 'rank1' },\n"
-    "  step = function() p = p - g end, matrix = function()\n"
+    "return optimizer { name = 'by_svd', hyper = { lr = 0 }, rank = 8, products = 'f16', state = { s ="
+    " zeros 'rank1' },\n  step = function() p = p - g end, matrix = function()\n"
     "    local U, S, V = svd(g, 'rank')  s = S  p = p - lr * mm(U, V.T) end }";
 static const Known known[] = {
     {"mop", "", "scale=spectral", OPTC_F32, {{"lr", 0.25}, {"momentum", 0.5}, {"weight_decay", 0}}, 3, 0.02},
