@@ -15,9 +15,10 @@
  * machine. Notes on threads after fork(), stacks, memory and versions are at the end of this file.
  *
  * Errors: every call that can fail returns a status. optc_message() then describes the failure and names the call, the
- * line of the spec or the tensor. A failed call changes nothing, with two exceptions. optc_run_all keeps the runs
+ * line of the spec or the tensor. A failed call changes nothing, with three exceptions. optc_run_all keeps the runs
  * before the one that failed. If a GPU refuses a launch in the middle of a step, runs fail until a checkpoint is
- * loaded or optc_set_t is called. The library never exits, and prints nothing unless $OPTC_PROFILE is set.
+ * loaded or optc_set_t is called. optc_connect may end a connection that the bindings had. The library never exits,
+ * and prints nothing unless $OPTC_PROFILE is set.
  *
  * Ownership: an engine outlives its rules, and a rule outlives its bindings. Both are counted: closing one that is
  * still in use is refused. The caller owns parameters, gradients and inputs, and must not move them while they are
@@ -284,8 +285,14 @@ optc_status optc_run(optc_binding *b, const char *entry);
  * such as clip's norm, are then over the tensors of all n. optc_run_all runs an entry on all of them. It first runs the
  * entries that compute these values ("share_step_0", …). The bindings belong to one engine, and on a GPU to one stream;
  * a captured graph may contain the call. On a GPU the smaller ones run beside the largest, in a stream of the library,
- * which the caller's stream waits for; from the third run on all of them are one graph. Reconnect after optc_unbind. If
- * a binding fails, later ones are not run. */
+ * which the caller's stream waits for; from the third run on all of them are one graph. If a binding fails, later ones
+ * are not run.
+ *
+ * Connected bindings are used by one thread at a time, as one binding is. An entry that needs values of all tensors is
+ * refused unless all of them have shared theirs since its last run: run it by optc_run_all with all of them. Entries
+ * without such values run alone too. When one binding is unbound or connected again, the others are not connected any
+ * more: such entries are refused until they are. Rules that take no values of all tensors can be connected without
+ * optc_rule_options.bindings. */
 optc_status optc_connect(optc_binding *const *b, int n);
 optc_status optc_run_all(optc_binding *const *b, int n, const char *entry);
 
@@ -589,8 +596,8 @@ int optc_isa_usable(int i);                            /* 1: this CPU can run it
  * all that optc_open, optc_compile, optc_bind, optc_tensor_about and the other inline functions do. So a program runs
  * with a newer library without recompilation. A program that was compiled with a newer header runs with an older
  * library as long as it sets nothing that the library does not know. From another language call the `_sized` functions
- * with the size of the struct in that language. optc_setting, optc_text, optc_allocator and the structs that calls fill
- * in do not change, except optc_tensor_info. */
+ * with the size of the struct in that language; sizes below those of the first version are refused. optc_setting,
+ * optc_text, optc_allocator and the structs that calls fill in do not change, except optc_tensor_info. */
 /* :library */
 
 #ifdef __cplusplus

@@ -106,7 +106,7 @@ static SourcePass source_pass(const char *path)
         "matrix/cpu_product.c", "matrix/gemm_fallback.c", "functions/function_copy.c", "functions/multiply_cpu.c",
         "matrix/lapack.c", "matrix/lapack_fallback.c", "matrix/matrix_view.c", "matrix/sort_take.c", NULL};
     static const char *const binds[] = {
-        "api/connect.c", "api/engine_api.c", "api/introspect.c", "api/rule_api.c", "bind/bind.c",
+        "api/connect.c", "api/run_all.c", "api/engine_api.c", "api/introspect.c", "api/rule_api.c", "bind/bind.c",
         "bind/caller_states.c", "checkpoint/", "gpu/cuda_driver.c", "gpu/gpu_engine.c",
         "matrix/cuda_library.c", "memory/layout.c", "memory/lifetime_alloc.c", "shard/shard_", NULL};
     return is_one_of(path, loops) ? LOOPS : is_one_of(path, binds) ? BINDS : STEPS;

@@ -133,6 +133,43 @@ START_TEST(launches)
 }
 END_TEST
 
+/* ---- captures ---- */
+static void share_all(const Trio *x)
+{
+    for (int s = 0; s < NSETS; s++)
+        OK(optc_run(x->b[s], "share_step_0"));
+}
+
+/* A captured step without the entries that share would use one norm in all replays. One of the two is not enough:
+ * entries of a capture have not run, and entries that ran are not in the capture. */
+START_TEST(captured_apart)
+{
+    Trio g;
+    CUstream st;
+    void *graph;
+    open_trio(&g, true);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    for (int s = 0; s < NSETS; s++)
+        OK(optc_set_stream(g.b[s], st));
+    OK(optc_run_all(g.b, NSETS, "step"));
+    share_all(&g);
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    FAILS(optc_step(g.b[0]), OPTC_ERROR_ARGUMENT, "has not computed its part in this capture");
+    share_all(&g);
+    OK(optc_step(g.b[1]));
+    share_all(&g);
+    ck_assert(!d->cuStreamEndCapture(st, &graph));
+    FAILS(optc_step(g.b[0]), OPTC_ERROR_ARGUMENT, "needs values of all tensors of this step");
+    share_all(&g);
+    OK(optc_step(g.b[0]));
+    d->cuGraphDestroy(graph);
+    for (int s = 0; s < NSETS; s++)
+        OK(optc_set_stream(g.b[s], NULL));
+    close_trio(&g, true);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
 /* ---- beside each other ---- */
 static CUstream used[NSETS + 1];
 static int nused;
@@ -195,5 +232,6 @@ void add_connect(TCase *t)
     tcase_add_test(t, stages);
     tcase_add_loop_test(t, one_norm, 0, 2);
     tcase_add_test(t, launches);
+    tcase_add_test(t, captured_apart);
     tcase_add_test(t, beside);
 }

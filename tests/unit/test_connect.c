@@ -164,7 +164,7 @@ START_TEST(refused)
     FAILS(optc_connect(NULL, 2), OPTC_ERROR_ARGUMENT, "there are no bindings");
     FAILS(optc_connect(null, 2), OPTC_ERROR_ARGUMENT, "binding 1 is NULL");
     FAILS(optc_connect(again, 2), OPTC_ERROR_ARGUMENT, "bindings 0 and 1 are the same");
-    FAILS(optc_connect(other, 2), OPTC_ERROR_ARGUMENT, "the rule of binding 0 is not compiled for 2 bindings");
+    FAILS(optc_connect(other, 2), OPTC_ERROR_ARGUMENT, "the rule of binding 1 is not compiled for 2 bindings");
     FAILS(optc_connect(b, 3), OPTC_ERROR_ARGUMENT, "set optc_rule_options.bindings to 3");
     FAILS(optc_run_all(b, 0, "step"), OPTC_ERROR_ARGUMENT, "there are no bindings");
     OK(optc_connect(b, 2));
@@ -183,6 +183,201 @@ START_TEST(refused)
     for (int s = 0; s < 3; s++)
         close_part(&x[s]);
     OK(optc_close(engine));
+}
+END_TEST
+
+/* Two bindings with a norm of all gradients, and an entry without one. */
+static const char two_entries[] =
+    "return optimizer { name = 'two', hyper = { lr = 0.1 }, state = { m = zeros, n = zeros 'group' },\n"
+    "step = function() n = global.norm(g)  p = p - lr * g / n end,\n"
+    "look = function() m = global.max(g / global.norm(g)) * g end,\n"
+    "rest = function() p = 0.5 * p end }";
+
+static void open_two(Part *x, optc_binding **b, const char *spec, const char *text, int bindings)
+{
+    for (int s = 0; s < 2; s++) {
+        open_part(&x[s], s, spec, text, bindings);
+        b[s] = x[s].b;
+    }
+}
+
+static void close_two(Part *x)
+{
+    close_part(&x[0]);
+    close_part(&x[1]);
+    OK(optc_close(engine));
+}
+
+#define STALE "needs values of all tensors of this step"
+/* Calls before a step of the first binding alone. The digit is the binding; 2: both. s: the share entry of `step`;
+ * l, k: those of `look`, level 0 and 1; S, L, R: the entries; A: optc_run_all; g: another gradient; c: another t;
+ * o: connects again. ok: then the first binding may step */
+static const struct { const char *calls; bool ok; } orders[] = {
+    {"", false},       {"A2", false},       {"s0", false},        {"s1", false},           {"s2", true},
+    {"A2s0", false},   {"A2s1", false},     {"A2s2", true},       {"s2S1", true},          {"s2S0", false},
+    {"s2S0s0", false}, {"s2S0s0s1", true},  {"s2S1s0", false},    {"s2R1", false},         {"s2S1R1", true},
+    {"s2R0", false},   {"l2", false},       {"l2k2", false},      {"l2k2L2s2", true},      {"s2l2", false},
+    {"s2g1", false},   {"s2g0", false},     {"s2S1g1", true},     {"s2c1", false},         {"s2S1c1", true},
+    {"R2", false},     {"R2s2", true},      {"s2s2", true},       {"s2o2", false},         {"s2o2s2", true},
+};
+
+static void call(Part *x, optc_binding **b, char what, int i)
+{
+    int64_t now = 0;
+    void *turned[2] = {x[i].g[1], x[i].g[0]};
+    OK(optc_get_t(b[i], -1, &now));
+    switch (what) {
+    case 's': OK(optc_run(b[i], "share_step_0")); break;
+    case 'l': OK(optc_run(b[i], "share_look_0")); break;
+    case 'k': OK(optc_run(b[i], "share_look_1")); break;
+    case 'S': OK(optc_step(b[i])); break;
+    case 'L': OK(optc_run(b[i], "look")); break;
+    case 'R': OK(optc_run(b[i], "rest")); break;
+    case 'g': OK(optc_set_grads(b[i], (const void *const *)turned, 2)); break;
+    case 'c': OK(optc_set_t(b[i], -1, now + 7)); break;
+    case 'o': OK(optc_connect(b, 2)); break;
+    default: ck_abort();
+    }
+}
+
+START_TEST(alone)
+{
+    Part x[2];
+    optc_binding *b[2];
+    start(true);
+    for (int k = 0; k < COUNT(orders); k++) {
+        float was, now;
+        open_two(x, b, "two.lua", two_entries, 2);
+        OK(optc_connect(b, 2));
+        for (const char *s = orders[k].calls; *s; s += 2) {
+            if (*s == 'A')
+                OK(optc_run_all(b, 2, "step"));
+            for (int i = 0; i < 2 && *s != 'A'; i++)
+                if (s[1] == '2' || s[1] == '0' + i)
+                    call(x, b, *s, i);
+        }
+        memcpy(&was, x[0].p[0], sizeof was);
+        optc_status s = optc_step(b[0]);
+        memcpy(&now, x[0].p[0], sizeof now);
+        ck_assert_msg(s == (orders[k].ok ? OPTC_OK : OPTC_ERROR_ARGUMENT) && (was != now) == orders[k].ok,
+                      "after '%s': status %d, p was %g and is %g: %s", orders[k].calls, (int)s, was, now,
+                      optc_message());
+        ck_assert_msg(orders[k].ok || strstr(optc_message(), STALE), "%s", optc_message());
+        for (int i = 0; i < 2; i++)
+            close_part(&x[i]);
+    }
+    OK(optc_close(engine));
+}
+END_TEST
+
+/* What fails leaves parameters, states and t as they were. Entries without values of all tensors run alone. */
+START_TEST(parts_of_lists)
+{
+    Part x[2];
+    optc_binding *b[2];
+    double n[2];
+    int64_t t;
+    start(false);
+    open_two(x, b, "two.lua", two_entries, 2);
+    OK(optc_connect(b, 2));
+    OK(optc_run_all(b, 2, "step"));
+    OK(optc_state_read(b[0], 0, "n", &n[0], 1));
+    FAILS(optc_run_all(b, 1, "step"), OPTC_ERROR_ARGUMENT, "over the 2 bindings that binding 0 is connected with");
+    FAILS(optc_run_all(b + 1, 1, "look"), OPTC_ERROR_ARGUMENT, "pass all of them");
+    OK(optc_run_all(b, 1, "rest"));
+    OK(optc_run(b[1], "share_look_0"));
+    FAILS(optc_run(b[1], "share_look_1"), OPTC_ERROR_ARGUMENT, STALE);
+    OK(optc_get_t(b[0], -1, &t));
+    ck_assert_int_eq(t, 1);
+    void *back[] = {b[1], b[0]};
+    OK(optc_run_all((optc_binding *const *)back, 2, "look"));
+    OK(optc_run_all(b, 2, "step"));
+    OK(optc_state_read(b[0], 0, "n", &n[1], 1));
+    ck_assert(n[0] > 0 && n[0] == n[1]);
+    FAILS(optc_set_scalar(b[0], -1, "shared.0.1", 1), OPTC_ERROR_ARGUMENT, "optc_connect connected the input");
+    FAILS(optc_set_scalar_from(b[0], -1, "shared.0.1", n, OPTC_F64), OPTC_ERROR_ARGUMENT, "optc_connect connected");
+    close_two(x);
+}
+END_TEST
+
+/* The others do not read the memory of a binding that is gone, and cannot be connected without it. _i 0, 1: which one
+ * is unbound; 2: it is connected with another one */
+START_TEST(unbound)
+{
+    Part x[2], third;
+    optc_binding *b[2];
+    int gone = _i == 1;
+    double n[2];
+    start(true);
+    open_two(x, b, "two.lua", two_entries, 2);
+    open_part(&third, 2, "two.lua", two_entries, 2);
+    optc_binding *left = b[!gone], *pair[] = {third.b, left};
+    OK(optc_connect(b, 2));
+    OK(optc_run_all(b, 2, "step"));
+    if (_i == 2) {
+        left = b[0];
+        pair[1] = b[1];
+        OK(optc_connect(pair, 2));
+    } else {
+        OK(optc_unbind(x[gone].b));
+    }
+    FAILS(optc_step(left), OPTC_ERROR_ARGUMENT, "optc_connect (again, after an optc_unbind");
+    FAILS(optc_run_all(&left, 1, "step"), OPTC_ERROR_ARGUMENT, "reads the scalar input 'shared.");
+    FAILS(optc_connect(&left, 1), OPTC_ERROR_ARGUMENT, "not compiled for 1 bindings");
+    OK(optc_set_scalar(left, -1, "shared.0.0", 0));         /* in its own memory */
+    OK(optc_set_scalar(left, -1, "shared.0.1", 9));
+    OK(optc_run_all(&left, 1, "step"));                     /* the caller passes numbers by hand */
+    OK(optc_state_read(left, 0, "n", &n[0], 1));
+    ck_assert_msg(fabs(n[0] - 3) < 1e-12, "%g", n[0]);
+    if (_i < 2)
+        OK(optc_connect(pair, 2));
+    OK(optc_run_all(pair, 2, "step"));
+    OK(optc_state_read(pair[0], 0, "n", &n[0], 1));
+    OK(optc_state_read(pair[1], 0, "n", &n[1], 1));
+    ck_assert(n[0] == n[1] && n[0] > 3);
+    x[gone].b = _i < 2 ? NULL : x[gone].b;
+    close_part(&third);
+    close_two(x);
+}
+END_TEST
+
+/* Rules that were compiled without optc_rule_options.bindings, or with another number, and rules that differ. */
+START_TEST(not_compiled_for_it)
+{
+    static const struct { const char *text; bool global; } rules[] = {
+        {"p = p - g / global.norm(g)", true},      {"p = p - g * global.max(g)", true},
+        {"p = p - global.mean(0 * p)", true},      {"p = p - g * global.sum(norm(g))", true},
+        {"n = global.mean(p)  p = p - g", true},   {"p = p - g / norm(g)", false},
+        {"p = p - g", false},                      {"n = n + 1  p = p - n * rowmean(g)", false},
+    };
+    Part x[2];
+    optc_binding *b[2];
+    for (int k = 0; k < COUNT(rules); k++)
+        for (int n = 0; n <= 3; n++) {
+            char text[200];
+            snprintf(text, sizeof text, "return optimizer { name = 'x', %s step = function() %s end }",
+                     *rules[k].text == 'n' ? "state = { n = zeros 'group' }," : "", rules[k].text);
+            start(true);
+            open_two(x, b, "x.lua", text, n);
+            OK(n < 2 ? optc_connect(b, 1) : OPTC_OK);
+            if (rules[k].global && n != 2)
+                FAILS(optc_connect(b, 2), OPTC_ERROR_ARGUMENT, "set optc_rule_options.bindings to 2");
+            else
+                OK(optc_connect(b, 2));
+            close_two(x);
+        }
+    static const char *const other[] = {
+        "return optimizer { name = 'y', step = function() p = p - g / global.norm(g) end,\n"
+        "rest = function() p = p end }",
+        "return optimizer { name = 'y', step = function() p = p - g end,\n"
+        "rest = function() p = p / global.norm(g) end }"};
+    start(true);
+    for (int k = 0; k < 2; k++) {
+        open_part(&x[k], k, "y.lua", other[k], 2);
+        b[k] = x[k].b;
+    }
+    FAILS(optc_connect(b, 2), OPTC_ERROR_ARGUMENT, "only one of them has the entry 'share_");
+    close_two(x);
 }
 END_TEST
 
@@ -223,6 +418,9 @@ START_TEST(lists_of_ranks)
     OK(optc_run_all(back, 2, "step"));
     ck_assert_int_eq(calls, 2);
     FAILS(optc_connect(b, 1), OPTC_ERROR_ARGUMENT, "not compiled for 1 bindings");
+    for (int i = 0; i < 2; i++)
+        OK(optc_run(b[i], "share_step_0"));                 /* the ranks have not exchanged these values */
+    FAILS(optc_step(b[0]), OPTC_ERROR_ARGUMENT, STALE);
     for (int i = 0; i < 2; i++) {
         OK(i ? optc_connect_ranks(b, 4, &one) : optc_connect(b, 4));
         OK(optc_run_all(b, 4, "step"));
@@ -246,6 +444,10 @@ Suite *connect_suite(void)
     tcase_add_test(c, levels);
     tcase_add_loop_test(c, stages, 0, 2);
     tcase_add_test(c, refused);
+    tcase_add_test(c, alone);
+    tcase_add_test(c, parts_of_lists);
+    tcase_add_loop_test(c, unbound, 0, 3);
+    tcase_add_test(c, not_compiled_for_it);
     tcase_add_test(c, lists_of_ranks);
     suite_add_tcase(s, c);
     return s;

@@ -2,12 +2,31 @@
  * of them: entries that gen/ir/shared_reductions.c makes leave each binding's part in its states, and the other
  * bindings read it there. No value passes through the host, and none is copied. Bindings of other processes send
  * theirs, which are read where they were received. */
-#include "runtime/core/gpu/gpu_device.h"
+#include "runtime/core/memory/layout.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static optc_status check_bindings(const char *call, optc_binding *const *b, int n)
+/* Bindings that read each other's values, until one of them is unbound or connected again.
+ *
+ * A round: every binding shares its values for one entry, level by level, and then runs this entry at most once. number:
+ * of the current round; gathered: levels whose values the ranks have exchanged; used: some binding ran the entry. */
+struct Connection {
+    optc_binding **list; int n;
+    int64_t number;
+    const char *entry;
+    int gathered;
+    bool used;
+    /* ranks 1: there are no other processes. from: the states shared.K of the list, by binding, then K; send: they
+     * follow each other, then a number that is not 0 if this rank failed; recv: of all ranks. count: states of one
+     * binding */
+    optc_comm comm;
+    void **from; int nfrom, count;
+    char *send, *recv;
+};
+
+CORE optc_status check_bindings(const char *call, optc_binding *const *b, int n)
 {
     if (!b || n < 1)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there are no bindings", call);
@@ -32,328 +51,402 @@ static int find_array(const Program *p, MemKind kind, const char *name)
     return -1;
 }
 
-/* All have the same shared values, and each of them one input for every binding: `all`, with those of other ranks. */
-static optc_status check_shared(optc_binding *const *b, int n, int all, int *count)
+/* ---- which rules can be connected ---- */
+static int count_shared(const Program *p)
 {
-    char name[32], input[48];
-    for (*count = 0;; ++*count) {
-        snprintf(name, sizeof name, "shared.%d", *count);
-        int there = 0;
-        for (int i = 0; i < n; i++)
-            there += find_array(b[i]->rule->program, MEM_STATE, name) >= 0;
-        if (!there)
-            return OPTC_OK;
-        for (int i = 0; i < n; i++) {
-            const Program *p = b[i]->rule->program;
-            snprintf(input, sizeof input, "shared.%d.%d", *count, all - 1);
-            bool fits = there == n && find_array(p, MEM_INPUT, input) >= 0;
-            snprintf(input, sizeof input, "shared.%d.%d", *count, all);
-            if (!fits || find_array(p, MEM_INPUT, input) >= 0)
-                return fail(OPTC_ERROR_ARGUMENT, "optc_connect: the rule of binding %d is not compiled for %d bindings "
-                                                 "with these values of all tensors; set optc_rule_options.bindings to "
-                                                 "%d in each of the rules, which differ only in their types",
-                            i, all, all);
-        }
-    }
+    char name[32];
+    int n = 0;
+    do
+        snprintf(name, sizeof name, "shared.%d", n++);
+    while (find_array(p, MEM_STATE, name) >= 0);
+    return n - 1;
 }
 
-/* All groups and tensors of b read this scalar input at `from`: nothing is copied before a run. */
-static void point_scalar(optc_binding *b, int array, void *from)
+/* Without optc_rule_options.bindings a value of all tensors is a fold over the binding's tensors in a stage. */
+static bool takes_all_tensors(const Program *p)
+{
+    bool any = false;
+    for (int k = 0; k < p->narray; k++)
+        any = any || (p->array[k].kind == MEM_PART && p->array[k].dom == GROUP && p->array[k].from == TENSOR);
+    return any;
+}
+
+/* Its shared values have one input for each of `all` bindings. */
+static bool made_for(const Program *p, int count, int all)
+{
+    char input[48];
+    bool fits = true;
+    for (int k = 0; k < count && fits; k++) {
+        snprintf(input, sizeof input, "shared.%d.%d", k, all - 1);
+        fits = find_array(p, MEM_INPUT, input) >= 0;
+        snprintf(input, sizeof input, "shared.%d.%d", k, all);
+        fits = fits && find_array(p, MEM_INPUT, input) < 0;
+    }
+    return fits && (count || all == 1 || !takes_all_tensors(p));
+}
+
+/* An entry of p that shares values, and that q does not have; NULL: none */
+static const char *lacks_entry(const Program *p, const Program *q)
+{
+    const char *lacks = NULL;
+    for (int e = 0; e < p->nentry && !lacks; e++) {
+        bool has = !p->entry[e].shares;
+        for (int k = 0; k < q->nentry && !has; k++)
+            has = q->entry[k].shares && !strcmp(p->entry[e].name, q->entry[k].name);
+        lacks = has ? NULL : p->entry[e].name;
+    }
+    return lacks;
+}
+
+/* All rules share the same values in the same entries, or none. all: bindings, with those of other ranks */
+static optc_status check_shared(const char *call, optc_binding *const *b, int n, int all, int *count)
+{
+    for (int i = *count = 0; i < n; i++) {
+        int own = count_shared(b[i]->rule->program);
+        *count = own > *count ? own : *count;
+    }
+    for (int i = 0; i < n; i++) {
+        const Program *p = b[i]->rule->program, *first = b[0]->rule->program;
+        int own = count_shared(p);
+        if (!made_for(p, own, all) || (own != *count && (!own || all == 1)))
+            return fail(OPTC_ERROR_ARGUMENT, "%s: the rule of binding %d is not compiled for %d bindings with these "
+                                             "values of all tensors; set optc_rule_options.bindings to %d in each of "
+                                             "the rules, which differ only in their types", call, i, all, all);
+        const char *more = lacks_entry(p, first), *less = lacks_entry(first, p);
+        if (more || less || own != *count)
+            return fail(OPTC_ERROR_ARGUMENT, "%s: the rules of bindings 0 and %d take different values over all "
+                                             "tensors%s%s%s; connect rules that differ only in their types", call, i,
+                        more || less ? ": only one of them has the entry '" : "",
+                        more ? more : less ? less : "", more || less ? "'" : "");
+    }
+    return OPTC_OK;
+}
+
+/* ---- scalar inputs that are other bindings' states ---- */
+static void place_scalar(optc_binding *b, int array, bool set)
 {
     drop_device_scalars(b, -1, 0, array);
-    for (int i = 0; i < b->ncohort; i++)
-        b->group[i].mem[array] = from;
     for (int i = 0; i < b->ngroup; i++)
-        b->group[i].scalar_set[array] = true;
+        b->group[i].scalar_set[array] = set;
+    for (int i = b->ngroup; i < b->ncohort; i++)
+        b->group[i].mem[array] = b->group[b->group[i].of].mem[array];
     for (int i = 0; i < b->nall; i++)
-        b->tensor[i].mem[array] = from;
+        b->tensor[i].mem[array] = b->group[b->tensor[i].group].mem[array];
     b->rule->device->arranged(b, true);
 }
 
-/* In a sharded binding arrays have places of their own. */
+/* Nothing is copied before a run. In a sharded binding arrays have places of their own. */
 static optc_status read_scalar_at(optc_binding *b, const char *input, void *from)
 {
+    int array = find_array(b->program, MEM_INPUT, input);
     if (b->shards)
         return optc_set_scalar_from(b, -1, input, from, OPTC_F64);
-    point_scalar(b, find_array(b->rule->program, MEM_INPUT, input), from);
+    for (int i = 0; i < b->ngroup; i++)
+        b->group[i].mem[array] = from;
+    place_scalar(b, array, true);
     return OPTC_OK;
+}
+
+/* The input has no value, in its own memory (layout.c). */
+static void unset_scalar(optc_binding *b, int array)
+{
+    const ProgArray *m = &b->program->array[array];
+    char *at = (char *)b->block + b->at[array];
+    for (int i = 0; i < b->ngroup && !b->shards; at += array_owned(b, m, i++))
+        b->group[i].mem[array] = at;
+    if (!b->shards) {
+        place_scalar(b, array, false);
+    } else {
+        drop_device_scalars(b, -1, 0, array);
+        for (int i = 0; i < b->ngroup; i++)
+            b->group[i].scalar_set[array] = false;
+    }
+    b->complete = false;
+}
+
+CORE bool is_shared_input(const ProgArray *m)
+{
+    return m->kind == MEM_INPUT && m->dom == GROUP && !strncmp(m->name, "shared.", strlen("shared."));
+}
+
+CORE bool connection_reads(const optc_binding *b, int array)
+{
+    return b->connection && is_shared_input(&b->program->array[array]);
+}
+
+/* ---- connecting ---- */
+static void connection_free(Connection *c)
+{
+    free(c->list);
+    free(c->from);
+    free(c);
+}
+
+CORE void connection_end(optc_binding *b)
+{
+    Connection *c = b->connection;
+    for (int i = 0; c && i < c->n; i++) {
+        optc_binding *x = c->list[i];
+        x->connection = NULL;
+        x->round.levels = 0;
+        for (int k = 0; k < x->program->narray; k++)
+            if (is_shared_input(&x->program->array[k]))
+                unset_scalar(x, k);
+    }
+    if (c)
+        connection_free(c);
+}
+
+static optc_status connection_make(const char *call, optc_binding *const *b, int n, int count, Connection **out)
+{
+    Connection *c = *out = (Connection *)calloc(1, sizeof *c);
+    if (!c || !(c->list = (optc_binding **)calloc((size_t)n, sizeof *c->list)) ||
+        !(c->from = (void **)calloc((size_t)(n * count), sizeof *c->from))) {
+        if (c)
+            connection_free(c);
+        return no_memory(call);
+    }
+    c->n = n;
+    c->comm.ranks = 1;
+    c->entry = "";
+    c->nfrom = n * count;
+    c->count = count;
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < c->nfrom && s == OPTC_OK; i++) {
+        optc_state_view own;
+        char name[32];
+        snprintf(name, sizeof name, "shared.%d", i % count);
+        s = optc_state(b[i / count], 0, name, &own);
+        c->from[i] = s == OPTC_OK ? own.data : NULL;
+    }
+    for (int i = 0; i < n; i++)
+        c->list[i] = b[i];
+    if (s != OPTC_OK)
+        connection_free(c);
+    return s;
+}
+
+static size_t sent_bytes(const Connection *c) { return sizeof(double) * (size_t)(c->nfrom + 1); }
+
+/* The value K of binding J: of rank 0's bindings, then those of rank 1, … */
+static void *shared_at(const Connection *c, int k, int j)
+{
+    if (c->comm.ranks == 1)
+        return c->from[j * c->count + k];
+    return c->recv + sent_bytes(c) * (size_t)(j / c->n) + sizeof(double) * (size_t)(j % c->n * c->count + k);
+}
+
+/* Ends the connections that the bindings had. What fails then leaves them without one. */
+static optc_status connection_begin(Connection *c)
+{
+    char name[48];
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < c->n; i++)
+        connection_end(c->list[i]);
+    for (int i = 0; i < c->n; i++)
+        c->list[i]->round.number = -1;
+    for (int k = 0; k < c->count; k++)
+        for (int j = 0; j < c->n * c->comm.ranks; j++) {
+            snprintf(name, sizeof name, "shared.%d.%d", k, j);
+            for (int i = 0; i < c->n && s == OPTC_OK; i++)
+                s = read_scalar_at(c->list[i], name, shared_at(c, k, j));
+        }
+    for (int i = 0; i < c->n; i++)
+        c->list[i]->connection = c;
+    if (s != OPTC_OK)
+        connection_end(c->list[0]);
+    return s;
 }
 
 optc_status optc_connect(optc_binding *const *b, int n)
 {
-    char name[32], input[48];
     int count = 0;
+    Connection *c = NULL;
     optc_status s = check_bindings("optc_connect", b, n);
-    if (s == OPTC_OK && (n > 1 || b[0]->rank_values))
-        s = check_shared(b, n, n, &count);
-    for (int i = 0; i < n && s == OPTC_OK; i++)
-        b[i]->rank_values = NULL;
-    for (int k = 0; k < count; k++)
-        for (int j = 0; j < n && s == OPTC_OK; j++) {
-            snprintf(name, sizeof name, "shared.%d", k);
-            snprintf(input, sizeof input, "shared.%d.%d", k, j);
-            optc_state_view own;
-            s = optc_state(b[j], 0, name, &own);
-            for (int i = 0; i < n && s == OPTC_OK; i++)
-                s = read_scalar_at(b[i], input, own.data);
-        }
-    return s;
+    if (s == OPTC_OK)
+        s = check_shared("optc_connect", b, n, n, &count);
+    if (s == OPTC_OK && count)
+        s = connection_make("optc_connect", b, n, count, &c);
+    return s == OPTC_OK && c ? connection_begin(c) : s;
 }
 
 /* ---- bindings of other processes ---- */
-/* list: this rank's bindings. Every one of them has a list of its own: they may be unbound in any order. The other
- * members are of the first one. from: the states shared.K of the list, by binding, then K; send: they follow each
- * other, then a number that is not 0 if this rank failed; recv: of all ranks */
-struct RankValues { optc_binding **list; int bindings; optc_comm comm; void **from; int n; char *send, *recv; };
-
-static size_t sent_bytes(const RankValues *x) { return sizeof(double) * (size_t)(x->n + 1); }
-
-static optc_status connect_inputs(optc_binding *const *b, int n, RankValues *x, int count)
+/* Memory for the values of all ranks, in the device's memory of the first binding. */
+static optc_status take_exchange(Connection *c)
 {
-    char name[48];
-    optc_status s = OPTC_OK;
-    for (int i = 0; i < x->n && s == OPTC_OK; i++) {
-        optc_state_view own;
-        snprintf(name, sizeof name, "shared.%d", i % count);
-        s = optc_state(b[i / count], 0, name, &own);
-        x->from[i] = s == OPTC_OK ? own.data : NULL;
-    }
-    for (int j = 0; j < n * x->comm.ranks; j++)            /* the bindings of rank 0, then those of rank 1, … */
-        for (int k = 0; k < count; k++) {
-            const char *at = x->recv + sent_bytes(x) * (size_t)(j / n) + sizeof(double) * (size_t)(j % n * count + k);
-            snprintf(name, sizeof name, "shared.%d.%d", k, j);
-            for (int i = 0; i < n && s == OPTC_OK; i++)
-                s = read_scalar_at(b[i], name, (void *)(uintptr_t)at);
-        }
+    optc_binding *b = c->list[0];
+    void *memory = NULL;
+    double zero = 0;
+    size_t bytes = sent_bytes(c) * (size_t)(c->comm.ranks + 1);
+    optc_status s = b->rule->device->alloc_cohorts(b, bytes, &memory);
+    if (s != OPTC_OK)
+        return s;
+    c->send = (char *)memory;
+    c->recv = c->send + sent_bytes(c);
+    for (size_t i = 0; i < bytes && s == OPTC_OK; i += sizeof zero)
+        s = b->rule->device->write(b, c->send + i, &zero, sizeof zero, true, "optc_connect_ranks");
     return s;
-}
-
-static RankValues *take_rank_values(optc_binding *own, optc_binding *const *b, int n)
-{
-    RankValues *x = TAKE(own, RankValues, 1);
-    if (!x || !(x->list = TAKE(own, optc_binding *, n)))
-        return NULL;
-    x->bindings = n;
-    for (int i = 0; i < n; i++)
-        x->list[i] = b[i];
-    return x;
-}
-
-/* Marks all bindings as connected with other ranks. The first one gathers. */
-static optc_status put_rank_values(optc_binding *const *b, int n, RankValues *first)
-{
-    for (int i = n - 1; i >= 0; i--) {
-        RankValues *x = i ? take_rank_values(b[i], b, n) : first;
-        if (!x)
-            return no_memory("optc_connect_ranks");
-        b[i]->rank_values = x;
-    }
-    return OPTC_OK;
 }
 
 optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *comm)
 {
     int count = 0;
+    Connection *c = NULL;
     optc_status s = check_bindings("optc_connect_ranks", b, n);
     if (s == OPTC_OK && (!comm || !comm->all_gather || comm->ranks < 1))
         s = fail(OPTC_ERROR_ARGUMENT, "optc_connect_ranks: the communication table, or its function, is NULL");
     if (s == OPTC_OK && comm->ranks == 1)
         return optc_connect(b, n);
     if (s == OPTC_OK)
-        s = check_shared(b, n, n * comm->ranks, &count);
-    if (s != OPTC_OK || !count)
+        s = check_shared("optc_connect_ranks", b, n, n * comm->ranks, &count);
+    if (s == OPTC_OK && count)
+        s = connection_make("optc_connect_ranks", b, n, count, &c);
+    if (s != OPTC_OK || !c)
         return s;
-    RankValues *x = take_rank_values(b[0], b, n);
-    if (!x || !(x->from = TAKE(b[0], void *, n * count)))
-        return no_memory("optc_connect_ranks");
-    x->comm = *comm;
-    x->n = n * count;
-    void *memory = NULL;
-    s = b[0]->rule->device->alloc_cohorts(b[0], sent_bytes(x) * (size_t)(comm->ranks + 1), &memory);
-    if (s != OPTC_OK)
-        return s;
-    x->send = (char *)memory;
-    x->recv = x->send + sent_bytes(x);
-    double zero = 0;
-    for (size_t i = 0; i < sent_bytes(x) / sizeof zero * (size_t)(comm->ranks + 1) && s == OPTC_OK; i++)
-        s = b[0]->rule->device->write(b[0], x->send + i * sizeof zero, &zero, sizeof zero, true, "optc_connect_ranks");
+    c->comm = *comm;
+    s = take_exchange(c);
     if (s == OPTC_OK)
-        s = connect_inputs(b, n, x, count);
-    return s == OPTC_OK ? put_rank_values(b, n, x) : s;
+        return connection_begin(c);
+    connection_free(c);
+    return s;
+}
+
+/* ---- rounds ---- */
+/* The number of levels of values that an entry needs, or (an entry that shares) the levels before it. */
+static int levels_needed(const Program *p, int e)
+{
+    int level = 0, base = program_base(p, e);
+    for (int at; (at = program_shares(p, base, level)) >= 0 && at != e; level++) { }
+    return level;
+}
+
+/* Binding x has shared so many levels of its values for the entry in this round. */
+static bool has_shared(const optc_binding *x, const char *entry, int levels, bool captured)
+{
+    const Connection *c = x->connection;
+    const Round *r = &x->round;
+    return r->levels >= levels && !strcmp(x->program->entry[r->entry].name, entry) && r->captured == captured &&
+           (!c || (r->number == c->number && (c->comm.ranks == 1 || c->gathered >= levels)));
+}
+
+CORE optc_status check_round(const optc_binding *b, int e)
+{
+    const Program *p = b->program;
+    const Connection *c = b->connection;
+    int levels = levels_needed(p, e);
+    if (!levels)
+        return OPTC_OK;
+    const char *entry = p->entry[program_base(p, e)].name;
+    bool captured = b->rule->device->capturing && b->rule->device->capturing(b);
+    const optc_binding *lacks = b->round.used && !p->entry[e].shares ? b : NULL;
+    for (int i = 0; i < (c ? c->n : 1) && !lacks; i++) {
+        const optc_binding *x = c ? c->list[i] : b;
+        lacks = has_shared(x, entry, levels, captured) ? NULL : x;
+    }
+    return !lacks ? OPTC_OK
+                  : fail(OPTC_ERROR_ARGUMENT,
+                         "optc_run: entry '%s' of rule '%s' needs values of all tensors of this step, over %s, and %s "
+                         "has not computed its part%s: call optc_run_all with %s",
+                         p->entry[e].name, p->name, c ? "all connected bindings" : "several bindings",
+                         lacks == b ? "this binding" : "another one", captured ? " in this capture" : "",
+                         c ? "all of them" : "this binding");
+}
+
+/* What a binding shared before it ran another entry, or got another t or gradient, is not of this step. */
+CORE void round_end(optc_binding *b)
+{
+    if (!b->round.used)
+        b->round.levels = 0;
+}
+
+CORE void round_ran(optc_binding *b, int e)
+{
+    const Program *p = b->program;
+    Connection *c = b->connection;
+    int level = levels_needed(p, e);
+    const char *entry = p->entry[program_base(p, e)].name;
+    if (!p->entry[e].shares) {
+        if (!level)
+            round_end(b);
+        b->round.used = b->round.used || level;
+        if (c && level)
+            c->used = true;
+        return;
+    }
+    if (c && !level && (c->used || b->round.number == c->number || strcmp(c->entry, entry))) {
+        c->number++;
+        c->entry = entry;
+        c->used = false;
+        c->gathered = 0;
+    }
+    b->round.entry = program_base(p, e);
+    b->round.levels = level + 1;
+    b->round.number = c ? c->number : 0;
+    b->round.used = false;
+    b->round.captured = b->recorded;
+}
+
+/* ---- the list of a run ---- */
+static bool is_listed(const optc_binding *x, optc_binding *const *b, int n)
+{
+    bool found = false;
+    for (int i = 0; i < n; i++)
+        found = found || b[i] == x;
+    return found;
 }
 
 /* With another list this rank would not gather, or gather other values, and the other ranks would wait. */
-static optc_status check_rank_list(optc_binding *const *b, int n)
+static bool is_rank_list(const Connection *c, optc_binding *const *b, int n)
+{
+    bool same = c->n == n;
+    for (int k = 0; same && k < n; k++)
+        same = c->list[k] == b[k];
+    return same;
+}
+
+/* If the entry needs values of all connected bindings, the list has all of them. */
+CORE optc_status check_lists(optc_binding *const *b, int n, const char *entry)
 {
     for (int i = 0; i < n; i++) {
-        const RankValues *x = b[i]->rank_values;
-        bool same = !x || x->bindings == n;
-        for (int k = 0; x && same && k < n; k++)
-            same = x->list[k] == b[k];
-        if (!same)
+        const Connection *c = b[i]->connection;
+        int e = c ? find_entry(b[i], entry) : -1;
+        if (e < 0 || b[i]->program->entry[e].shares || !levels_needed(b[i]->program, e))
+            continue;
+        if (c->comm.ranks > 1 && !is_rank_list(c, b, n))
             return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: binding %d was connected with other ranks in another list, "
                                              "of %d; pass the list of optc_connect_ranks in its order, or connect "
-                                             "this one", i, x->bindings);
+                                             "this one", i, c->n);
+        for (int k = 0; k < c->n; k++)
+            if (!is_listed(c->list[k], b, n))
+                return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: entry '%s' needs values of all tensors, over the %d "
+                                                 "bindings that binding %d is connected with, and the list has only "
+                                                 "some of them; pass all of them", entry, c->n, i);
     }
     return OPTC_OK;
 }
 
+CORE bool connection_ranks(const optc_binding *b) { return b->connection && b->connection->comm.ranks > 1; }
+
 /* On a CPU a rank that failed tells the others. On a GPU its host cannot without their waiting. */
-static optc_status gather_values(optc_binding *b, optc_status so_far)
+CORE optc_status connection_gather(optc_binding *b, optc_status so_far)
 {
-    const RankValues *x = b->rank_values;
+    Connection *x = b->connection;
     char why[MOST_MESSAGE];
     double failed = so_far != OPTC_OK;
     if (so_far != OPTC_OK && !b->rule->device->reaches)
         return so_far;
     memcpy(why, optc_message(), sizeof why);
     if (b->rule->device->reaches)
-        memcpy(x->send + sizeof failed * (size_t)x->n, &failed, sizeof failed);
-    if (b->rule->device->gather_values(b, &x->comm, x->from, x->n, x->send, x->recv))
+        memcpy(x->send + sizeof failed * (size_t)x->nfrom, &failed, sizeof failed);
+    if (b->rule->device->gather_values(b, &x->comm, x->from, x->nfrom, x->send, x->recv))
         return fail(OPTC_ERROR_DEVICE, "optc_run_all: communication with the other ranks failed on rank %d of %d",
                     x->comm.rank, x->comm.ranks);
     for (int r = 0; r < x->comm.ranks && b->rule->device->reaches && so_far == OPTC_OK; r++) {
-        memcpy(&failed, x->recv + sent_bytes(x) * (size_t)r + sizeof failed * (size_t)x->n, sizeof failed);
+        memcpy(&failed, x->recv + sent_bytes(x) * (size_t)r + sizeof failed * (size_t)x->nfrom,
+               sizeof failed);
         if (failed != 0)
             return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: rank %d could not run; its own message says why", r);
     }
+    x->gathered += so_far == OPTC_OK;
     return so_far == OPTC_OK ? OPTC_OK : fail(so_far, "%s", why);
-}
-
-/* Level 0, 1, …: the entry that leaves the value of this level for the others. Level -1: the entry itself. NULL:
- * none. */
-static const char *entry_at(const optc_binding *b, const char *entry, int level)
-{
-    const Program *p = b->rule->program;
-    int e = 0;
-    while (e < p->nentry && strcmp(p->entry[e].name, entry))
-        e++;
-    int at = level < 0 ? e : program_shares(p, e, level);
-    return level < 0 ? entry : at < 0 ? NULL : p->entry[at].name;
-}
-
-/* The binding with the most elements. The others may run beside it, unless they would communicate with other ranks:
- * collectives must have the same order everywhere. -1: they run one after another. */
-static int find_lead(optc_binding *const *b, int n)
-{
-    int lead = 0;
-    bool apart = n > 1 && b[0]->rule->device->beside;
-    for (int i = 0; i < n; i++) {
-        lead = b[i]->elems > b[lead]->elems ? i : lead;
-        apart = apart && !b[i]->shards;
-    }
-    return apart ? lead : -1;
-}
-
-/* The lead is first: the device has work while the host runs the others. */
-static optc_status run_each(optc_binding *const *b, int n, const char *entry, int level)
-{
-    int lead = find_lead(b, n), first = lead > 0 ? lead : 0;
-    optc_status s = lead < 0 ? OPTC_OK : b[0]->rule->device->beside(b, n, lead, true);
-    if (s != OPTC_OK)
-        return s;
-    for (int i = 0; i < n && s == OPTC_OK; i++) {
-        optc_binding *x = b[i == 0 ? first : i <= first ? i - 1 : i];
-        const char *name = entry_at(x, entry, level);
-        s = name ? optc_run(x, name) : OPTC_OK;
-    }
-    if (lead < 0)
-        return s;
-    char why[MOST_MESSAGE];
-    memcpy(why, optc_message(), sizeof why);
-    optc_status ended = b[0]->rule->device->beside(b, n, lead, false);
-    return s == OPTC_OK ? ended : fail(s, "%s", why);
-}
-
-/* ---- all entries as one graph ---- */
-/* Adds the entries of a level, or (-1) the entry itself, the lead's first. false: one of them must be run by itself. */
-static bool add_level(optc_binding *const *b, int n, const char *entry, int level, JointTask *task, int *count)
-{
-    int first = find_lead(b, n), was = *count;
-    for (int i = 0; i < n; i++) {
-        optc_binding *x = b[i == 0 ? first : i <= first ? i - 1 : i];
-        const char *name = entry_at(x, entry, level);
-        int e = name ? find_entry(x, name) : -1;
-        if (!name && level >= 0)
-            continue;
-        if (e < 0 || *count == MOST_JOINT || x->rank_values || !entry_steady(x, e))
-            return false;
-        JointTask *t = &task[(*count)++];
-        t->b = x;
-        t->entry = e;
-        t->phase = program_phase(x->program, x->steps + 1);
-        t->level = was ? task[was - 1].level + 1 : 0;
-    }
-    return true;
-}
-
-/* The entries that optc_run_all runs, in order. Returns their number; 0: they must be run one by one. */
-static int list_joint(optc_binding *const *b, int n, const char *entry, JointTask *task)
-{
-    int count = 0, was = -1;
-    if (find_lead(b, n) < 0 || !b[0]->rule->device->joint)
-        return 0;
-    for (int level = 0; count != was; level++) {
-        was = count;
-        if (!add_level(b, n, entry, level, task, &count))
-            return 0;
-    }
-    return add_level(b, n, entry, -1, task, &count) ? count : 0;
-}
-
-static optc_status run_joint(const JointTask *task, int n, bool *done)
-{
-    optc_status s = task[0].b->rule->device->joint(task, n, false, done);
-    for (int i = 0; i < n && s == OPTC_OK && *done; i++) {
-        task[i].b->recorded = false;
-        entry_ran(task[i].b, task[i].entry, task[i].phase);
-    }
-    return s;
-}
-
-/* ---- running ---- */
-static optc_status run_levels(optc_binding *const *b, int n, const char *entry)
-{
-    optc_status s = OPTC_OK;
-    for (int level = 0, any = 1; any && s == OPTC_OK; level++) {
-        any = 0;
-        for (int i = 0; i < n; i++)
-            any = any || entry_at(b[i], entry, level);
-        s = any && !level ? check_rank_list(b, n) : OPTC_OK;
-        if (s != OPTC_OK)
-            return s;
-        s = any ? run_each(b, n, entry, level) : OPTC_OK;
-        if (any && b[0]->rank_values)
-            s = gather_values(b[0], s);
-    }
-    return s == OPTC_OK ? run_each(b, n, entry, -1) : s;
-}
-
-/* Before any binding runs. Not if other ranks take part: they wait for this one in the runs. */
-static optc_status check_whole(optc_binding *const *b, int n)
-{
-    optc_status s = OPTC_OK;
-    for (int i = 0; i < n && s == OPTC_OK; i++)
-        s = b[i]->gpu && !b[i]->shards && !b[i]->rank_values ? refuse_half_done(b[i], "optc_run_all") : OPTC_OK;
-    return s;
-}
-
-optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
-{
-    JointTask task[MOST_JOINT];
-    bool done = false;
-    optc_status s = check_bindings("optc_run_all", b, n);
-    if (s == OPTC_OK && !entry)
-        return optc_run(b[0], entry);
-    if (s == OPTC_OK)
-        s = check_whole(b, n);
-    int tasks = s == OPTC_OK ? list_joint(b, n, entry, task) : 0;
-    if (tasks)
-        s = run_joint(task, tasks, &done);
-    if (s != OPTC_OK || done)
-        return s;
-    s = run_levels(b, n, entry);
-    if (s == OPTC_OK && tasks)
-        s = task[0].b->rule->device->joint(task, tasks, true, &done);
-    return s;
 }

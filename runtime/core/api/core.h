@@ -40,7 +40,7 @@ enum { MOST_ROLES = 32 };                  /* variants of a binding's program, w
  * any: something changes; takes: a free cohort comes into use; grows: more cohorts are needed than exist */
 typedef struct Participation { unsigned mask; bool any, takes, grows; } Participation;
 
-typedef struct RankValues RankValues;
+typedef struct Connection Connection;
 typedef struct Device Device;
 typedef struct Host Host;
 
@@ -139,6 +139,9 @@ typedef struct Span { uintptr_t lo, hi; int tensor; } Span;           /* bytes [
  * index in Group.hyper. Scalar inputs: `at` is 0 and `input` is the array. type: T_F32 or T_F64. set: the value that
  * the hyperparameter had before, restored when the caller ends the reading */
 typedef struct DeviceScalar { const void *from; Type type; int group, at, input; double set; } DeviceScalar;
+/* What a binding has shared with others for an entry (connect.c): so many levels of its values, in this round of its
+ * connection, captured or executed. used: it has run the entry since */
+typedef struct Round { int entry, levels; int64_t number; bool captured, used; } Round;
 typedef struct BindAlloc { struct BindAlloc *next; double align[1]; } BindAlloc;
 
 struct optc_binding {
@@ -149,7 +152,8 @@ struct optc_binding {
     Tensor *tensor; int ntensor, nheld, nall;
     bool sharded, plan;                /* plan: of a sharded binding that is never run */
     struct Shards *shards;             /* NULL: the binding is not sharded */
-    struct RankValues *rank_values;    /* of optc_connect_ranks (connect.c); NULL: values are of this process */
+    Connection *connection;            /* of optc_connect (connect.c); NULL: it reads no other binding's values */
+    Round round;
     /* Some piece consists of runs (piece_runs), and its variant draws per element: other code numbers the elements */
     bool runs;
     const optc_stage_fn *fn;           /* CPU code of this binding, by ProgStage.fn: the rule's, or that for runs */
@@ -263,6 +267,7 @@ struct Device {
      * which have not waited for it. Returns `why`, with its message. NULL: all ranks compare before a run
      * (shards_begin) */
     optc_status (*refuse)(optc_binding *b, int entry, int phase, optc_status why);
+    bool (*capturing)(const optc_binding *b);                /* its stream is being captured; NULL: never */
     bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
 };
 CORE const Device *cpu_device(void);
@@ -303,9 +308,13 @@ struct Host {
 };
 
 /* ---- struct_version.c ---- */
-/* A public struct: the function that takes its size, its name, the header's function that passes it, its size here */
-typedef struct StructVersion { const char *call, *what, *usual; size_t ours; } StructVersion;
+/* A public struct: the function that takes its size, its name, the header's function that passes it, its size here and
+ * in the first version of the header */
+typedef struct StructVersion { const char *call, *what, *usual; size_t ours, first; } StructVersion;
+/* last: the last member of the first version, of those that packages have too */
+#define STRUCT_VERSION(call, T, usual, last) {call, #T, usual, sizeof(T), offsetof(T, last) + sizeof(((T *)NULL)->last)}
 CORE optc_status struct_read(const StructVersion *s, void *to, const void *from, size_t size);
+CORE optc_status struct_write(const StructVersion *s, void *to, size_t size, const void *from);
 CORE optc_status struct_read_array(const StructVersion *s, void *to, const void *from, size_t size, int n);
 
 /* ---- bind.c, layout.c ---- */
@@ -467,6 +476,20 @@ CORE const DeviceScalar *hyper_device_scalar(const optc_binding *b, int group, i
 CORE void drop_device_scalars(optc_binding *b, int group, int at, int input);             /* group -1: all */
 CORE bool scalar_known(const optc_binding *b, int group, int input);       /* was set, or is read from memory */
 CORE void device_scalars_done(optc_binding *b);             /* after a run, which read all of them */
+
+/* ---- connect.c ---- */
+CORE bool is_shared_input(const ProgArray *m);              /* a value of one of several bindings */
+CORE optc_status check_bindings(const char *call, optc_binding *const *b, int n);
+/* if the entry needs values of connected bindings, the list of an optc_run_all has all of them */
+CORE optc_status check_lists(optc_binding *const *b, int n, const char *entry);
+CORE bool connection_ranks(const optc_binding *b);          /* it is connected with other processes */
+/* after the entries of a level, of which so_far says how they ended: the ranks exchange their values */
+CORE optc_status connection_gather(optc_binding *b, optc_status so_far);
+CORE optc_status check_round(const optc_binding *b, int entry);         /* the values that the entry needs are there */
+CORE void round_ran(optc_binding *b, int entry);
+CORE void round_end(optc_binding *b);
+CORE void connection_end(optc_binding *b);                  /* of all of its bindings; does nothing if it has none */
+CORE bool connection_reads(const optc_binding *b, int array);           /* the input is another binding's state */
 
 /* ---- step.c ---- */
 CORE int find_entry(const optc_binding *b, const char *name);           /* -1: none */

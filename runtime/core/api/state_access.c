@@ -479,6 +479,8 @@ static optc_status check_data(optc_binding *b, const PointerCall *x, int tensor,
 static void put_data(optc_binding *b, int tensor, int array, const void *data)
 {
     void **at = &b->tensor[tensor].mem[array];
+    if (array == 1 && *at != data)
+        round_end(b);
     if (array == 1)
         b->settled = b->settled && !*at == !data;      /* participation changes */
     else
@@ -512,13 +514,24 @@ CORE optc_status find_input(const optc_binding *b, const char *call, const char 
     const Program *p = b->program;
     for (int k = 0; name && k < p->narray; k++)
         if (p->array[k].kind == MEM_INPUT && !strcmp(p->array[k].name, name)) {
+            if (connection_reads(b, k))
+                return fail(OPTC_ERROR_ARGUMENT, "%s: optc_connect connected the input '%s' with the state of a "
+                                                 "binding; the caller cannot set it", call, name);
             *out = k;
             if ((p->array[k].dom == GROUP) == group)
                 return OPTC_OK;
             return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s': input '%s' %s", call, p->name, name,
                         group ? "belongs to tensors: use optc_set_input" : "is a scalar: use optc_set_scalar");
         }
-    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no input '%s'", call, p->name, name ? name : "(null)");
+    Near near;
+    char text[256] = "";
+    memset(&near, 0, sizeof near);
+    near.want = name ? name : "";
+    for (int k = 0; name && k < p->narray; k++)
+        if (p->array[k].kind == MEM_INPUT && !is_shared_input(&p->array[k]))
+            near_try(&near, p->array[k].name);
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no input '%s'%s", call, p->name, name ? name : "(null)",
+                near_print(&near, text, sizeof text));
 }
 
 optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count)

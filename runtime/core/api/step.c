@@ -2,6 +2,8 @@
  * streams and hyperparameters. */
 #include "runtime/core/api/core.h"
 
+#include "gen/abi/near_names.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +14,19 @@ CORE int find_entry(const optc_binding *b, const char *name)
         if (!strcmp(b->program->entry[i].name, name))
             return i;
     return -1;
+}
+
+static optc_status no_entry(const optc_binding *b, const char *call, const char *name)
+{
+    Near near;
+    char text[256] = "";
+    memset(&near, 0, sizeof near);
+    near.want = name ? name : "";
+    for (int i = 0; name && i < b->program->nentry; i++)
+        if (!b->program->entry[i].shares)
+            near_try(&near, b->program->entry[i].name);
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no entry '%s'%s", call, b->program->name,
+                name ? name : "(null)", near_print(&near, text, sizeof text));
 }
 
 static bool from_caller(const ProgArray *m) { return m->kind == MEM_INPUT && m->dom != GROUP; }
@@ -32,8 +47,11 @@ static optc_status check_scalar(const optc_binding *b, int entry, int array)
         if (!scalar_known(b, i, array) && group_present(b, entry, &b->group[i]))
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_run: entry '%s' of rule '%s' reads the scalar input '%s', which is not set for group %d: "
-                        "call optc_set_scalar or optc_set_scalar_from first",
-                        p->entry[entry].name, p->name, p->array[array].name, i);
+                        "call %s first",
+                        p->entry[entry].name, p->name, p->array[array].name, i,
+                        is_shared_input(&p->array[array])
+                            ? "optc_connect (again, after an optc_unbind of another binding)"
+                            : "optc_set_scalar or optc_set_scalar_from");
     return OPTC_OK;
 }
 
@@ -115,6 +133,7 @@ CORE void entry_ran(optc_binding *b, int entry, int phase)
 {
     const ProgPhase *ph = &b->program->entry[entry].phase[phase];
     b->grads_set = b->grads_set && b->recorded;
+    round_ran(b, entry);
     if (b->nsource)
         device_scalars_done(b);
     if (ph->naction && ph->action[0].kind == ACT_ADVANCE_T && !b->recorded)
@@ -137,7 +156,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (!b || !entry)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: %s is NULL", !b ? "the binding" : "the entry's name");
     if (e < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->program->name, entry);
+        return no_entry(b, "optc_run", entry);
     const Program *p = b->program;
     bool settled = cohorts_settled(b, e), skip = false;
     optc_status s = settled ? OPTC_OK : catch_up(b);
@@ -146,6 +165,8 @@ optc_status optc_run(optc_binding *b, const char *entry)
     int phase = program_phase(p, b->steps + 1);
     if (s == OPTC_OK && !skip && !b->complete)
         s = check_pointers(b, e, phase);
+    if (s == OPTC_OK && !skip)
+        s = check_round(b, e);
     s = shards_begin(b, e, phase, s, skip);
     if (s != OPTC_OK || skip)
         return s;
@@ -214,12 +235,13 @@ CORE void add_bytes(const optc_binding *b, const ProgStage *s, const ProgAction 
 optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out)
 {
     int e = b ? find_entry(b, entry) : -1;
-    if (e < 0 || !out || t < 1)
+    if (!b || !out || t < 1)
         return fail(OPTC_ERROR_ARGUMENT, "optc_plan_bytes: %s",
-                    !b      ? "the binding is NULL"
-                    : !out  ? "the result pointer is NULL"
-                    : e < 0 ? "the rule has no such entry"
-                            : "t must be 1 or more");
+                    !b     ? "the binding is NULL"
+                    : !out ? "the result pointer is NULL"
+                           : "t must be 1 or more");
+    if (e < 0)
+        return no_entry(b, "optc_plan_bytes", entry);
     const Program *p = b->program;
     const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
     const StaggerNow stagger = stagger_now(b, t);
@@ -316,13 +338,11 @@ optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, d
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: the result pointer is NULL");
     if (!b || group < 0 || group >= b->ngroup)
         return no_group("optc_get_hyper", b, group);
-    const Program *p = b->program;
-    for (int i = 0; name && i < p->nhyper; i++)
-        if (!strcmp(p->hyper[i].name, name)) {
-            const DeviceScalar *s = hyper_device_scalar(b, group, i + 1);
-            *value = b->group[group].hyper[i + 1];
-            return s ? device_scalar_now(b, s, "optc_get_hyper", value) : OPTC_OK;
-        }
-    return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: rule '%s' has no hyperparameter '%s'", p->name,
-                name ? name : "(null)");
+    int i = 0;
+    optc_status s = find_hyper(b->program, "optc_get_hyper", name, &i);
+    if (s != OPTC_OK)
+        return s;
+    const DeviceScalar *from = hyper_device_scalar(b, group, i + 1);
+    *value = b->group[group].hyper[i + 1];
+    return from ? device_scalar_now(b, from, "optc_get_hyper", value) : OPTC_OK;
 }

@@ -375,6 +375,7 @@ optc_status optc_unbind(optc_binding *b)
 {
     if (!b)
         return OPTC_OK;
+    connection_end(b);
     __atomic_sub_fetch(&b->rule->bindings, 1, __ATOMIC_SEQ_CST);
     binding_free(b);
     return OPTC_OK;

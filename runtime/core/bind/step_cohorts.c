@@ -380,6 +380,7 @@ static optc_status set_all(optc_binding *b, int64_t steps)
         b->tensor[i].lag = 0;
     for (int r = b->ngroup; r < b->ncohort; r++)
         b->group[r].lag = 0;
+    round_end(b);
     b->steps = steps;
     b->settled = false;
     return OPTC_OK;
@@ -400,11 +401,13 @@ optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps)
     if (tensor < -1 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: there is no tensor %d", tensor);
     if (steps < 0 || steps > MOST_T)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: steps is %lld; it must be 0 or more", (long long)steps);
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: steps is %lld; it must be from 0 to %lld (2^52)",
+                    (long long)steps, (long long)MOST_T);
     if (tensor < 0)
         return set_all(b, steps);
     optc_status s = cohorts_catch_up(b);
     if (s == OPTC_OK) {
+        round_end(b);
         b->tensor[tensor].lag = b->steps - steps;
         b->settled = false;
     }

@@ -553,6 +553,6 @@ CORE const Device *cpu_device(void)
                              cpu_arranged,   NULL,           0,          cpu_memory, true,
                              NULL,           cpu_call_bytes, cpu_gather, exchange_run,
                              cpu_take,       cpu_give,       cpu_fills,  cpu_set,   cpu_copy,  cpu_gather_values, NULL,
-                             NULL,           NULL,           false};
+                             NULL,           NULL,           NULL,      false};
     return &d;
 }

@@ -274,6 +274,7 @@ CORE void gpu_beside_unbind(optc_binding *b);               /* inside gpu_enter 
 
 /* ---- gpu_joint_graph.c ---- */
 CORE optc_status gpu_joint(const JointTask *task, int n, bool ran, bool *done);             /* Device.joint */
+CORE bool gpu_capturing(const optc_binding *b);                                             /* Device.capturing */
 CORE void gpu_joint_drop(optc_binding *b);                  /* destroys its graphs; inside gpu_enter */
 
 /* ---- gpu_capture_tables.c: pointers of captured steps; inside gpu_enter ---- */

@@ -351,6 +351,6 @@ CORE const Device *gpu_device(void)
                              gpu_participation_changed,   gpu_may_change_participation, 8,         gpu_memory, false,
                              gpu_read_ahead,       gpu_call_bytes, gpu_gather, gpu_exchange,
                              gpu_memory_take, gpu_memory_give, gpu_memory_fills, gpu_memory_set, gpu_memory_copy,
-                             gpu_gather_values, gpu_beside, gpu_joint, gpu_refuse, true};
+                             gpu_gather_values, gpu_beside, gpu_joint, gpu_refuse, gpu_capturing, true};
     return &d;
 }

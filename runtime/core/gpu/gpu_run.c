@@ -360,6 +360,17 @@ CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
     return s == OPTC_OK || begun ? s : shards_refuse_run(b, entry, phase, s);
 }
 
+CORE bool gpu_capturing(const optc_binding *b)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    int capturing = 0;
+    if (gpu_alive(g) != OPTC_OK)
+        return false;                                      /* the run says so */
+    const Driver *d = gpu_enter(g);
+    bool known = d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0;
+    return gpu_leave(g, OPTC_OK) == OPTC_OK && known && capturing;
+}
+
 /* The pointers on the device must be the caller's current ones: exchanges read gradients. */
 CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status why)
 {
