@@ -287,7 +287,7 @@ static void say_limits(Buf *b, const optc_engine_options *o)
 
 char *optc_doctor_sized(const optc_engine_options *options, size_t size)
 {
-    const StructVersion as = {"optc_doctor_sized", "optc_engine_options", "optc_doctor", sizeof(optc_engine_options)};
+    const StructVersion as = STRUCT_VERSION("optc_doctor_sized", optc_engine_options, "optc_doctor", fatbin_path);
     optc_engine_options all, *o = options ? &all : NULL;
     if (o && struct_read(&as, o, options, size) != OPTC_OK)
         return NULL;

@@ -134,14 +134,17 @@ static optc_status open_on(optc_engine *e, const optc_engine_options *o, DeviceN
     return s;
 }
 
+enum { MOST_ENGINE_THREADS = 4096 };
+
 static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
 {
     DeviceName name;
     if (!device_parse(o->device, &name))
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)",
                     o->device);
-    if (o->threads < 0 || o->threads > 4096)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: threads is %d; it must be 0 (all cores) or more", o->threads);
+    if (o->threads < 0 || o->threads > MOST_ENGINE_THREADS)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: threads is %d; it must be from 0 (all cores) to %d", o->threads,
+                    MOST_ENGINE_THREADS);
     int64_t workspace;
     optc_status s = workspace_text(o, &workspace);
     if (s != OPTC_OK)
@@ -167,7 +170,7 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
 
 optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engine **out)
 {
-    const StructVersion as = {"optc_open_sized", "optc_engine_options", "optc_open", sizeof(optc_engine_options)};
+    const StructVersion as = STRUCT_VERSION("optc_open_sized", optc_engine_options, "optc_open", fatbin_path);
     optc_engine_options all;
     if (!out)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: the pointer for the engine is NULL");

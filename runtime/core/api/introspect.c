@@ -19,13 +19,12 @@ int optc_types(void) { return NTYPES; }
 
 optc_status optc_type_about_sized(optc_type t, optc_type_info *out, size_t size)
 {
+    const StructVersion as = STRUCT_VERSION("optc_type_about_sized", optc_type_info, "optc_type_about", dlpack);
     if (!out)
         return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: the result pointer is NULL");
     if ((int)t < 1 || (int)t > NTYPES)
         return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: there is no type %d (1 to %d)", (int)t, (int)NTYPES);
-    memset(out, 0, size);                          /* the size of the struct in the caller's header */
-    memcpy(out, &public_types[(int)t - 1], size < sizeof *out ? size : sizeof *out);
-    return OPTC_OK;
+    return struct_write(&as, out, size, &public_types[(int)t - 1]);
 }
 
 /* ---- groups and tensors ---- */
@@ -57,6 +56,7 @@ int optc_find_tensor(const optc_binding *b, const char *name)
 
 optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tensor_info *out, size_t size)
 {
+    const StructVersion as = STRUCT_VERSION("optc_tensor_about_sized", optc_tensor_info, "optc_tensor_about", variant);
     optc_tensor_info x;
     if (!b || !out || tensor < 0 || tensor >= b->ntensor)
         return !b || !out ? no_pointer("optc_tensor_about", b)
@@ -71,13 +71,12 @@ optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tens
     x.param = t->mem[0];
     x.grad = t->mem[1];
     x.variant = b->program->variant[t->variant].name;
-    memset(out, 0, size);
-    memcpy(out, &x, size < sizeof x ? size : sizeof x);
-    return OPTC_OK;
+    return struct_write(&as, out, size, &x);
 }
 
 optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_t size)
 {
+    const StructVersion as = STRUCT_VERSION("optc_binding_held_sized", optc_held, "optc_binding_held", batches);
     optc_held x;
     if (!b || !out)
         return no_pointer("optc_binding_held", b);
@@ -89,9 +88,7 @@ optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_
     x.states += b->caller_bytes;
     x.batches = b->nbatch;
     x.graphs = b->graph_bytes;
-    memset(out, 0, size);
-    memcpy(out, &x, size < sizeof x ? size : sizeof x);
-    return OPTC_OK;
+    return struct_write(&as, out, size, &x);
 }
 
 /* ---- factors ---- */
@@ -105,6 +102,7 @@ static void add_stats(optc_factors *x, const FactorStats *s)
 
 optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_factors *out, size_t size)
 {
+    const StructVersion as = STRUCT_VERSION("optc_factors_about_sized", optc_factors, "optc_factors_about", residual);
     optc_factors x;
     if (!b || !out || tensor < -1 || tensor >= b->ntensor)
         return !b || !out ? no_pointer("optc_factors_about", b)
@@ -120,11 +118,7 @@ optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_fac
             if (tensor < 0 || b->tensor[b->tensor[i % b->nall].of].source == tensor)
                 add_stats(&x, &all[k]);
     free(all);
-    if (s != OPTC_OK)
-        return s;
-    memset(out, 0, size);
-    memcpy(out, &x, size < sizeof x ? size : sizeof x);
-    return OPTC_OK;
+    return s == OPTC_OK ? struct_write(&as, out, size, &x) : s;
 }
 
 /* ---- the warning about stacks of matrices ---- */

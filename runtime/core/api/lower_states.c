@@ -80,7 +80,7 @@ optc_status optc_rule_check_state_sized(const optc_rule *r, const char *name, co
                                         const void *values, int64_t at, int64_t count, size_t size)
 {
     static const char call[] = "optc_rule_check_state";
-    const StructVersion is = {"optc_rule_check_state_sized", "optc_tensor", call, sizeof(optc_tensor)};
+    const StructVersion is = STRUCT_VERSION("optc_rule_check_state_sized", optc_tensor, call, offset);
     optc_tensor t;
     char label[80];
     if (!r || !name || !tensor || (!values && count))

@@ -28,7 +28,7 @@ static optc_status make_rule(optc_engine *e, const optc_rule_options *o, optc_ru
 
 optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_t size, optc_rule **out)
 {
-    const StructVersion as = {"optc_compile_sized", "optc_rule_options", "optc_compile", sizeof(optc_rule_options)};
+    const StructVersion as = STRUCT_VERSION("optc_compile_sized", optc_rule_options, "optc_compile", state);
     optc_rule_options all;
     if (out)
         *out = NULL;

@@ -298,8 +298,8 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
 /* Converts groups and tensors to this version's structs, in one allocation. */
 static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_size, int n, optc_group **out)
 {
-    const StructVersion as = {"optc_bind_sized", "optc_group", "optc_bind", sizeof(optc_group)},
-                  at = {"optc_bind_sized", "optc_tensor", "optc_bind", sizeof(optc_tensor)};
+    const StructVersion as = STRUCT_VERSION("optc_bind_sized", optc_group, "optc_bind", nhyper),
+                  at = STRUCT_VERSION("optc_bind_sized", optc_tensor, "optc_bind", offset);
     size_t all = 0;
     optc_group one;
     optc_status s = OPTC_OK;

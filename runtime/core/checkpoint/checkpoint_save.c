@@ -145,7 +145,7 @@ static optc_status save_bindings(optc_binding *const *b, int n, const optc_check
 
 static optc_status read_checkpoint(const char *call, const optc_checkpoint *c, size_t size, optc_checkpoint *out)
 {
-    const StructVersion as = {call, "optc_checkpoint", call, sizeof(optc_checkpoint)};
+    const StructVersion as = STRUCT_VERSION(call, optc_checkpoint, call, warnings_size);
     memset(out, 0, sizeof *out);
     if (!c)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the checkpoint is NULL", call);

@@ -294,7 +294,7 @@ static optc_status read_function(optc_engine *e, const char *call, const optc_fu
 {
     char sized[64];
     snprintf(sized, sizeof sized, "%s_sized", call);
-    const StructVersion as = {sized, "optc_function", call, sizeof(optc_function)};
+    const StructVersion as = STRUCT_VERSION(sized, optc_function, call, bytes);
     memset(f, 0, sizeof *f);
     if (!e || !from)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !e ? "the engine" : "the function");

@@ -58,7 +58,7 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
 {
     char sized[64];
     snprintf(sized, sizeof sized, "%s_sized", call);
-    const StructVersion as = {sized, "optc_linear", call, sizeof(optc_linear)};
+    const StructVersion as = STRUCT_VERSION(sized, optc_linear, call, stream);
     optc_linear *x = &l->x;
     int64_t all;
     static int64_t groups;

@@ -273,7 +273,7 @@ CORE optc_status multiply_named(optc_engine *e, const optc_product *x, const Pro
 
 optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size)
 {
-    const StructVersion as = {"optc_multiply_sized", "optc_product", multiply_call, sizeof(optc_product)};
+    const StructVersion as = STRUCT_VERSION("optc_multiply_sized", optc_product, multiply_call, stream);
     optc_product all;
     if (!e || !x)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", multiply_call, !e ? "the engine" : "the product");
@@ -285,7 +285,7 @@ optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t si
 optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *from, size_t size)
 {
     static const ProductNames names = {"optc_kron_apply", "a", "x", "b", "y"};
-    const StructVersion as = {"optc_kron_apply_sized", "optc_kron_vector", names.call, sizeof(optc_kron_vector)};
+    const StructVersion as = STRUCT_VERSION("optc_kron_apply_sized", optc_kron_vector, names.call, stream);
     optc_kron_vector x;
     if (!e || !from)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call, !e ? "the engine" : "the product");
@@ -340,7 +340,7 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
 
 optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size)
 {
-    const StructVersion as = {"optc_kron_sized", "optc_kronecker", kron_call, sizeof(optc_kronecker)};
+    const StructVersion as = STRUCT_VERSION("optc_kron_sized", optc_kronecker, kron_call, stream);
     optc_kronecker all;
     Multiply m;
     MatrixKit *k = NULL;

@@ -203,6 +203,7 @@ static optc_status take_pieces(const optc_group *groups, int ngroups, int rank, 
 optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks,
                                     optc_shard_plan *out, size_t size)
 {
+    const StructVersion as = STRUCT_VERSION("optc_plan_sharded_sized", optc_shard_plan, "optc_plan_sharded", buffers);
     optc_shard_plan plan;
     Pieces pieces;
     optc_binding *b = NULL;
@@ -224,9 +225,5 @@ optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int 
     free(pieces.group);
     free(pieces.tensor);
     free(pieces.dims);
-    if (s != OPTC_OK)
-        return s;
-    memset(out, 0, size);
-    memcpy(out, &plan, size < sizeof plan ? size : sizeof plan);
-    return OPTC_OK;
+    return s == OPTC_OK ? struct_write(&as, out, size, &plan) : s;
 }

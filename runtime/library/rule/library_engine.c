@@ -6,6 +6,7 @@
 #include "runtime/library/package/package.h"
 #include "runtime/library/profile/profile.h"
 #include "gen/abi/embedded.h"
+#include "gen/abi/near_names.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -35,9 +36,16 @@ static optc_status pick_isa(LibraryEngine *m, const char *wanted)
     if (!wanted)
         return OPTC_OK;
     int i = isa_by_name(wanted);
-    if (i < 0 || !isas[i].usable())
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is %s", wanted,
-                    i < 0 ? "not known here" : "beyond this CPU");
+    if (i < 0) {
+        Near near = {.want = wanted};
+        char text[256];
+        for (int k = 0; isas[k].name; k++)
+            near_try(&near, isas[k].name);
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is not known here%s", wanted,
+                    near_print(&near, text, sizeof text));
+    }
+    if (!isas[i].usable())
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is beyond this CPU", wanted);
     m->isa = i;
     return OPTC_OK;
 }
