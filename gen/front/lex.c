@@ -114,6 +114,28 @@ Tok *lex(Arena *a, const char *text, int *n)
     return v;
 }
 
+/* The escape at a backslash is a byte of 0: \0 with up to three digits, \x00, \u{0}. */
+static bool is_zero(const char *s)
+{
+    size_t zeros = 0;
+    if (s[1] == 'x')
+        return s[2] == '0' && s[3] == '0';
+    if (s[1] == 'u')
+        return s[2] == '{' && (zeros = strspn(s + 3, "0")) > 0 && s[3 + zeros] == '}';
+    while (zeros < 3 && s[1 + zeros] == '0')
+        zeros++;
+    return zeros == 3 || (zeros && !isdigit((unsigned char)s[1 + zeros]));
+}
+
+const Tok *lex_zero(const Tok *v)
+{
+    for (; v->kind != END; v++)
+        for (int i = 1; v->kind == STRING && *v->s != '[' && i < v->n; i++)
+            if (v->s[i] == '\\' && is_zero(v->s + i++))
+                return v;
+    return NULL;
+}
+
 /* ---- the cost of parsing ---- */
 /* Words whose jumps Lua keeps in one list, and labels: Lua walks the list at each further one. */
 static bool walks(const Tok *k)

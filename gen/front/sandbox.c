@@ -268,8 +268,15 @@ bool sandbox_open(Trace *t)
 
 bool sandbox_load(Trace *t, SpecFile *s)
 {
-    /* Lua's parser has no limits: its cost is estimated first. */
     s->tok = lex(t->arena, s->text, &s->ntok);
+    /* Everything that reads a spec's strings ends at a zero byte: "adamw\0" would name the rule adamw. */
+    const Tok *zero = lex_zero(s->tok);
+    if (zero) {
+        diag_set(t->diag, s->path, zero->line, s->text, "a string has a zero byte; leave it out");
+        lua_pushliteral(t->L, "spec error");
+        return false;
+    }
+    /* Lua's parser has no limits: its cost is estimated first. */
     if (parse_price(t->arena, s->tok, s->ntok) > PARSE_CAP) {
         diag_set(t->diag, s->path, 0, NULL,
                  "the spec would take too long to read: too many functions inside each other, with too many locals, or "
