@@ -278,7 +278,17 @@ static const struct { const char *names, *why;
      "stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string "
      "tgmath threads time uchar wchar wctype alloca dlfcn endian features omp pthread sched strings unistd cuda nvrtc",
      "its header would take the place of another of that name"},
-    {"fts iconv mq sem shm svc pidfd", "its functions would be those of the C library"},
+    {"fts iconv mq sem shm svc pidfd pkey atomic obstack aligned res va",
+     "its functions would be those of the C library"},
+    {"alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await "
+     "co_return co_yield compl concept const const_cast consteval constexpr constinit continue "
+     "decltype default delete do double dynamic_cast else enum explicit export extern false "
+     "float for friend goto if import inline int long module mutable namespace new noexcept not "
+     "not_eq nullptr operator or or_eq private protected public register reinterpret_cast "
+     "requires restrict return short signed sizeof static static_assert static_cast std struct "
+     "switch template this thread_local throw true try typedef typeid typename typeof "
+     "typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq",
+     "it is a word of C or C++"},
     {"f r w x rtld", "its constants would be those of the C library"},
     {"all clean help install test package edit_cache rebuild_cache m dl", "CMake has that name for something else"},
 };

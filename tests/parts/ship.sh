@@ -357,7 +357,10 @@ for name in Makefile CMakeLists; do expect 2 "called '$name': a file of the pack
     --name $name; done
 for name in stdio math threads dlfcn cuda; do expect 2 "called '$name': its header would take the place" ship1 adamw \
     -o $name; done
-expect 2 "those of the C library" ship1 adamw -o out --name sem
+for name in sem atomic va; do expect 2 "those of the C library" ship1 adamw -o out --name $name; done
+for name in int class typeof std xor_eq; do
+    expect 2 "called '$name': it is a word of C or C++" ship1 adamw -o $name
+done
 expect 2 "those of the C library" ship1 adamw -o out --name rtld
 expect 2 "CMake has that name" ship1 adamw -o out --name m
 expect 1 "adamx" ship1 adamw adamx -o out
