@@ -2,11 +2,20 @@
 # Installs what building and testing needs and this machine lacks, through apt. Does nothing where all is there.
 # LUA, CHECK, BLAS: not empty where the caller gives its own libraries.
 set -eu
-try() { printf '#include <%s>\nint main(void) { return 0; }\n' "$1" | ${CC:-cc} $2 -x c - -o /dev/null $3 2>/dev/null; }
+# try HEADER FLAGS LIBRARIES
+try() {
+    printf '#include <%s>\nint main(void) { return 0; }\n' "$1" | ${CC:-cc} $2 -x c - -o /dev/null ${3:-} 2>/dev/null
+}
 flags() { "${PKG:-pkg-config}" "$1" "$2" 2>/dev/null || true; }
 
 want=
-command -v "${CC:-cc}" >/dev/null 2>&1 || want="$want gcc libc6-dev"
+# gcc comes with OpenMP. Debian packages that of clang by clang's version.
+if ! command -v ${CC:-cc} >/dev/null 2>&1; then
+    want="$want gcc libc6-dev"
+elif ! try omp.h -fopenmp; then
+    clang=$(${CC:-cc} --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\).*/\1/p')
+    [ -n "$clang" ] && want="$want libomp-$clang-dev" || want="$want gcc"
+fi
 command -v "${PKG:-pkg-config}" >/dev/null 2>&1 || want="$want pkg-config"
 [ -n "${LUA:-}" ] || try lua.h "$(flags --cflags lua5.4) -I/usr/include/lua5.4" "-llua5.4 -lm" ||
     want="$want liblua5.4-dev"

@@ -75,6 +75,28 @@ for cc in gcc clang; do
             -fsyntax-only rules/rules.c
     done
 done
+# Levels are chosen by glibc's loader. Other C libraries get plain stages: this header names none.
+mkdir other
+printf '#include_next <features.h>\n#undef __GLIBC__\n' > other/features.h
+clones() { gcc "$@" -E rules2/rules2.c | grep -c 'target_clones("default"'; }
+if [ "$(uname -m)" = x86_64 ] && [ "$(gcc -dumpversion 2>/dev/null | cut -d. -f1)" -ge 12 ] 2>/dev/null; then
+    check "no vector levels with glibc" '[ "$(clones)" -gt 0 ]'
+    check "vector levels without glibc" '[ "$(clones -Iother)" = 0 ]'
+fi
+if command -v musl-gcc >/dev/null 2>&1; then
+    expect 0 "" musl-gcc -O0 -w -o musl rules2/example.c rules2/rules2.c -lm -ldl
+    expect 0 "after    3 steps" ./musl cpu 3
+else
+    echo "skipped: a package by musl-gcc (Debian: musl-tools); the stages that it would compile are tested"
+fi
+# without OpenMP a package is built for one thread, and make says so
+printf '#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1 ;; esac\nexec %s "$@"\n' "$quick" > plain-cc
+chmod +x plain-cc
+cp -r rules2 plain
+expect 0 "no OpenMP in" make -C plain CC="$work/plain-cc" CFLAGS=
+expect 0 "after    3 steps" plain/example cpu 3
+expect 0 "-fopenmp" make -C plain -B -n CC="${CC:-cc}"
+rm -r plain
 ln -s "$lib" liboptc.so.0
 # -march=native has fused operations: the runtime must not use them either. _FORTIFY_SOURCE, which distributions set,
 # must not conflict with the runtime's pragmas.

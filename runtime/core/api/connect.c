@@ -10,8 +10,9 @@
 
 /* Bindings that read each other's values, until one of them is unbound or connected again.
  *
- * A round: every binding shares its values for one entry, level by level, and then runs this entry at most once. number:
- * of the current round; gathered: levels whose values the ranks have exchanged; used: some binding ran the entry. */
+ * A round: every binding shares its values for one entry, level by level, and then runs this entry at most once.
+ * number: of the current round; gathered: levels whose values the ranks have exchanged; used: some binding ran the
+ * entry. */
 struct Connection {
     optc_binding **list; int n;
     int64_t number;
