@@ -125,6 +125,9 @@ def _callbacks(alloc, release):
             return alloc(size, stream)
         except MemoryError:
             return None
+        except KeyboardInterrupt as e:                 # C would get an address that is none
+            _lib.interrupts.append(e)
+            return None
         except Exception as e:                         # torch raises its own errors for lack of memory
             warnings.warn("optc: the allocator failed: %s" % e)
             return None
@@ -132,6 +135,8 @@ def _callbacks(alloc, release):
     def give(_context, memory, size, stream):
         try:
             release(memory, size, stream)
+        except KeyboardInterrupt as e:
+            _lib.interrupts.append(e)
         except Exception as e:
             warnings.warn("optc: the allocator could not free memory: %s" % e)
     return _lib.Allocator(alloc=_lib.ALLOC(take), release=_lib.RELEASE(give))

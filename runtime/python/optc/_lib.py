@@ -293,7 +293,12 @@ def failed(status):
     return kind((lib.optc_message() or b"").decode("utf-8", "replace"))
 
 
+interrupts = []                                        # Ctrl-C in functions that C has called; raised after the call
+
+
 def _check(status, _call, _args):
+    if interrupts:
+        raise interrupts.pop()
     if status:
         raise failed(status)
     return status

@@ -89,31 +89,46 @@ class EntryRuns:
             if self._shared.idle(entry):
                 return
         self._note_mode(entry, False)
-        if self._handles is not None:
-            self._run_together(entry)
-        else:
-            self._shared and self._shared.run(entry)
-            for b in self._bounds:
-                b.run(entry)
-                if b.unseen and entry == "step":
-                    self._appear(b)
+        try:
+            if self._handles is not None:
+                self._run_together(entry)
+            else:
+                self._shared and self._shared.run(entry)
+                for b in self._bounds:
+                    b.run(entry)
+                    self._done(b, entry)
+        except BaseException:
+            self._recover()
+            raise
         self._note_mode(entry, True)
+
+    def _done(self, b, entry):
+        if b.unseen and entry == "step":
+            self._appear(b)
+        b.running = None
+
+    def _recover(self):
+        """Completes runs that an interrupt ended, so that counts and states are those of the library."""
+        for b in self._bounds or ():
+            if b.running is not None:
+                self._done(b, "step" if b.recover() else None)
 
     def _run_together(self, entry):
         for b in self._bounds:
             b.before_run()
+            b.running = entry
         try:
             _lib.lib.optc_run_all(self._handles, len(self._bounds), entry.encode())
         except _lib.Error:                             # the library keeps the runs before the one that failed
             with contextlib.suppress(_lib.Error):      # a GPU that can do no more work
                 for b in self._bounds:
+                    b.running = None
                     if b.after_failure(entry) and b.unseen:
                         self._appear(b)
             raise
         for b in self._bounds:
             b.after_run(entry)
-            if b.unseen and entry == "step":
-                self._appear(b)
+            self._done(b, entry)
 
     _warned_of_states = False
 

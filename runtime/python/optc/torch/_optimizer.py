@@ -317,6 +317,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
 
     def _ready(self):
         refuse_fake_mode("step()")
+        self._recover()
         if self._bounds is None or self._shape != self._layout() or (
                 self._out and any(p.grad is not None for p in self._out)) or \
                 not all(same(*x) for x in self._idle) or _state.reread(self):
@@ -371,6 +372,8 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         found = [(b, k, self._rule.values(self.param_groups[m.group], b.owners[0].dtype, m.group,
                                           partial(read_where_it_lies, device=b.device)))
                  for b in self._bounds for k, m in enumerate(b.members)]
+        if self._pushed is not None:                   # unknown until all are sent: an interrupt may come
+            self._pushed = [(None, *r[1:]) for r in self._pushed]
         for b, k, each in found:                       # all values were checked above: all are sent, or none
             for name, value in each.items():
                 send(b, k, name, value)
@@ -378,6 +381,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
 
     # ---- saving, loading, copying ----
     def _count_replays(self):
+        self._recover()
         for b in self._bounds or ():
             if b.cuda and capturing(b.device):
                 continue

@@ -41,6 +41,8 @@ def send(b, k, name, value):
         key = number(value)
     if b.sent.get((k, name)) == key:
         return
+    b.sent.pop((k, name), None)                        # an interrupt may come at every line
+    b.kept[k, name] = b.kept.get((k, name)), value if lies else None
     if lies:
         b.binding.set_hyper_from(k, name, key[0], TYPES[value.dtype])
     else:

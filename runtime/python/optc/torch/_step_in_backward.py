@@ -57,10 +57,12 @@ def step_one(opt, p):
         _give(opt, b)
     try:
         b.run("step")
+        opt._done(b, "step")
+    except BaseException:
+        opt._recover()
+        raise
     finally:
         b.let_go()
-    if b.unseen:
-        opt._appear(b)
     p.grad = None
 
 

@@ -1,5 +1,5 @@
 """One binding of a rule to torch's parameters of one device, type and set of options."""
-from contextlib import nullcontext
+import contextlib
 from itertools import compress
 from operator import attrgetter
 
@@ -20,7 +20,7 @@ TRIES = 4        # steps in a row whose AddressCheck was of no use, such as with
 # Steps until it is tried again; each failure doubles them, up to 2^MOST_WAIT times. Making one takes about as long as a
 # comparison in Python, so tries add 3 % to the steps of gradients that never fit.
 WAIT, MOST_WAIT = 32, 5
-nothing = nullcontext()
+nothing = contextlib.nullcontext()
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
 
 
@@ -81,6 +81,7 @@ class TensorBinding(StateViews):
         self.unseen = True                             # some have no states in the optimizer yet
         self.sent, self.kept = {}, {}                  # hyperparameters as passed to the library; tensors among them
         self.scaling = self.loss = None
+        self.running = None                            # the entry that runs, until all that follows it is done
         self.stream, self.capturing = 0, False
         self.periodic = rule.has_periods()
         self.draws = SKIPPED in rule.states() and "seed" in rule.hypers()      # skipped steps change what it draws
@@ -363,9 +364,10 @@ class TensorBinding(StateViews):
         return ptrs
 
     def _set(self, ptrs, everyone):
+        self.ptrs = None                               # until all is set: an interrupt may come at every line
         self.binding.set_grads(ptrs)
-        self.ptrs = ptrs
         self.took = None if everyone else torch.tensor([float(a != 0) for a in ptrs], **ON_HOST)
+        self.ptrs = ptrs
 
     # ---- running ----
     def _read_versions(self):
@@ -400,7 +402,12 @@ class TensorBinding(StateViews):
 
     def run(self, entry):
         self.before_run()
-        self.binding.step() if entry == "step" else self.binding.run(entry)
+        self.running = entry
+        try:
+            self.binding.step() if entry == "step" else self.binding.run(entry)
+        except _lib.Error:
+            self.running = None                        # nothing has changed
+            raise
         self.after_run(entry)
 
     def after_run(self, entry):
@@ -418,6 +425,16 @@ class TensorBinding(StateViews):
                 return False
         self._after_writes()                           # also right for a binding that did not run
         return self.counted.tolist() != before
+
+    def recover(self):
+        """Completes a run that an interrupt (Ctrl-C) ended between the library's call and what follows
+        it. Returns whether the binding may have a step that opt.state does not show."""
+        entry = self.running
+        with contextlib.suppress(_lib.Error):          # a binding that can do no more work
+            if entry == "step" and not self.capturing and not (self.cuda and self.scaling):
+                self.read_steps()
+        self._after_writes()                           # also right for a binding that did not run
+        return entry == "step" and bool(self.counted.any())
 
     def _after_writes(self):
         if self.staged:
@@ -513,9 +530,10 @@ class TensorBinding(StateViews):
     def read_steps(self):
         """Reads the step counts from the device: only it knows replayed and skipped steps."""
         counts = [float(self.binding.get_t(i) - n) for i, n in enumerate(self.skipped_steps())]
+        counts = torch.tensor(counts, **ON_HOST)
         kept = self.steps == self.counted              # the others were edited; the next step uses them
-        self.counted.copy_(torch.tensor(counts, **ON_HOST))
-        self.steps[kept] = self.counted[kept]
+        counts = torch.stack((torch.where(kept, counts, self.steps), counts))
+        self._counts.copy_(counts)                     # both at once: an interrupt may come at every line
 
     def found(self):
         """Whether the last step's gradients were not finite, on the device."""
