@@ -66,6 +66,38 @@ class Wrapped(Case):
         with self.assertRaises(AttributeError):
             opt.to_eval
 
+    def test_rules_of_two_gradients(self):
+        """A rule of one's own without states that sam has: if the second call of the closure fails, the
+        parameters are those of before, and steps after it are those of a run without the failure."""
+        text = """return optimizer { name = "ahead", hyper = { lr = { 0.1, min = 0 } },
+          state = { old = copy(p) }, gradients = { "perturb", "step" },
+          perturb = function() old, p = p, p + 0.5 * g end,
+          step = function() p = old - lr * g end }"""
+        for types in ((torch.float32,) * 2, (torch.float32, torch.float64)):       # the second: two bindings
+            found = []
+            for failing in (False, True):
+                params = [p.detach().to(d).requires_grad_() for p, d in zip(lists(), types)]
+                opt, calls = optc.torch.Optimizer(params, "ahead", spec=text, lr=0.1), []
+
+                def closure():
+                    calls.append(1)
+                    if failing and len(calls) == 4:
+                        raise MemoryError
+                    opt.zero_grad()
+                    loss = sum((p ** 2).sum() for p in params)
+                    loss.backward()
+                    return loss
+                for t in range(3):
+                    before = [p.detach().clone() for p in params]
+                    try:
+                        opt.step(closure)
+                    except MemoryError:
+                        self.assertTrue(all(map(torch.equal, params, before)))
+                        opt.step(closure)
+                found.append(params)
+                self.assertEqual(len(calls), 6 + 2 * failing)
+            self.assertTrue(all(map(torch.equal, *found)))
+
     def test_looksam(self):
         """The closure is called twice at steps 1, 4, 7, …, and again after loading."""
         b = model()

@@ -38,13 +38,14 @@ class EntryRuns:
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
             self._ready()                              # the count of steps is known once tensors are bound
         first, *others = self._next_entries()
+        starts = _state.starting_points(self) if others else []
         try:
             self.run(first)
             for entry in others:
                 self._loss = self._called(closure)
                 self.run(entry)
         except BaseException:                          # moves the parameters back
-            _state.restore(self)
+            _state.restore(self, starts)
             raise
 
     def run(self, entry):

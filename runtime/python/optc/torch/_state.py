@@ -443,15 +443,32 @@ def copied(opt):
         return defaultdict(dict, {p: dict(own) for p, own in dict.items(opt.state)})
 
 
+def _has_start(b):
+    """Whether a rule keeps the point that a step starts from, as sam does: in `saved` where `up` is 1."""
+    return any(n.endswith(".up") and n[:-2] + "saved" in b.domains for n in b.domains)
+
+
 @torch.no_grad()
-def restore(opt):
-    """Moves the parameters back that `sam` or its kin has moved: where its state `up` is 1, to its state `saved`."""
+def starting_points(opt):
+    """[(binding, its counts, copies of its parameters)] of rules that do not keep them."""
+    return [(b, b.counted.clone(), [p.clone() for p in b.params]) for b in opt._bounds
+            if not _has_start(b)]
+
+
+@torch.no_grad()
+def restore(opt, starts):
+    """Moves the parameters back that an entry between two gradients has moved, unless the step was made:
+    those of `sam` and its kin to its state `saved`, others to the starting points."""
     for p, (b, i) in opt._places.items():
         views = b.live(i)
         for up in [n for n in views if n.endswith(".up") and n[:-2] + "saved" in views]:
             here, saved = b.params[i], views[up[:-2] + "saved"]
             here.copy_(torch.where(views[up] > 0, local(saved).to(here.dtype), here))
             views[up].zero_()
+    for b, counts, copies in starts:
+        if torch.equal(b.counted, counts):
+            for p, was in zip(b.params, copies):
+                p.copy_(was)
 
 
 # ---- files ----
