@@ -52,6 +52,29 @@ static bool inputs_possible(const Try *x)
     return true;
 }
 
+/* Numbers of the spec that f32 cannot hold: elements read 0 in their place. A constant in values of
+ * a group is f64. */
+static void warn_zeros(const Rule *r, const char *file)
+{
+    const Graph *g = &r->g;
+    for (int i = 0; i < g->len; i++)
+        for (int k = 0; k < g->n[i].nargs; k++) {
+            const Node *c = &g->n[g->n[i].arg[k]];
+            if (c->op == OP_CONST && c->imm != 0 && (float)c->imm == 0 &&
+                !dom_wide((Dom)g->n[i].dom))
+                cli_warning("try: %s:%d: the constant %g is 0 in f32", file, g->n[i].line, c->imm);
+        }
+    for (int i = 0; i < r->nhyper; i++)
+        if (r->hyper[i].def != 0 && (float)r->hyper[i].def == 0)
+            cli_warning("try: %s: the hyperparameter %s = %g is 0 in f32", file, r->hyper[i].name,
+                        r->hyper[i].def);
+    for (int i = 0; i < r->nstate; i++)
+        if (r->state[i].init == INIT_FILL && r->state[i].value != 0 &&
+            (float)r->state[i].value == 0)
+            cli_warning("try: %s: the state '%s' starts at %g, which is 0 in f32", file, r->state[i].name,
+                        r->state[i].value);
+}
+
 static bool compile_both(Try *x, const char *arg)
 {
     Spec s;
@@ -65,6 +88,7 @@ static bool compile_both(Try *x, const char *arg)
         return false;
     }
     spec_warnings(&s);
+    warn_zeros(s.gen.plan->rule, arg);
     x->period = period_of(s.gen.plan);
     for (int i = 0; i < s.gen.plan->rule->nstate; i++) {   /* an array of a ring changes at one push in `ring` */
         int ring = s.gen.plan->rule->state[i].ring;
@@ -80,7 +104,10 @@ static bool compile_both(Try *x, const char *arg)
                                 .cache_dir = "", .no_builtin = 1};
     ok = optc_open(&fast, &x->native) == OPTC_OK && optc_compile(x->native, &o, &x->rule) == OPTC_OK;
     o.param = OPTC_F64;
-    ok = ok && optc_open(&slow, &x->evaluator) == OPTC_OK && optc_compile(x->evaluator, &o, &x->exact) == OPTC_OK;
+    ok = ok && optc_open(&slow, &x->evaluator) == OPTC_OK;
+    if (ok)
+        x->evaluator->f32_draws = true;
+    ok = ok && optc_compile(x->evaluator, &o, &x->exact) == OPTC_OK;
     if (!ok)
         cli_error("%s", optc_message());
     else

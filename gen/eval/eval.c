@@ -335,7 +335,7 @@ static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
         case OP_ACROSS: v = (double)((x - at.from) % across); break;
         case OP_RANDOM: case OP_NORMAL: {
             double seed = j->group[group].hyper[n->sym];
-            bool narrow = !dom_wide((Dom)n->dom) && j->real == T_F32;
+            bool narrow = !dom_wide((Dom)n->dom) && (j->real == T_F32 || j->f32_draws);
             unsigned id = (unsigned)i, stream = (unsigned)n->imm + 256u * (unsigned)p.size;
             int64_t nth = j->tensor[i].before[n->dom] + x - at.size;
             if (n->op == OP_RANDOM)

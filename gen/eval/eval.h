@@ -28,6 +28,7 @@ typedef struct EvalJob {
     EvalTensor *tensor; int ntensor;
     EvalGroup *group; int ngroup;
     bool bounds;
+    bool f32_draws;                /* draws are those of f32, whatever the type */
     Type real;                     /* the type that the target computes elements in, for bounds and draws */
     Type p, state;                 /* storage types, for OP_STORED */
     Product product;               /* the precision of products, for bounds */

@@ -228,11 +228,27 @@ void parts_read_p(lua_State *L)
                       "later: put '%s' outside of it", s->name, t->parts.by, s->name);
 }
 
+/* The line that runs, with the words; NULL: its form is not known. */
+static const char *rewritten(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    const char *path, *text;
+    int line;
+    sandbox_where(L, &path, &line);
+    int s = spec_of_source(t, path);
+    text = s >= 0 ? t->spec[s].text : NULL;
+    for (; text && line > 1; line--)
+        text = (text = strchr(text, '\n')) ? text + 1 : NULL;
+    return text ? step_rewrite(t->arena, text) : NULL;
+}
+
 void parts_write_p(lua_State *L, Ref was)
 {
     const Trace *t = trace_of(L);
-    if (t->parts.by && t->p != was && t->p != UNKNOWN)
-        spec_error(L, "'%s' changes p in another way than by p = shrink(p, …) and p = descend(p, …), but the wrapper "
-                      "'%s' takes its step apart: write it with these words, or leave out the wrapper",
-                   t->spec[t->at].name, t->parts.by);
+    if (!t->parts.by || t->p == was || t->p == UNKNOWN)
+        return;
+    const char *line = rewritten(L);
+    spec_error(L, "'%s' changes p in another way than by p = shrink(p, …) and p = descend(p, …), but the wrapper "
+                  "'%s' takes its step apart: write %s%s%s, or leave out the wrapper", t->spec[t->at].name,
+               t->parts.by, line ? "'" : "it with these words", line ? line : "", line ? "'" : "");
 }

@@ -185,6 +185,8 @@ void parts_open(Trace *t);                         /* begins inner { apart = tru
 void parts_close(lua_State *L, StepParts was);     /* ends it and pushes x, rate and amount. was: t->parts before */
 void parts_read_p(lua_State *L);                   /* error: a wrapper inside of it reads p after its inner() */
 void parts_write_p(lua_State *L, Ref was);         /* error: p changes inside of it */
+/* step_rewrite.c: "p = descend(p, g, lr)" for a line that has p = p - lr * g; NULL: a form that it does not know. */
+const char *step_rewrite(Arena *a, const char *line);
 
 /* inner_project.c: a rule that steps values over the axis rank */
 Dom project_dom(const Trace *t, Dom d);            /* ELEM becomes the projection's domain */

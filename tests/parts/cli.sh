@@ -87,6 +87,43 @@ tried "$work/noisy.lua" "factors of matrices were refused (largest residual inf)
 printf 'return optimizer { name = "far", step = function() p = p - 0.1 * ((g + 1e7) - 1e7) end }' > "$work/far.lua"
 tried "$work/far.lua" "problem: ordinary gradients: after 8 steps f32 differs from f64"
 expect 0 "ok  no problem was found" try adamw
+# try: f64 has the draws of f32, also where states start; constants that f32 cannot hold
+cat > "$work/noise.lua" <<'END'
+return optimizer { name = "noise", hyper = { lr = { 1e-3, min = 0 }, keep = 0.5, tiny = 1e-60 },
+  state = { q = normal(), w = normal "row", low = fill(1e-50) },
+  step = function()
+    p = p - where(lt(random(), keep), lr * g - 0.1 * normal() + q * w * 0.1 * (g + tiny + 1e-55), 0)
+    low = low * 0.5
+  end }
+END
+expect 0 "ok  no problem was found" try "$work/noise.lua"
+for part in "noise.lua:4: the constant 1e-55 is 0 in f32" "the hyperparameter tiny = 1e-60 is 0 in f32" \
+    "the state 'low' starts at 1e-50, which is 0 in f32"; do
+    expect 0 "$part" try "$work/noise.lua"
+done
+# a starter fits every wrapper; a step that a wrapper cannot take apart is printed in words that it can
+(cd "$work" && "$OPTC" new starter > /dev/null)
+for wrapper in $("$OPTC" list --names --wrappers); do
+    expect 0 "" check "$work/starter.lua" --with "$wrapper"
+done
+# step_as LINE PART [WORDS]: the message about LINE has PART; a spec with the line that it prints is accepted
+step_as() {
+    spec='return optimizer { name = "r", hyper = { lr = 1, wd = 0, d = 1 }, state = { m = zeros },
+step = function() m = g; '
+    printf '%s' "$spec$1 end }" > "$work/r.lua"
+    expect 1 "$2, or leave out the wrapper" check "$work/r.lua" --with cautious_decay
+    line=$(printf '%s' "$2" | sed -n "s/^write '\(.*\)'$/\1/p")
+    printf '%s' "$spec$line; p = descend(p, 0 * g, lr) end }" > "$work/r.lua"
+    [ -z "$line" ] || expect 0 "" check "$work/r.lua" --with cautious_decay
+}
+step_as 'p = p - lr * m' "write 'p = descend(p, m, lr)'"
+step_as 'p = p - (lr / (1 - d * d)) * (m + g)' "write 'p = descend(p, m + g, lr / (1 - d * d))'"
+step_as 'p = p - lr / d * m / (sqrt(m) + 1)' "write 'p = descend(p, { m, over = sqrt(m) + 1 }, lr / d)'"
+step_as 'p = p - lr * m * g / d' "write 'p = descend(p, { m, times = g, over = d }, lr)'"
+step_as 'p = p - lr * m / d / d' "write 'p = descend(p, m / d / d, lr)'"
+step_as 'p = p - lr * wd * p' "write 'p = shrink(p, lr * wd)'"
+step_as 'p = p - 0.1 * m' "write it with these words"
+step_as 'p = p - lr * m - d' "write it with these words"
 # try: NaN unless `look` runs at steps 1, 13, 25, …; no move unless `step` then gets a new gradient
 cat > "$work/turns.lua" <<'END'
 return optimizer { name = "turns", hyper = { lr = 0.1 },

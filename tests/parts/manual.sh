@@ -48,6 +48,11 @@ for spec in "$work"/*.refused; do
     ! "$OPTC" check "$work/refused.lua" > "$work/said" 2>&1 && grep -qF "$(cat "${spec%.refused}.text")" "$work/said" &&
         ok || bad "$spec: $(cat "$work/said")"
 done
+# their steps are written so that wrappers can take them apart
+for page in README.md specs/README.md specs/COOKBOOK.md; do
+    plain=$(awk '/^```/ { inside = !inside } inside && /p = p - \(?lr/' $page)
+    [ -z "$plain" ] && ok || bad "$page: write p = descend(p, u, lr), p = shrink(p, a), not: $plain"
+done
 [ "$count" -ge 25 ] && ok || bad "only $count specs were found"
 
 # The options of functions, as error messages list them, are on the pages too.

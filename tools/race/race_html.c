@@ -189,8 +189,9 @@ static void method(const RaceReport *p, Buf *b)
     seed_list(b, p->seed, p->nseed);
     buf_puts(b, ".</li>\n<li>Verdicts: exact two-sided Mann-Whitney test over the seeds, with Holm's correction over "
                 "the pairs of a task, at 0.05, for each metric by itself. Runs are ordered by steps or by time to the "
-                "target; those that miss it come later, by final loss; diverged runs are last. \"Gradients to target\" gives every "
-                "rule as many gradients as the task has steps. Rules share seeds, "
+                "target; those that miss it come later, by final loss; diverged runs are last. "
+                "\"Gradients to target\" gives every rule as many gradients as the task has steps. "
+                "Rules share seeds, "
                 "which makes the test conservative.</li>\n"
                 "<li>Numbers in tables are medians over seeds. Times are CPU times of gradients and steps, without "
                 "evaluations.</li></ul>\n<h2>Machine</h2><p>");

@@ -54,7 +54,8 @@ static void result(const RaceReport *p, int task, int rule, Buf *b)
     buf_puts(b, ", ");
     json_field(b, "rule", p->rule[rule].name);
     bool at_end = e->best >= 0 && isfinite(e->trial[e->best].rate) && !race_bracketed(e);
-    buf_printf(b, ", \"best\": %d, \"rate_at_end\": %s,\n     \"summary\": {\"runs\": %d, \"reached\": %d, \"diverged\": %d", e->best,
+    buf_printf(b, ", \"best\": %d, \"rate_at_end\": %s,\n     "
+                  "\"summary\": {\"runs\": %d, \"reached\": %d, \"diverged\": %d", e->best,
                truth(at_end), s.done, s.reached, s.diverged);
     real(b, "median_steps", s.steps);
     real(b, "median_loss", s.loss);

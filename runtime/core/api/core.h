@@ -55,6 +55,9 @@ struct optc_engine {
     int rules;                         /* atomic */
     struct LibraryEngine *library;     /* for the host only */
     struct MatrixFunctions *functions; /* runtime/core/functions; NULL: the host has none */
+    /* Draws of rules in f64, also those that states start as, are those of f32. Only the evaluator reads it in steps:
+     * `optc try` compares a rule in f32 with itself in f64 there. */
+    bool f32_draws;
 };
 
 struct optc_rule {

@@ -130,13 +130,13 @@ CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
 
 /* Standard normal draws of step 0, which no stage draws. The number of a value in the whole tensor is its index, as in
  * stages: templates/runs.h has those of pieces along another dimension than the first. */
-static void fill_normal(const Program *p, const ProgArray *m, double seed, void *dst, StateSpan x)
+static void fill_normal(const Program *p, const ProgArray *m, double seed, bool f32, void *dst, StateSpan x)
 {
     const optc_view *v = &x.of->view;
     const bool elem = m->dom == ELEM, blocks = dom_of_block(m->dom);
     const unsigned id = (unsigned)v->id, stream = (unsigned)m->normal - 1 + (blocks ? 256u * (unsigned)v->first : 0);
     const long long ahead = blocks ? 0 : x.of->before[m->dom], apart = elem && v->first_col < 0 ? -v->first_col : 0;
-    const bool narrow = !dom_wide(m->dom) && p->type[p->p].bytes < 8;
+    const bool narrow = !dom_wide(m->dom) && (p->type[p->p].bytes < 8 || f32);
     for (int64_t i = 0; i < x.n; i++) {
         const long long k = x.at + i, nth = ahead + k + (apart ? k / v->cols * (apart - v->cols) : 0);
         type_store(m->type, dst, i, narrow ? (double)optc_normalf(seed, 0, id, stream, nth)
@@ -162,7 +162,7 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void 
     if (!dst || !x.n)
         return;
     if (m->normal)
-        fill_normal(p, m, value, dst, x);
+        fill_normal(p, m, value, b->rule->engine->f32_draws, dst, x);
     else if (m->copies_p && p->p == m->type && param)
         memcpy(dst, param, (size_t)x.n * (size_t)p->type[p->p].bytes);
     else if (!m->copies_p && (m->eye || (value == 0 && !signbit(value))))

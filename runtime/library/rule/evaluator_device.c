@@ -89,7 +89,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     cpu_follow(b);
     const Rule *r = p->rule;
     EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->ncohort, .real = p->real,
-                  .p = p->p, .state = p->state},
+                  .p = p->p, .state = p->state, .f32_draws = b->rule->engine->f32_draws},
                  true};
     e.j.tensor = calloc((size_t)b->ntensor + 1, sizeof *e.j.tensor);
     e.j.group = calloc((size_t)b->ncohort + 1, sizeof *e.j.group);
