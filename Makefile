@@ -119,6 +119,7 @@ help:
 	@echo "make fuzz-emu   random specs and launches on an emulated GPU, bit for bit against the CPU (likewise)"
 	@echo "make test-shards  sharded bindings: every rule, number of ranks and cut, bit for bit against one process"
 	@echo "make test-html  the report of a race in headless Chromium"
+	@echo "make outside-suites SUITE=torch CHECKOUT=DIR   another project's tests run optc.torch's classes"
 	@echo "make faults     every allocation, file call and driver call of every scenario fails once"
 	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
 	@echo "make test-emu   the GPU suite on an emulated GPU; make test-gpu runs it on a real one"
@@ -305,6 +306,12 @@ fuzz: all $(BUILD)/run-tests
 	@OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) CK_RUN_SUITE=fuzz CK_DEFAULT_TIMEOUT=0 $(BUILD)/run-tests
 
 # Every rule with every number of ranks and every cut; `make test` runs a sample.
+# Tests of torch, timm and others with optc.torch's classes in place of theirs (tests/README.md).
+.PHONY: outside-suites
+outside-suites: all
+	@OPTC_LIBRARY=$(CURDIR)/$(BUILD)/liboptc.so PYTHONPATH=runtime/python:tests/python \
+	    $${OPTC_PYTHON:-python3} tests/python/outside_suites.py $(SUITE) $(CHECKOUT)
+
 .PHONY: test-shards
 test-shards: all $(BUILD)/run-tests
 	@mkdir -p $(BUILD)/test-cache && chmod 700 $(BUILD)/test-cache

@@ -67,7 +67,12 @@ class EntryRuns:
             wanted = CHECKING if self._checking else SCALER
             if self._scaled not in (wanted, CHECKING):                 # needs a rule that divides by the scale
                 self._scaled, self._shape = wanted, None
-        self._ready()
+        try:
+            self._ready()
+        except _lib.RangeError:                        # torch reads no group that has nothing to step
+            if any(p.grad is not None for g in self.param_groups for p in g["params"]):
+                raise
+            return
         if fresh and entry == "step" and _state.is_empty_step(self):
             for b in self._bounds:
                 self._appear(b)

@@ -397,7 +397,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
             self._bind()                               # after loading: as the parameters are cut here
         self._count_replays()
         self._rates.follow(self)                       # a scheduler may have changed lr since the last step
-        with _state.owned_shown(self):
+        with _state.owned_shown(self), _state.strangers_hidden(self):
             found = super().state_dict()
             found["state"] = {k: {n: v.detach() if type(v) is torch.Tensor else v for n, v in own.items()}
                               if isinstance(own, dict) else own for k, own in found["state"].items()}

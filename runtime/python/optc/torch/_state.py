@@ -435,6 +435,18 @@ def owned_shown(opt, stay=False):
             own.pop(name, None)
 
 
+@contextlib.contextmanager
+def strangers_hidden(opt):
+    """A context in which opt.state lacks parameters that are in no group any more: a file has no number for them."""
+    known = {id(p) for g in opt.param_groups for p in g["params"]}
+    hidden = {p: dict.pop(opt.state, p) for p in list(dict.keys(opt.state))
+              if isinstance(p, torch.Tensor) and id(p) not in known}
+    try:
+        yield
+    finally:
+        dict.update(opt.state, hidden)
+
+
 def copied(opt):
     """opt.state for a copy or a pickle."""
     if not any(b.comm for b in opt._bounds or ()):
