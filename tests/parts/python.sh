@@ -56,7 +56,7 @@ OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m un
     test_old_pickle test_contracts test_param_routing test_param_roles \
     test_training test_comm test_sharded \
     test_sharded_rules test_sharded_files test_shard_checks test_samples test_master test_hooks \
-    test_modes test_interrupts test_kfac \
+    test_modes test_interrupts test_data_parallel test_kfac \
     test_functions test_elsewhere test_fuzz_contracts test_first_hour test_cookbook test_pages \
     test_race
 PYTHONPATH=$made/site "$with" -W ignore tests/python/before_torch.py

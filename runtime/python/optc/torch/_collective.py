@@ -11,6 +11,7 @@ from ._codes import CODES, SCALE, blocks
 from ._comm import comm_of
 from ._engines import DTYPES, asked
 from ._owned import Owned, put, spread
+from ._param_roles import Part
 from ._scaling import HIDDEN
 from ._sharded import Sharded, as_dtensor, cut_dim, is_cut, is_sharded, piece
 from ._state_views import shaped
@@ -81,13 +82,23 @@ def ranks_of(opt, parts):
     return tuple(ranks) if len(ranks) > 1 else None
 
 
+def steps_pieces_of(opt, k):
+    """Whether the rule of a group steps pieces of vectors without the others."""
+    what = opt._rule.compiled(*opt._rule.rule(opt.param_groups[k], k))
+    return _steps_pieces(_as_key(what), 1, Part())
+
+
+def _as_key(what):
+    return tuple(sorted((n, tuple(v.items()) if n == "wrappers" else v) for n, v in what.items() if n != "types"))
+
+
 def _is_elementwise(opt, k, parts):
     """Whether the rule of a group computes every element of its parameters by itself. The same on
     all ranks."""
     group = opt.param_groups[k]
     opt._rule.fold(group, opt.defaults)
     what = opt._rule.compiled(*opt._rule.rule(group, k), scaler=opt._scaled)
-    key = tuple(sorted((n, tuple(v.items()) if n == "wrappers" else v) for n, v in what.items() if n != "types"))
+    key = _as_key(what)
     return all(_steps_pieces(key, p.dim(), part) for p, part in zip(group["params"], parts)
                if p.dim() and (p.requires_grad or p.grad is not None))
 

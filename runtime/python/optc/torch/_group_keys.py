@@ -301,10 +301,13 @@ class GroupKeys:
                 if values.get(key) is not None:
                     values.setdefault(other, value)
 
-    def refuse_in_group(self, group, where):
-        """Refuses keys that apply to all groups together, and keys of wrappers that the rule does not have."""
-        for key in group:
-            if key in WHOLE:
+    def refuse_in_group(self, group, where, whole):
+        """Refuses keys that apply to all groups together, unless they are equal to those of the optimizer (whole),
+        and keys of wrappers that the rule does not have."""
+        for key in list(group):
+            if key in whole and _listed(group[key]) == _listed(whole[key]):
+                del group[key]                         # ZeroRedundancyOptimizer copies all arguments into groups
+            elif key in WHOLE:
                 raise TypeError("%s: %s= applies to all groups of an optimizer; pass it to the constructor, or make "
                                 "another optimizer for this group" % (_said(self.spec, key, where), key))
             if isinstance(key, str) and "." in key and key not in self.base and key not in self.aliases and any(
@@ -473,6 +476,11 @@ class GroupKeys:
 def has_global(rule):
     """Whether a rule has values of all tensors together, such as clip's norm."""
     return bool(re.search(GLOBAL, rule.plan))
+
+
+def _listed(x):
+    """with_ as a list: one wrapper may be given alone."""
+    return [x] if isinstance(x, str) else list(x) if isinstance(x, tuple) else x
 
 
 def number(x):

@@ -35,6 +35,9 @@ class Stages:
     one's parameters together, which count as one stage. count: the bindings of this process."""
 
     def __init__(self, group, ranks, device, count):
+        if device is None:                             # no parameters here: that of the others
+            nccl = "nccl" in dist.get_backend(group)
+            device = torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
         self.comm = comm_of(dist.get_process_group_ranks(group), device)
         self.sent = torch.zeros(BLOCK, dtype=torch.float64, device=self.comm.device)
         self.received = torch.zeros(self.comm.ranks, BLOCK, dtype=torch.float64, device=self.comm.device)
@@ -76,10 +79,14 @@ class Stages:
                 self.done = torch.cuda.Event()
                 self.done.record()
 
-    def allocate(self, names, spec):
-        if any(n != names for n in self._objects(names)):
+    def allocate(self, own, spec):
+        """own: the names of values and the entries of this process's rule, None without bindings. Returns those of
+        the others."""
+        every = [x for x in self._objects(own) if x is not None]
+        if any(x[0] != every[0][0] for x in every):
             raise ValueError("%s: the processes of the group have different values of all tensors: give the same rule "
                              "and options to all of them" % spec)
+        names = every[0][0]
         shape, self.count = (self.comm.ranks, self.most, len(names)), self.most * len(names)
         self.fits = HEAD + self.count <= BLOCK
         if self.fits:
@@ -88,6 +95,7 @@ class Stages:
         else:
             self.values = torch.zeros(shape, dtype=torch.float64, device=self.comm.device)
             self.mine = torch.zeros(shape[1:], dtype=torch.float64, device=self.comm.device)
+        return every[0]
 
     def gather(self, own):
         """own: by binding, its values"""
@@ -117,20 +125,20 @@ class Shared:
         if any(n != names[0] for n in names):
             raise ValueError("%s: with the options of some groups it has other values of all tensors (as clip's norm) "
                              "than with those of others: use one optimizer for each" % spec)
-        for entry in bounds[0].rule.entries():
+        shared = (names[0], bounds[0].rule.entries()) if bounds else None
+        shared, entries = stages.allocate(shared, spec) if stages else shared
+        for entry in entries:
             found = ENTRY.match(entry)
-            if found and names[0]:
+            if found and shared:
                 self.entries.setdefault(found.group(1), []).append(entry)
-        self.own = [[b.memory.tensor(*b.binding.state(0, name)).view(()) for name in names[0]] for b in bounds]
+        self.own = [[b.memory.tensor(*b.binding.state(0, name)).view(()) for name in shared] for b in bounds]
         first = stages.first if stages else 0
-        if stages:
-            stages.allocate(names[0], spec)
         if not stages and len({id(b.rule.engine) for b in bounds}) == 1:
             handles = (ctypes.c_void_p * len(bounds))(*[b.binding.handle for b in bounds])
             _lib.lib.optc_connect(handles, len(bounds))
             self.connected = True
             return
-        for k, name in enumerate(names[0]):
+        for k, name in enumerate(shared):
             for j in range(len(stages.sources if stages else bounds)):
                 here = first <= j < first + len(bounds)
                 self._connect("%s.%d" % (name, j), self.own[j - first][k] if here else

@@ -19,6 +19,7 @@ from .._api import option_text, types_of
 from .._lib import OutOfMemory
 from . import _rules, _state
 from ._begun_states import begin, dropped
+from ._data_parallel import refuse_flat, zeros_group
 from ._step_in_backward import step_late, watch
 from ._address_check import same
 from ._tensor_binding import TensorBinding, Changed, Member
@@ -95,7 +96,11 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
                              "(stochastic rounding) are allowed here")
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
-        self._workspace, self._process_group, self._group = workspace, process_group, group
+        self._workspace, self._process_group = workspace, process_group
+        self._group = zeros_group() if group is None else group
+        self._whole = {"rule": rule, "spec": spec, "with_": with_, "options": options, "types": types, "wrappers":
+                       wrappers, "products": products, "static_grads": static_grads, "release_grads": release_grads,
+                       "sort": sort, "split": split, "workspace": workspace, "follow_lr": follow_lr}
         with_ = timms_wrappers(with_, given, lambda: GroupKeys(
             rule, spec, (), options, None, wrappers, None).defaults({})["lr"])
         self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
@@ -113,6 +118,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         super().__init__(params, defaults)
         for group in self.param_groups:
             self._check_group(group)
+        refuse_flat(self)
         self._rule.warn_of_defaults(self.param_groups)
         self._rates = Rates(self, follow_lr)
         self._made = True
@@ -156,7 +162,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         """Puts a new group's values under the keys of groups, in place, and refuses wrong ones. torch's constructor
         checks those of torch's rules."""
         where, found = len(self.param_groups), dict(group)
-        self._rule.refuse_in_group(found, where)
+        self._rule.refuse_in_group(found, where, self.__dict__.get("_whole", {}))
         self._rule.fold(found, self.defaults, twice=True)
         both = {**self.defaults, **found}
         if self._rule.row:
@@ -200,6 +206,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
             self._rule.fold(group, self.defaults)
             self._rule.consider(group, k)
         parts = self._roles.parts(self)                # also of parameters that replaced others
+        refuse_flat(self)
         wanted, out, seen, ranks = {}, [], set(), ranks_of(self, parts)
         for k, group in enumerate(self.param_groups):
             spec, options, up = rule = self._rule.rule(group, k)
@@ -222,7 +229,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
                     members[k] = Member(k, group["params"])
                 members[k].add(p, role.name or "param_groups[%d][%d]" % (k, i), parts[k][i])
         shares = not self._release and (self._rule.is_global or self._scaled == CHECKING)
-        stages = Stages(self._group, ranks, next(iter(wanted), (torch.device("cpu"),))[0], len(wanted)) \
+        stages = Stages(self._group, ranks, next(iter(wanted), (None,))[0], len(wanted)) \
             if shares and self._group is not None else None
         several = shares and len(stages.sources if stages else wanted)
         several = several if several > 1 else 0        # bindings that share values of all tensors

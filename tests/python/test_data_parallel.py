@@ -1,0 +1,83 @@
+"""ZeroRedundancyOptimizer and FSDP1: values over all tensors are those of one process, or refused."""
+import unittest
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+
+import optc.torch
+from case import Case, lists
+from ranks import in_ranks
+
+SHAPES = ((4, 3), (5,), (7,))
+
+
+def give(params, t, shift=0):
+    g = torch.Generator().manual_seed(t)
+    for p in params:
+        p.grad = torch.randn(p.shape, generator=g, dtype=torch.float64).to(p.dtype)
+
+
+def two_ranks():
+    """Three parameters on two ranks; then a rank without parameters; then flat shards."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer as Zero
+    found = []
+    for given in ({"with_": ["clip(0.1)"]}, {"with_": "clip(0.1)", "types": {"state": "f32"}}, {}):
+        a, b = lists(shapes=SHAPES), lists(shapes=SHAPES)
+        one, many = optc.torch.AdamW(a, lr=0.1, **given), Zero(b, optc.torch.AdamW, lr=0.1, **given)
+        for t in range(3):
+            give(a, t), give(b, t)
+            one.step(), many.step()
+        found.append([(p - q).abs().max().item() for p, q in zip(a, b)])
+        if given:
+            found.append([one.value("clip.grad_norm") - many.optim.value("clip.grad_norm")])
+    whole = [p.detach().to(d).requires_grad_() for p, d in zip(lists(), (torch.float32, torch.float64))]
+    mine = whole if not dist.get_rank() else [torch.ones(2)]
+    opt = optc.torch.Optimizer(mine, "sgd+clip(1)", lr=1.0, momentum=0.0, group=dist.group.WORLD)
+    give(whole, 1)
+    opt.step()
+    found.append([opt.value("clip.grad_norm") - sum((p.grad.double() ** 2).sum() for p in whole) ** 0.5]
+                 if not dist.get_rank() else [0])
+    x, g = torch.arange(8.0), torch.arange(8.0) - 3
+    p = torch.nn.Parameter(x[4 * dist.get_rank():][:4].clone())
+    p._is_flat_param, p.grad = True, g[4 * dist.get_rank():][:4].clone()
+    opt = optc.torch.Optimizer([p], "sgd+clip(1)", lr=1.0, momentum=0.0, group=dist.group.WORLD)
+    opt.step()
+    want = (x - g / g.norm())[4 * dist.get_rank():][:4]
+    found.append([(p - want).abs().max().item()])
+    return found
+
+
+class DataParallel(Case):
+    def test_two_ranks(self):
+        for found in in_ranks(2, two_ranks):
+            for each in found:
+                self.assertLess(max(map(abs, map(float, each))), 2e-6, found)
+
+    def test_flat_shards(self):
+        """Rules with values over tensors are refused by name; elementwise rules step."""
+        for flag in ("_is_flat_param", "_fsdp_flattened"):
+            p = torch.nn.Parameter(torch.ones(8))
+            setattr(p, flag, True)
+            for rule in ("adamw+clip(1)", "lion+clip(1)"):
+                with self.assertRaisesRegex(ValueError, r"%s.*flat shard.*group=" % rule.split("+")[0]):
+                    optc.torch.Optimizer([p], rule)
+            for rule in ("lamb", "lars", "adafactor", "adamw+agc", "adamw+clip_norm(1)", "novograd"):
+                for group in (None, mock.sentinel.group):
+                    with self.assertRaisesRegex(ValueError, r"%s.*flat shard.*FSDP2" % rule.split("+")[0]):
+                        optc.torch.Optimizer([p], rule, group=group)
+            p.grad = torch.ones(8)
+            for rule in ("adamw", "lion", "sgd+ema(0.9)+clip_value(1)"):
+                optc.torch.Optimizer([p], rule).step()
+
+    def test_equal_keys(self):
+        given = {"with_": ["clip(1)"], "types": {"state": "bf16"}, "workspace": 0, "follow_lr": True}
+        opt = optc.torch.AdamW([{"params": lists(), **given}], **given)
+        self.assertFalse(given.keys() & opt.param_groups[0].keys())
+        for key, value in (("with_", ["clip(2)"]), ("types", {}), ("products", "f32")):
+            with self.assertRaisesRegex(TypeError, r'param_groups\[0\]\["%s"\].*constructor' % key):
+                optc.torch.AdamW([{"params": lists(), key: value}], **given)
+
+
+if __name__ == "__main__":
+    unittest.main()
