@@ -57,9 +57,9 @@ static int find_name(const Rule *r, const char *name, size_t n)
 
 static bool unknown_name(const Storage *x, const char *name)
 {
-    static const char *const classes[] = {"param", "grad", "state", "master", "copy", "lost"};
+    static const char *const classes[] = {"param", "grad", "state", "master", "copy", "lost", "edits"};
     Near near = {.want = name};
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         near_try(&near, classes[i]);
     Buf all = {.arena = x->r->arena};
     for (int i = 0; i < x->r->nstate; i++) {

@@ -53,6 +53,10 @@ static bool parse_one(Arena *a, const char *key, const char *value, Types *out, 
         out->lost = !strcmp(value, "count");
         return out->lost || !strcmp(value, "none") || no_such(d, key, value, "choice for lost updates (none, count)");
     }
+    if (!strcmp(key, "edits")) {
+        out->edits = !strcmp(value, "find");
+        return out->edits || !strcmp(value, "none") || no_such(d, key, value, "choice for edits (none, find)");
+    }
     if (!set_type(key, value, &t, d))
         return false;
     if (!strcmp(key, "copy"))
@@ -102,5 +106,7 @@ const char *types_beside(Arena *a, const Types *t)
         buf_printf(&b, "%scopy=%s", b.len ? "," : "", type_info[t->copy - 1].name);
     if (t->lost)
         buf_printf(&b, "%slost=count", b.len ? "," : "");
+    if (t->edits)
+        buf_printf(&b, "%sedits=find", b.len ? "," : "");
     return b.len ? buf_text(&b) : NULL;
 }

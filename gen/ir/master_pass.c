@@ -1,7 +1,8 @@
 /* Keeps the bits of a parameter that its storage type rounds away, and writes a second copy of it: for every entry and
  * every variant of any rule. The pass adds states, replaces what reads p, and adds to what writes p.
  *
- *   f32    state `master`: the parameter in f32. Reads take it; a write stores it and rounds it to p
+ *   f32    state `master`: the parameter in f32. Reads take it; a write stores it and rounds it to p. With `edits` reads
+ *          take p where it is not the rounded master: the caller wrote it
  *   low16  state `low`: the low half of the f32 number, p is the high half (templates/types.h). Exact
  *   low8   state `low`: the difference to p, in 127ths of half a step of bf16
  *   kahan  state `compensation`, in p's type: what the last writes rounded away, added to the next change of p
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-typedef struct Keeper { Rule *r; Master how; int state; } Keeper;
+typedef struct Keeper { Rule *r; Master how; int state; bool edits; } Keeper;
 
 static const struct { const char *name, *state; int type; Init init; } keeps[NMASTER] = {
     [MASTER_F32] = {"f32", "master", T_F32, INIT_COPY_P},
@@ -76,6 +77,12 @@ static bool check_master(Arena *a, const Types *t, Diag *d)
     return true;
 }
 
+static bool check_edits(const Types *t, Diag *d)
+{
+    return t->master == MASTER_F32 || refuse(d, "edits=find compares parameters with master=f32, and other choices keep "
+                                                "no number to compare; leave it out, or choose master=f32");
+}
+
 static bool check_copy(Arena *a, Type copy, Diag *d)
 {
     if (type_coded(copy) || type_integer(copy) || type_info[copy].draws)
@@ -124,24 +131,26 @@ static Ref named(Graph *g, Ref r, const char *name)
     return r;
 }
 
+static Ref as_p(Graph *g, Ref x)               /* x as p's type stores it */
+{
+    Node n = {.op = OP_STORED, .dom = ELEM, .ty = NUM, .sym = TO_P, .nargs = 1, .arg = &x};
+    return graph_add(g, n);
+}
+
 /* Joins p and its state: the value before p was rounded. */
 static Ref whole_p(Graph *g, const Keeper *k)
 {
     Ref p = p_leaf(g), s = k->how ? node_leaf(g, OP_STATE, ELEM, k->state, 0) : p;
     switch (k->how) {
-    case MASTER_F32: return s;
+    case MASTER_F32:
+        return k->edits ? named(g, node_op(g, OP_WHERE, two(g, OP_EQ, named(g, as_p(g, s), "master_rounded"), p), s, p),
+                                "p_whole") : s;
     case MASTER_LOW16: return named(g, two(g, OP_JOIN16, p, s), "p_whole");
     case MASTER_LOW8:
         return named(g, two(g, OP_ADD, p, two(g, OP_MUL, two(g, OP_MUL, s, node_const(g, 1.0 / 127)),
                                               node_op(g, OP_HALF_STEP, p, NONE, NONE))), "p_whole");
     default: return p;
     }
-}
-
-static Ref as_p(Graph *g, Ref x)               /* x as p's type stores it */
-{
-    Node n = {.op = OP_STORED, .dom = ELEM, .ty = NUM, .sym = TO_P, .nargs = 1, .arg = &x};
-    return graph_add(g, n);
 }
 
 /* stored "p" rounds to what holds p: with f32 or low16 that is f32. */
@@ -292,11 +301,11 @@ static void extend_body(const Keeper *k, int copy, int lost, Body *b)
 bool pass_master(Rule *r, const Types *types, const char *path, Diag *d)
 {
     (void)path;                                    /* what it refuses is in no spec */
-    Keeper k = {r, types->master, -1};
+    Keeper k = {r, types->master, -1, types->edits};
     Type copied = (Type)(types->copy - 1);
     int copy = -1, lost = -1;
     if (!check_plain(r, types, d) || (k.how && !check_master(r->arena, types, d)) ||
-        (types->copy && !check_copy(r->arena, copied, d)))
+        (types->copy && !check_copy(r->arena, copied, d)) || (types->edits && !check_edits(types, d)))
         return false;
     if (k.how) {
         int type = keeps[k.how].type < 0 ? (int)types->p : keeps[k.how].type;

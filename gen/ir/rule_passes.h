@@ -10,14 +10,15 @@ typedef struct Source { const char *path, *text; size_t len; } Source;
 /* The storage types of a rule. `state` covers elementwise states that start at zero; `named` chooses types by
  * state ("m=bf16,ema.avg=f32"), NULL or "" for none. master: how 16-bit parameters keep the bits that they round away
  * (MASTER_NONE: they do not). copy: 1 + the type of a second copy of the parameters that the same pass writes; 0: none.
- * lost: counts the elements whose update rounds away. */
+ * lost: counts the elements whose update rounds away. edits: with MASTER_F32, takes elements that the caller wrote from
+ * the parameter. */
 typedef enum { MASTER_NONE, MASTER_F32, MASTER_LOW16, MASTER_LOW8, MASTER_KAHAN, NMASTER } Master;
 typedef struct Types {
     Type p, g, state;
     const char *named;
     Master master;
     int copy;
-    bool lost;
+    bool lost, edits;
 } Types;
 
 /* ir_print.c, ir_read.c: the text of a rule. product_words: the words for flags of products. */

@@ -7,7 +7,19 @@
 
 static const struct { const char *spec, *with, *types; } kept[] = {
     {"adamw", "", "master=low16"}, {"adamw", "clip(1),ema(0.9)", "master=low8"}, {"lamb", "", "master=kahan"},
-    {"adafactor", "", "master=low16,copy=f16"}, {"adamw", "sam(0.05)", "master=f32"}};
+    {"adafactor", "", "master=low16,copy=f16"}, {"adamw", "sam(0.05)", "master=f32,edits=find"},
+    {"lamb", "", "master=f32,edits=find"}};
+
+/* Writes some elements of the parameters on both sides. */
+static void edit(Side *c, Side *g)
+{
+    for (int k = 0; k < NSHAPES; k++) {
+        for (int64_t i = 0; i < c->n[k]; i += 3)
+            type_store(T_BF16, c->hp[k], i, 0.25 * (double)(i % 7));
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(g->p[k], c->hp[k], (size_t)c->n[k] * 2, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
+    }
+}
 
 START_TEST(same_bits)
 {
@@ -17,6 +29,8 @@ START_TEST(same_bits)
     open_side(&c, "cpu", o, 0);
     open_side(&g, "cuda", o, _i % 4);
     for (int s = 1; s <= STEPS; s++) {
+        if (s == 2 && strstr(kept[_i].types, "edits"))
+            edit(&c, &g);
         set_grads(&c, s);
         set_grads(&g, s);
         for (int e = optc_rule_entries(c.r) - 1; e >= 0; e--) {

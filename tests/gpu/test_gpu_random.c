@@ -27,7 +27,8 @@ static CUdeviceptr set_input(Side *s, const void *h, size_t bytes)
 
 static int one_spec(uint64_t seed)
 {
-    static const char *const masters[] = {NULL, "master=low16", "master=low8", "master=kahan", "master=f32"};
+    static const char *const masters[] = {NULL, "master=low16", "master=low8", "master=kahan",
+                                          "master=f32,edits=find"};
     static const struct { optc_type param, grad; } types[] = {{OPTC_F32, OPTC_DEFAULT}, {OPTC_F64, OPTC_DEFAULT},
             {OPTC_F32, OPTC_DEFAULT}, {OPTC_BF16, OPTC_DEFAULT}, {OPTC_F16, OPTC_DEFAULT}, {OPTC_F32, OPTC_BF16}};
     Side c, g;

@@ -157,6 +157,79 @@ class Master(Case):
         opt.params_changed()
         self.assertTrue(bool((opt.state[ps[1]]["master"] == 5).all()))
 
+    def test_edited(self):
+        """p.data is edited at its address, or is new, between steps: only what was written starts anew, and all ways to
+        keep the master agree with an assignment by hand."""
+        def fill(p):
+            p.data[1:] = 3
+
+        def swapped(p):
+            p.data = p.data.clone()
+            fill(p)
+        changes = {"f32": (fill, swapped, lambda p: p.data.copy_(torch.ones_like(p)),
+                           lambda p: p.data.clamp_(-0.5, 0.5),
+                           lambda p: torch.nn.utils.vector_to_parameters(torch.ones(p.numel()).bfloat16(), [p])),
+                   "low16": (swapped,), "low8": (swapped,), "kahan": (swapped,)}
+        names = {"f32": "master", "low16": "low", "low8": "low", "kahan": "compensation"}
+        for how, change in ((how, c) for how, every in changes.items() for c in every):
+            ps, qs = params(torch.bfloat16), params(torch.bfloat16)
+            a, b = (optc.torch.AdamW(x, lr=1e-3, types={"master": how}) for x in (ps, qs))
+            for t in range(3):
+                self.step(a, ps, t), self.step(b, qs, t)
+            was = ps[1].detach().clone()
+            change(ps[1])
+            with torch.no_grad():
+                kept = b.state[qs[1]][names[how]]
+                wrote = ps[1] != was if how == "f32" else torch.ones_like(was, dtype=torch.bool)
+                self.assertTrue(wrote.any())
+                qs[1].data.copy_(ps[1])
+                kept[wrote] = ps[1][wrote].to(kept.dtype) if how == "f32" else 0
+            self.step(a, ps, 3), self.step(b, qs, 3)
+            for p, q in zip(ps, qs):
+                self.assertTrue(torch.equal(p, q), how)
+                self.assertTrue(torch.equal(a.state[p][names[how]], b.state[q][names[how]]), how)
+
+    def test_moved(self):
+        """New addresses with the same values keep the remainders; also if tensors are bound again."""
+        for how, name in (("low16", "low"), ("f32", "master")):
+            for more in (False, True):
+                ps, qs = params(torch.bfloat16), params(torch.bfloat16)
+                a, b = (optc.torch.AdamW(x, lr=1e-3, types={"master": how}) for x in (ps, qs))
+                self.step(a, ps, 0), self.step(b, qs, 0)
+                for p in ps:
+                    p.data = p.data.clone()
+                extra = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+                if more:
+                    a.add_param_group({"params": [extra]})
+                self.step(a, ps, 1), self.step(b, qs, 1)
+                for p, q in zip(ps, qs):
+                    self.assertTrue(torch.equal(a.state[p][name], b.state[q][name]))
+                ps[0].data = torch.full_like(ps[0], 3)
+                if more:
+                    a.add_param_group({"params": [torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))]})
+                for p in ps:
+                    p.grad = torch.zeros_like(p)
+                a.param_groups[0]["weight_decay"] = 0
+                a.param_groups[0]["lr"] = 0.0
+                a.step()
+                self.assertTrue(bool((ps[0] == 3).all()), (how, more))
+
+    def test_edits_off(self):
+        """static_grads=True and edits=none compare nothing: the caller says what was written."""
+        for given in ({"static_grads": True}, {"edits": "none"}):
+            types = {"master": "f32", **({k: v for k, v in given.items() if k == "edits"})}
+            p = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+            opt = optc.torch.SGD([p], lr=1e-3, types=types, static_grads="static_grads" in given)
+            p.grad = torch.zeros_like(p)
+            opt.step()
+            p.data.fill_(5)
+            opt.step()
+            self.assertEqual(p.tolist(), [1] * 4)
+            p.data.fill_(5)
+            opt.params_changed(p)
+            opt.step()
+            self.assertEqual(p.tolist(), [5] * 4)
+
     def test_file(self):
         """Weights, then states, through a file: the run goes on bit for bit."""
         (a, wide), (b, narrow) = self.both()

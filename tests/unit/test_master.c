@@ -395,6 +395,71 @@ START_TEST(copy_of_p)
 }
 END_TEST
 
+/* edits=find: elements that the caller wrote are taken from p, the others keep their master; without it all are undone.
+ * Where nothing is written, the bits are those of master=f32. */
+static void edited(const char *spec, const char *with, optc_type param)
+{
+    Fixture f[2];
+    for (int e = 0; e < 2; e++) {
+        open_rule(&f[e], spec, with, param, e ? "master=f32,edits=find" : "master=f32");
+        restart(&f[e]);
+        for (int t = 1; t < 6; t++)
+            step(&f[e], t);
+    }
+    same_states(spec, &f[0], &f[1]);
+    for (int e = 0; e < 2; e++)
+        for (int k = 0; k < f[e].n; k++)
+            for (int64_t i = 0; i < f[e].count[k]; i += 3) {
+                double x = (double)(3 + i % 64);
+                optc_state_view v;
+                type_store(f[e].type, f[e].p[k], i, x);
+                OK(optc_state(f[e].binding, k, "master", &v));
+                if (!e)                            /* by hand */
+                    ((float *)v.data)[i] = (float)x;
+            }
+    for (int t = 6; t < 9; t++)
+        for (int e = 0; e < 2; e++)
+            step(&f[e], t);
+    for (int k = 0; k < f[0].n; k++)
+        ck_assert_msg(!memcmp(f[0].p[k], f[1].p[k], (size_t)f[0].count[k] * 2), "%s+%s: tensor %d", spec, with, k);
+    same_states(spec, &f[0], &f[1]);
+    fix_close(&f[0]);
+    fix_close(&f[1]);
+}
+
+START_TEST(edits_are_found)
+{
+    static const char *const row[][2] = {{"adamw", ""}, {"lamb", "clip(1.0)"}, {"sgd", "ema(0.9)"}, {"muon", ""}};
+    edited(row[_i][0], row[_i][1], _i % 2 ? OPTC_F16 : OPTC_BF16);
+}
+END_TEST
+
+/* Values whose rounding is no finite number of its own: f16 overflows to infinity, NaN differs from itself. */
+START_TEST(edits_of_odd_values)
+{
+    static const float masters[] = {1e30f, -1e30f, 1e-30f, -0.0f, 65519.99f, NAN, 0x1p-25f};
+    enum { N = sizeof masters / sizeof *masters };
+    Fixture f;
+    optc_state_view v;
+    open_rule(&f, "sgd", "", OPTC_F16, "master=f32,edits=find");
+    restart(&f);
+    OK(optc_state(f.binding, 0, "master", &v));
+    for (int i = 0; i < N; i++) {
+        ((float *)v.data)[i] = masters[i];
+        type_store(T_F16, f.p[0], i, (double)masters[i]);
+    }
+    for (int k = 0; k < f.n; k++)
+        memset(f.g[k], 0, (size_t)f.count[k] * 2);
+    OK(optc_step(f.binding));
+    for (int i = 0; i < N; i++) {
+        float got = ((const float *)v.data)[i];
+        ck_assert_msg(got == masters[i] || (isnan(got) && isnan(masters[i])), "%g became %g", (double)masters[i],
+                      (double)got);
+    }
+    fix_close(&f);
+}
+END_TEST
+
 /* ---- what is refused, and what it costs ---- */
 START_TEST(refusals)
 {
@@ -414,6 +479,8 @@ START_TEST(refusals)
         {NULL, "state=i8", OPTC_F32, "i16 and i8 hold only what bf16 parameters round away"},
         {NULL, "m=i16", OPTC_F32, "i16 and i8 hold only what bf16 parameters round away"},
         {NULL, "master=low16,m=bf16,low=f32", OPTC_BF16, "low=f32: the type of 'low' follows from master=low16"},
+        {NULL, "master=low16,edits=find", OPTC_BF16, "edits=find compares parameters with master=f32"},
+        {NULL, "edits=find", OPTC_F32, "edits=find compares parameters with master=f32"},
         {pinned, NULL, OPTC_F32, "i16 and i8 hold only what bf16 parameters round away"}};
     optc_engine *e;
     OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE"), .threads = 1}, &e));
@@ -423,6 +490,9 @@ START_TEST(refusals)
                                .param = row[i].param};
         FAILS(optc_compile(e, &o, &r), OPTC_ERROR_SPEC, row[i].says);
     }
+    optc_rule *none = NULL;
+    optc_rule_options all = {.spec = "adamw", .types = "master=f32,edits=all", .param = OPTC_BF16};
+    FAILS(optc_compile(e, &all, &none), OPTC_ERROR_ARGUMENT, "there is no such choice for edits (none, find)");
     OK(optc_close(e));
 }
 END_TEST
@@ -431,7 +501,7 @@ START_TEST(bytes)
 {
     static const struct { const char *types; int bytes; } row[] = {
         {NULL, 22}, {"master=low16", 26}, {"master=low8", 24}, {"master=f32", 28}, {"master=kahan", 26},
-        {"copy=bf16", 24}};
+        {"master=f32,edits=none", 28}, {"master=f32,edits=find", 30}, {"copy=bf16", 24}};
     optc_engine *e;
     OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE"), .threads = 1}, &e));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -483,6 +553,8 @@ Suite *master_suite(void)
     tcase_add_loop_test(t, in_bounds, 0, 5);
     tcase_add_loop_test(t, written_between_steps, 0, 4);
     tcase_add_test(t, zeroed_without_a_call);
+    tcase_add_loop_test(t, edits_are_found, 0, 4);
+    tcase_add_test(t, edits_of_odd_values);
     tcase_add_loop_test(t, copy_of_p, 0, 4);
     tcase_add_test(t, refusals);
     tcase_add_test(t, bytes);

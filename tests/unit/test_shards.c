@@ -32,6 +32,8 @@ static const RuleCase more[] = {
     {.spec = "soap", .options = "interval=2,stagger=true,limit=100"},
     {.spec = "dion", .options = "directions=8"},
     {.spec = "adamw", .with = "clip(1)", .types = "param=bf16,grad=f32,master=low16"},
+    {.spec = "adamw", .with = "clip(1)", .types = "param=bf16,grad=f32,master=f32,edits=find"},
+    {.spec = "muon", .types = "param=bf16,grad=f32,master=f32,edits=find"},
     {.spec = "lion", .types = "param=bf16sr"},
     {.spec = "adafactor", .types = "param=bf16,state=f32"},
     {.spec = "muon", .types = "param=bf16"},

@@ -460,6 +460,7 @@ class GroupKeys:
             types["param"] = param
         if param not in ("bf16", "f16"):
             types.pop("master", None)                  # others round nothing away
+            types.pop("edits", None)
         what["types"] = {k: v for k, v in types.items() if v is not None}
         if bindings:
             what["bindings"] = bindings

@@ -94,6 +94,8 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         if "grad" in own or not own.get("param", "bf16sr").endswith("sr"):
             raise ValueError("types: parameters and gradients have their own types; only param=bf16sr and param=f16sr "
                              "(stochastic rounding) are allowed here")
+        if own.get("master") == "f32" and not static_grads:
+            own.setdefault("edits", "find")            # p.data has no version that counts writes
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
         self._workspace, self._process_group = workspace, process_group
@@ -103,7 +105,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
                        "sort": sort, "split": split, "workspace": workspace, "follow_lr": follow_lr}
         with_ = timms_wrappers(with_, given, lambda: GroupKeys(
             rule, spec, (), options, None, wrappers, None).defaults({})["lr"])
-        self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
+        self._rule = GroupKeys(rule, spec, with_, options, own, wrappers, products)
         self._static, self._release = static_grads, release_grads
         self._inputs, self._scalars, self._watched = {}, {}, {}
         if isinstance(params, torch.nn.Module):
@@ -268,7 +270,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
                 raise
             told = str(e).replace("optc_engine_options.workspace", "workspace").replace("; set a larger one", "")
             raise OutOfMemory("%s: workspace= of this optimizer takes more" % told) from None
-        b.dtype = grad
+        b.dtype, b.finds_edits = grad, what["types"].get("edits") == "find"
         for hyper in hypers:
             self._rule.warn_of_types(b.rule, hyper)
         if self._scaled:                               # the rule reads a scale at every step

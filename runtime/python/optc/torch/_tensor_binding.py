@@ -12,7 +12,7 @@ from ._codes import SCALE
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, SKIPPED, Guard, Loss
 from ._state_views import StateViews
-from ._tensor_checks import dense, extent, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout
+from ._tensor_checks import dense, extent, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout, same_values
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
@@ -112,6 +112,7 @@ class TensorBinding(StateViews):
             before, k = self._old.get(id(p), (None, 0))
             if self.follows and before is not None and before.follows:
                 self.versions[i] = before.versions[k]
+                self._written_elsewhere([(i, before.alias[k], self.versions)])
         self._old = {}
 
     # ---- binding ----
@@ -268,9 +269,10 @@ class TensorBinding(StateViews):
                     for a, p in zip(self.alias, self.params))
         if not alike or self.staged:
             raise Changed
-        for p, name, was, now in zip(self.params, self.names, self.where, where):
-            if was != now:
-                refuse_freed(p, "", name)
+        moved = [i for i, (was, now) in enumerate(zip(self.where, where)) if was != now]
+        for i in moved:
+            refuse_freed(self.params[i], "", self.names[i])
+        self._written_elsewhere((i, self.alias[i], self.versions) for i in moved)
         self.ptrs = self.seen = None                   # a parameter may now be at the address of an old gradient
         try:
             self.binding.set_grads([0] * len(where))
@@ -370,6 +372,13 @@ class TensorBinding(StateViews):
         self.ptrs = ptrs
 
     # ---- running ----
+    def _written_elsewhere(self, moved):
+        """Parameters at new addresses whose values are new too count as written; torch counts no version of p.data. A
+        capture cannot compare values. moved: (number, the parameter at its old address, versions)"""
+        for i, was, versions in moved if self.follows else ():
+            if self.capturing or not same_values(was, self.params[i]):
+                versions[i] = -1
+
     def _read_versions(self):
         return [None if p.is_inference() else p._version for p in self.owners] if self.follows else []
 
@@ -389,8 +398,13 @@ class TensorBinding(StateViews):
             if was != now:
                 self.params_changed(i)
 
+    finds_edits = False                                # the rule compares parameters with their masters (edits=find)
+
+    def _finds_them_all(self):
+        return self.finds_edits and len(self.follows) == 1
+
     def before_run(self):
-        if self.follows:
+        if self.follows and not self._finds_them_all():
             self._follow_params()
         if self.staged:
             self._stage(True)

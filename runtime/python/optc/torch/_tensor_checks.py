@@ -38,6 +38,12 @@ def fitting(p):
     return torch.empty(p.shape, dtype=p.dtype, device=p.device)
 
 
+def same_values(was, now):
+    """Whether two tensors have the same values; if the memory of one is gone, they count as different."""
+    there = was.untyped_storage().nbytes() >= was.storage_offset() * was.element_size() + extent(was)
+    return there and was.dtype == now.dtype and was.shape == now.shape and torch.equal(was.to(now.device), now)
+
+
 def tensor_name(p, name):
     return name or "a parameter of shape %s" % (tuple(p.shape),)
 
