@@ -133,7 +133,8 @@ class Contract(Evaluated):
     def test_keys_after_loading(self):
         """Files of a torch whose groups had fewer keys, and of other classes with decoupled_weight_decay: groups have
         torch's values afterwards. AdamW stays decoupled, in copies too."""
-        files = {spec: {**theirs(lists(shapes=shapes)).state_dict(), "state": {}} for spec, theirs, _, _, shapes in pairs()}
+        files = {spec: {**theirs(lists(shapes=shapes)).state_dict(), "state": {}}
+                 for spec, theirs, _, _, shapes in pairs()}
         for spec, theirs, ours, extra, shapes in pairs():
             keys = set(theirs(lists(shapes=shapes)).defaults)
             given = {k: OTHER[k] for k in ("amsgrad", "centered", "maximize", "nesterov", "decoupled_weight_decay")
