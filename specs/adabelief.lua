@@ -12,20 +12,25 @@ return optimizer {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     eps = { 1e-16, min = 0 }, weight_decay = { 0, min = 0 },
   },
-  options = { rectify = true },
-  state = { m = zeros, s = zeros },
+  options = { rectify = true, amsgrad = false },
+  state = { m = zeros, s = zeros, smax = zeros },
   step = function()
     p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
     local surprise = g - m
     s = beta2 * s + (1 - beta2) * surprise * surprise + eps
+    local w = s
+    if amsgrad then
+      smax = max(smax, s)
+      w = smax
+    end
     if rectify then
       local last = 2 / (1 - beta2) - 1
       local rho = last - 2 * t * beta2 ^ t / (1 - beta2 ^ t)
       local r = sqrt((1 - beta2 ^ t) * (rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))
-      p = descend(p, { m, times = where(ge(rho, 5), r / (sqrt(s) + eps), 1) }, lr / (1 - beta1 ^ t))
+      p = descend(p, { m, times = where(ge(rho, 5), r / (sqrt(w) + eps), 1) }, lr / (1 - beta1 ^ t))
     else
-      p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps }, lr / (1 - beta1 ^ t))
+      p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(w) + eps }, lr / (1 - beta1 ^ t))
     end
   end,
 }

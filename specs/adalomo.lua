@@ -1,6 +1,14 @@
 -- As AdaLomo of the authors' package lomo-optim (OpenLMLab/LOMO 45d4bac), for steps inside the backward pass
 -- (release_grads=True in Python): Adafactor's second moments, at a rate relative to the RMS of the weights.
+-- clip_grad_norm and clip_grad_value: 0 means none, as in lomo.
 -- f32 range: as Adafactor, |g| under 1.8e19 / sqrt(length of a row or column).
+local function clipped()
+  local x = g
+  if clip_grad_value > 0 then x = clamp(x, -clip_grad_value, clip_grad_value) end
+  if clip_grad_norm > 0 then x = min(1, clip_grad_norm / (global.norm(g) + 1e-6)) * x end
+  return x
+end
+
 local function move(u)
   local rate = lr * max(eps2, rms(p))
   p = shrink(p, rate * weight_decay)
@@ -18,15 +26,18 @@ return optimizer {
     lr = { 1e-3, min = 0 }, eps1 = { 1e-30, min = 0 }, eps2 = { 1e-3, min = 0 }, clip_threshold = { 1, above = 0 },
     decay_rate = { -0.8, max = 0 }, weight_decay = { 0, min = 0 },
   },
+  options = { clip_grad_norm = 0.0, clip_grad_value = 0.0 },
   state = { v = zeros, r = zeros "row", c = zeros "col" },
   step = function()
-    v = lerp(v, g * g + eps1, t ^ decay_rate)
-    move(g * rsqrt(v))
+    local x = clipped()
+    v = lerp(v, x * x + eps1, t ^ decay_rate)
+    move(x * rsqrt(v))
   end,
   matrix = function()
-    local w, sq = t ^ decay_rate, g * g + eps1
+    local x = clipped()
+    local w, sq = t ^ decay_rate, x * x + eps1
     r = lerp(r, rowmean(sq), w)
     c = lerp(c, colmean(sq), w)
-    move(g * rsqrt(r / slice.mean(r)) * rsqrt(c))
+    move(x * rsqrt(r / slice.mean(r)) * rsqrt(c))
   end,
 }

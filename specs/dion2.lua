@@ -1,5 +1,7 @@
 -- Selects along the shorter side: rows of wide matrices, columns of tall ones. The rest of the momentum stays for later
 -- steps. As microsoft/dion 0a059a4 with flatten = true, on one process; ef_decay and fraction are its names.
+-- Tensors of three and more dimensions are dim 0 x the rest, as with flatten = true. Their default is false: matrices
+-- of the last two dimensions, each with its own selection.
 -- products: f16 as in Muon; singular values only have to come near 1.
 return optimizer {
   name  = "dion2",

@@ -1,5 +1,7 @@
 -- Dion2 whose selected rows are brought to equal size by a second moment each, as NorMuon does; always selects rows.
 -- Named NorDion2 first. As microsoft/dion 0a059a4 with flatten = true, on one process; mu and fraction are its names.
+-- Tensors of three and more dimensions are dim 0 x the rest, as with flatten = true. Their default is false: matrices
+-- of the last two dimensions, each with its own selection.
 -- products: f16 as in Muon; a rounding error in the length of a row is divided out again.
 return optimizer {
   name  = "dion3",

@@ -1,5 +1,5 @@
--- As optax.contrib.dowg; the authors' repository was not available. Distances and gradients are taken over all tensors
--- of all groups. init_estim_sq_dist = 0: eps (optax's None).
+-- As optax.contrib.dowg, which agrees with the authors' DoWG (rka97/dowg e4dbe02): squares over all tensors.
+-- Theirs has neither lr nor weight decay. init_estim_sq_dist = 0: eps (optax's None).
 return optimizer {
   name  = "dowg",
   cite  = "Khaled, Mishchenko and Jin 2023, arXiv:2305.16284",

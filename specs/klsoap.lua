@@ -2,6 +2,8 @@
 -- turns at every step by one power iteration. rekls computes it anew at every step.
 -- Directions are sorted at every step and v is not permuted, unlike in soap: so does their code, although the docstring
 -- of update_eigenbasis_and_exp_avgs says that exp_avg_sq is permuted.
+-- The factor of a rectangle's longer side has not its full rank in the first steps. The rest of its basis is arbitrary
+-- then, here and there, and steps in it differ between solvers.
 -- limit: they have none, but a square of the size of a vocabulary fits on no GPU; AdamW steps such matrices.
 -- products: f32. Rounding errors in the factors rotate the basis.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it the last basis

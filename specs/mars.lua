@@ -4,6 +4,12 @@
 -- too, as in timm. They scale lr_1d with lr: a schedule sets both. The type shampoo has Muon's factor.
 -- products: f16, as in Muon. The type shampoo has no eps; the authors add theirs to the norm.
 -- f32 range: the clipped gradient is at most 1 where optimize_1d or a matrix; AdamW has the range of adamw.
+local function largest()
+  if not amsgrad then return v end
+  vmax = max(vmax, v)
+  return vmax
+end
+
 local function mars(is_matrix)
   local c = g + (gamma * beta1 / (1 - beta1)) * (g - last_grad)
   c = (1 / max(norm(c), 1)) * c
@@ -16,7 +22,7 @@ local function mars(is_matrix)
     u = sqrt(max(1, nrows / ncols)) * polar(m)
   else
     v = beta2 * v + (1 - beta2) * c * c
-    u = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+    u = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(largest()) + eps)
   end
   p = descend(p, u, lr, weight_decay)
 end
@@ -33,16 +39,16 @@ return optimizer {
     lr_1d = { 3e-3, min = 0 }, beta1_1d = { 0.9, min = 0, below = 1 }, beta2_1d = { 0.95, min = 0, below = 1 },
     weight_decay_1d = { 0.1, min = 0 },
   },
-  options = { mars_type = { "adamw", "lion", "shampoo" }, optimize_1d = false },
+  options = { mars_type = { "adamw", "lion", "shampoo" }, optimize_1d = false, amsgrad = false },
   products = "f16",
-  state = { m = zeros, v = zeros, last_grad = zeros },
+  state = { m = zeros, v = zeros, last_grad = zeros, vmax = zeros },
   step = function()
     if optimize_1d then
       mars(false)
     else
       m = lerp(m, g, 1 - beta1_1d)
       v = beta2_1d * v + (1 - beta2_1d) * g * g
-      local u = (1 / (1 - beta1_1d ^ t)) * m / ((1 / sqrt(1 - beta2_1d ^ t)) * sqrt(v) + eps)
+      local u = (1 / (1 - beta1_1d ^ t)) * m / ((1 / sqrt(1 - beta2_1d ^ t)) * sqrt(largest()) + eps)
       p = descend(p, u, lr_1d, weight_decay_1d)
     end
   end,

@@ -1,6 +1,6 @@
 -- As MuonHyperball of NVIDIA's Emerging-Optimizers fd77292. radius = 0: the norm of each matrix at its first step; they
 -- require one radius for all. Their scale of the update has no effect and is left out. Weight decay is in their class
--- too; the paper has none. coefficients: "jordan" is their "simple".
+-- too, 0.01 by default and 0 here, as in the paper. coefficients: "jordan" is their "simple".
 -- products: f16, as in muon.
 return optimizer {
   name  = "muonh",

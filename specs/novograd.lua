@@ -12,14 +12,19 @@ return optimizer {
     lr = { 1e-3, min = 0 }, beta1 = { 0.95, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 },
     eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
-  options = { grad_averaging = false },
-  state = { m = zeros, v = zeros "tensor" },
+  options = { grad_averaging = false, amsgrad = false },
+  state = { m = zeros, v = zeros "tensor", vmax = zeros "tensor" },
   values = { out_of_range = "tensor" },
   step = function()
     local n = norm(g)
     v = lerp(v, n * n, where(eq(t, 1), 1, 1 - beta2))
     out_of_range = where(isfinite(v), 0, 1)
-    local d = (1 / (sqrt(v) + eps)) * g + weight_decay * p
+    local w = v
+    if amsgrad then
+      vmax = max(vmax, v)
+      w = vmax
+    end
+    local d = (1 / (sqrt(w) + eps)) * g + weight_decay * p
     if grad_averaging then d = (1 - beta1) * d end
     m = beta1 * m + d
     p = descend(p, m, lr)

@@ -2,6 +2,7 @@
 -- matrices of gradients; its code, and this, those of the Nesterov momentum. The newest one counts 1 + beta times.
 -- Powers are along directions that turn by one power iteration at every step. They start as the identity; theirs are
 -- random. Their powers are brought to norm sqrt(n), which polar cancels.
+-- lr and weight_decay are those of the record's run; the class has 0.02 and 0.
 -- limit: they have none, but a square of the size of a vocabulary fits on no GPU; AdamW steps such matrices.
 -- products: f32. Rounding errors in the factors rotate the basis.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it all powers

@@ -18,11 +18,15 @@ return optimizer {
   state = {
     p0 = copy(p), m = zeros, v = zeros, s = zeros,
     d = fill(d0, "group"), d_max = fill(d0, "group"), d_numerator = zeros "group",
+    k = zeros "group",
   },
   step = function()
     local b3 = where(gt(beta3, 0), beta3, sqrt(beta2))
     local rate, x = d * lr, g
-    if use_bias_correction then rate = rate * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t) end
+    if use_bias_correction then                 -- by the group's steps
+      k = k + 1
+      rate = rate * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k)
+    end
     if not decouple then x = g + weight_decay * p end
     local share = d / d0 * rate
     if safeguard_warmup then share = d / d0 * d end

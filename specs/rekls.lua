@@ -1,6 +1,7 @@
 -- As REKLS of NVIDIA's Emerging-Optimizers fd77292: KL-SOAP with eigenvectors of the present factors at every step.
 -- Each step computes all eigenvectors, as theirs does, which takes longer than all of its other work. klsoap has a
 -- period.
+-- Rectangles: as klsoap.
 -- limit: they have none; AdamW steps matrices with a longer side.
 -- products: f32. Rounding errors in the factors rotate the basis.
 -- f32 range: as klsoap.

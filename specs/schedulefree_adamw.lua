@@ -1,4 +1,5 @@
--- As AdamWScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the average.
+-- As AdamWScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the average. k counts
+-- the group's steps, also for the bias correction of a tensor that joins late.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves z from then on.
 local average = include "schedulefree"
 
@@ -21,7 +22,7 @@ return optimizer {
     local rate = lr * min(1, k / max(warmup_steps, 1))
     local c = average.weight(rate)
     v = beta2 * v + (1 - beta2) * g * g
-    local d = g / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps) + weight_decay * p
+    local d = g / ((1 / sqrt(1 - beta2 ^ k)) * sqrt(v) + eps) + weight_decay * p
     average.step(beta1, rate, c, d)
   end,
   to_eval = function() average.to_eval(beta1) end,

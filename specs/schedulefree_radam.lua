@@ -1,4 +1,5 @@
 -- As RAdamScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the average.
+-- k counts the group's steps, also for the bias correction of a tensor that joins late.
 -- silent_sgd_phase: no step while RAdam's factor is undefined.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves z from then on.
 local average = include "schedulefree"
@@ -25,7 +26,7 @@ return optimizer {
     local rate = lr * where(adapts, factor, silent_sgd_phase and 0 or 1)
     local c = average.weight(rate)
     v = beta2 * v + (1 - beta2) * g * g
-    local d = g / where(adapts, (1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps, 1) + weight_decay * p
+    local d = g / where(adapts, (1 / sqrt(1 - beta2 ^ k)) * sqrt(v) + eps, 1) + weight_decay * p
     average.step(beta1, rate, c, d)
   end,
   to_eval = function() average.to_eval(beta1) end,

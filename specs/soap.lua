@@ -12,6 +12,8 @@ local turned = include("power_iteration").sorted
 -- up. Training does not notice. Five seeds of a small transformer (tests/gpu/precision_loss.py, H200): loss
 -- 1.3315 in f32, 0.0010 more in tf32, 0.0025 more in f32 from weights that differ by 1e-6. apply=f32 and products=f32
 -- give the authors' precision; a step over GPT-2 124M then takes 20 ms more.
+-- normalize_grads: each matrix's update has the RMS 1, times lr. Vectors take AdamW as always; the authors normalise
+-- them too. Their precondition_1d, a basis for each vector, is left out: only matrices have bases here.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
 -- made, and the last one stays; at step 1 there is none, and the matrix becomes NaN. Squares under 1e-45 are 0: eps
 -- decides there.
@@ -26,7 +28,7 @@ return optimizer {
     beta3 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0.01, min = 0 },
   },
   options = { interval = 10, limit = 4096, sides = { "both", "smaller" }, start = { "eigh", "identity" },
-              stagger = false, apply = { "tf32", "f32" } },
+              stagger = false, apply = { "tf32", "f32" }, normalize_grads = false },
   products = "f32",
   state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = rule "adamw",
@@ -44,7 +46,9 @@ return optimizer {
     local h, k, late, order = into(g), max(t - 1, 1), gt(t, 1)         -- the first gradient only starts the basis
     local mean, square = lerp(m, h, 1 - beta1), beta2 * v + (1 - beta2) * h * h
     when(late, function()
-      m, v, p = mean, square, descend(p, back(mean / (sqrt(square) + eps)), lr * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k))
+      local u = back(mean / (sqrt(square) + eps))
+      if normalize_grads then u = u / (1e-30 + rms(u)) end
+      m, v, p = mean, square, descend(p, u, lr * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k))
       p = shrink(p, lr * weight_decay)
     end)
     if down then L = lerp(L, gram(g), 1 - beta3) end  if across then R = lerp(R, gram(g.T), 1 - beta3) end

@@ -321,7 +321,7 @@ static Clock inner_clock(lua_State *L, Trace *t)
     c.at = steps_of(c.at, t->block.at);
     /* the first step of the block is the inner rule's step 1, for any offset */
     if (own != NONE)
-        c.t = own;
+        c.t = own, c.by = t->spec[t->at].name;
     else if (k > 1)
         c.t = trace_op(L, OP_CEIL, trace_op(L, OP_DIV, c.t, node_const(&t->rule->g, k)), NONE);
     return c;

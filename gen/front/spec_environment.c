@@ -232,6 +232,21 @@ static int l_env_read(lua_State *L)
     return undeclared(L, t, s, name, false);
 }
 
+/* The value is made of t, which a wrapper makes differ between tensors. */
+static bool of_own_t(Trace *t, Ref r)
+{
+    const Graph *g = &t->rule->g;
+    if (!t->clock.by || g->n[t->clock.t].dom != TENSOR)
+        return false;
+    bool *of = NEWS(t->arena, bool, r + 1);
+    for (Ref i = t->clock.t; i <= r; i++) {
+        of[i] = i == t->clock.t;
+        for (int k = 0; k < g->n[i].nargs && !of[i]; k++)
+            of[i] = of[g->n[i].arg[k]];
+    }
+    return r >= t->clock.t && of[r];
+}
+
 void assign_value(lua_State *L, Trace *t, int i, const char *name, Ref *slot, Dom dom)
 {
     const Rule *r = t->rule;
@@ -247,6 +262,10 @@ void assign_value(lua_State *L, Trace *t, int i, const char *name, Ref *slot, Do
         spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
     if (dom_of_block(dom) && trace_sizes(t, v) != NONE)
         n = &r->g.n[v = trace_sizes(t, v)];
+    if (dom == GROUP && n->dom == TENSOR && of_own_t(t, v))
+        spec_error(L, "'%s' has one value per group, and the wrapper '%s' counts t for each tensor: count the steps of "
+                      "the group in a state, k = zeros \"group\" and k = k + 1 in step, and write k in place of t",
+                   name, t->clock.by);
     if (!dom_spreads((Dom)n->dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot take %s: %s", name, dom_info[dom].name, describe(t, v),
                    dom_spreads(dom_transposed((Dom)n->dom), dom) ? "transpose it with .T"

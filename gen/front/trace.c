@@ -166,7 +166,7 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->elem = ELEM;
     t->p = leaf(t, OP_P, ELEM, 0);
     t->g = leaf(t, OP_G, ELEM, 0);
-    t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}};
+    t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}, NULL};
     t->block = (GuardedBlock){{1, 0}, 0, false, false, 0};
     ring_start(t);
     t->parts = (StepParts){NULL, false, NONE, NONE, NONE, 0};

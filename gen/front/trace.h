@@ -52,7 +52,7 @@ typedef struct GlobalRed { Op op; int entry, file, line; Ref node, of[MAX_VARIAN
 /* A subset of the binding's steps: those with step % every == offset. A rule inside a block of every() counts only
  * these; its Clock has its t and the binding's steps at which it runs. */
 typedef struct Steps { double every, offset; } Steps;
-typedef struct Clock { Ref t; Steps at; } Clock;
+typedef struct Clock { Ref t; Steps at; const char *by; } Clock;   /* by: the wrapper that gives the rule its t */
 /* The innermost open block of every() in the running spec; `at` in that spec's own steps. whens: open blocks of
  * when() */
 typedef struct GuardedBlock { Steps at; int depth; bool first, stagger; int whens; } GuardedBlock;

@@ -1,6 +1,8 @@
--- As mechanize of optax 0.2.8, which is the authors'. Choose lr as 1 times a schedule: the wrapper learns its scale,
--- the sum of six that forget at different rates. x0: the first weights, from which all steps are measured.
--- weight_decay is Mechanic's own, beside that of the rule. Values are over all tensors of all groups.
+-- As mechanize of optax 0.2.8. The authors' PyTorch code (optimizedlearning/mechanic 4a037bc) is
+-- another one: its scales start at 0 and its largest product at 1e-6, and s_init is 1e-8. Choose lr
+-- as 1 times a schedule: the wrapper learns its scale, the sum of six that forget at different
+-- rates. x0: the first weights, from which all steps are measured. weight_decay is Mechanic's own,
+-- beside that of the rule. Values are over all tensors of all groups.
 local function learned(beta, h, m, v, r, s)
   local limited = clamp(h, -m, m)
   m = max(beta * m, abs(h) + eps)

@@ -1,6 +1,7 @@
--- As the first author's class Snoo (modded-nanogpt f411b3d, track 2, 2025-09-16), whose defaults these are. Its first
--- outer step follows step 1. offset=0: it follows step k, as in the paper's algorithm and in MuLoCo (track 3). Without
--- momentum this is lookahead. outer_lr is not part of a schedule of lr.
+-- As the first author's class Snoo (modded-nanogpt f411b3d, track 2, 2025-09-16), with the values
+-- of that record; the class has no defaults. Its first outer step follows step 1. offset=0: it
+-- follows step k, as in the paper's algorithm and in MuLoCo (track 3). Without momentum this is
+-- lookahead. outer_lr is not part of a schedule of lr.
 return wrapper {
   name  = "snoo",
   cite  = "Kallusky et al. 2025, arXiv:2510.15830",

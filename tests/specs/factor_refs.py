@@ -256,7 +256,7 @@ def identities(self, matrices):
     return [torch.eye(len(m)) if len(m) else [] for m in matrices]
 
 
-def own_soap(clones, interval, limit, identity=False):
+def own_soap(clones, interval, limit, identity=False, **more):
     """No limit: each matrix has one that its smaller side alone keeps. identity: the first basis, which of any matrix
     is determined."""
     def make(params, h):
@@ -266,7 +266,7 @@ def own_soap(clones, interval, limit, identity=False):
         groups = [dict(params=[p], max_precond_dim=limit or min(p.shape)) for p in params]
         return Uncast(module.SOAP(groups, lr=h.lr, betas=(h.beta1, h.beta2), shampoo_beta=h.beta3, eps=h.eps,
                                   weight_decay=h.weight_decay,
-                                  precondition_frequency=interval))
+                                  precondition_frequency=interval, **more))
     return make
 
 
@@ -495,6 +495,9 @@ def configs(api, clones):
         config(name, "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW",
                own_soap(clones, interval, limit), options=options,
                shapes=shapes, **SOAP)
+    config("soap_normalized", "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW",
+           own_soap(clones, 4, 10000, normalize_grads=True), native=False,
+           options="interval=4,normalize_grads=true", shapes=SQUARE, **SOAP)
     config("soap_identity", "soap",
            "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW; its first basis the identity",
            own_soap(clones, 9, 10000, True), options="interval=9,start=identity", **SOAP)

@@ -194,6 +194,9 @@ def configs(api, clones):
     factor = dict(lr=0.05, eps1=1e-4, eps2=1e-3, clip_threshold=0.9, decay_rate=-0.7, weight_decay=0.1)
     source = "OpenLMLab/LOMO 45d4bac; in float64"
     config("adalomo", "adalomo", source, run(lomo(clones, "AdaLomo")), shapes=flat, **factor)
+    config("adalomo_clip", "adalomo", source,
+           run(lomo(clones, "AdaLomo", clip_grad_norm=0.5, clip_grad_value=0.4)), native=False,
+           options="clip_grad_norm=0.5,clip_grad_value=0.4", shapes=flat, **factor)
     config("adalomo_schedule", "adalomo", source, run(lomo(clones, "AdaLomo")), native=False, schedule=True,
            steps=api.LONG, shapes=[(7,), (9, 5), (1, 6)], **{**factor, "eps2": 0.6, "clip_threshold": 0.5})
 

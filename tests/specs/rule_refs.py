@@ -23,6 +23,7 @@ adam-mini 1.1.1, qhoptim 1.1.0 and absl-py (for optax). --clones names a folder 
     https://github.com/NVIDIA-NeMo/Emerging-Optimizers          fd77292
     https://github.com/davda54/sam                              3c3afdb
     https://github.com/ironjr/grokfast                          93b2248
+    https://github.com/Z-T-WANG/LaProp-Optimizer                a419916
     https://github.com/LucasPrietoAl/grokking-at-the-edge-of-numerical-stability 0cc9e8d
 """
 import contextlib
@@ -187,6 +188,26 @@ def configs(api, clones):
     both("laprop", "laprop", "timm.optim.LaProp", lambda ps, h: timm.optim.laprop.LaProp(ps, **betas(h), foreach=False),
          **ADAM)
 
+    class AuthorsLaProp:
+        """The authors' class; torch no longer has the older order of arguments of addcmul_ and add_."""
+        def __init__(self, ps, h):
+            path = os.path.join(clones, "LaProp-Optimizer/laprop.py")
+            with open(path) as f:
+                text = f.read()
+            for old, new in (("addcmul_(1 - beta2, grad, grad)", "addcmul_(grad, grad, value=1 - beta2)"),
+                             ("add_( (1 - beta1) * group['lr'], step_of_this_grad)",
+                              "add_(step_of_this_grad, alpha=(1 - beta1) * group['lr'])"),
+                             ("p.data.add_(-step_size, exp_avg )", "p.data.add_(exp_avg, alpha=-step_size)")):
+                assert old in text, old
+                text = text.replace(old, new)
+            module = types.ModuleType("laprop")
+            exec(compile(text, path, "exec"), module.__dict__)
+            self.opt = module.LaProp(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, amsgrad=True)
+            self.step, self.param_groups = self.opt.step, self.opt.param_groups
+
+    config("laprop_amsgrad", "laprop", "Z-T-WANG/LaProp-Optimizer a419916", run(AuthorsLaProp),
+           options="amsgrad=true", **{**ADAM, "beta2": 0.6, "weight_decay": 0.0})
+
     # ---- MARS: its iteration in bfloat16 is replaced by the one of float64 ----
     def mars(**more):
         def make(ps, h):
@@ -203,6 +224,9 @@ def configs(api, clones):
                options=",".join([f"mars_type={kind}"] * (kind != "adamw") + ["optimize_1d=true"] * all_of_them),
                native=name == "mars", shapes=flat, steps=60, schedule=not all_of_them,
                **{**adam, "eps": 0.0 if kind == "shampoo" else 1e-3})
+
+    config("mars_amsgrad", "mars", "AGI-Arena/MARS 4831e28", run(mars(amsgrad=True)), options="amsgrad=true",
+           native=False, shapes=flat, **{**adam, "beta2": 0.6, "beta2_1d": 0.6})
 
     # ---- Sophia: the entry update_hessian runs ahead of every third step ----
     class Sophia:

@@ -131,15 +131,18 @@ config("adabelief", "adabelief", "timm.optim.AdaBelief", adamlike(timm.optim.ada
        options="rectify=false", **ADAM)
 
 
-def adabelief(params, h):
+def adabelief(params, h, **more):
     with contextlib.redirect_stdout(None):
         return adabelief_pytorch.AdaBelief(params, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps,
                                            weight_decay=h.weight_decay,
-                                           print_change_log=False)
+                                           print_change_log=False, **more)
 
 
 config("adabelief_rectify", "adabelief", "adabelief_pytorch.AdaBelief", run_torch(adabelief), **{**ADAM, "beta2": 0.9},
        **SCHEDULED)
+config("adabelief_amsgrad", "adabelief", "adabelief_pytorch.AdaBelief",
+       run_torch(lambda ps, h: adabelief(ps, h, rectify=False, amsgrad=True)),
+       options="rectify=false,amsgrad=true", **{**ADAM, "beta2": 0.6})
 config("yogi", "yogi", "po.Yogi; its first moment started at 0", run_torch(yogi), **{**ADAM, "eps": 1e-2},
        initial_accumulator=0.02)
 for name, amsbound in (("adabound", False), ("adabound_amsbound", True)):
@@ -190,6 +193,9 @@ config("lamb_clip", "lamb", "timm.optim.Lamb", adamlike(timm.optim.lamb.Lamb, ma
 config("lamb", "lamb", "timm.optim.Lamb", adamlike(timm.optim.lamb.Lamb, max_grad_norm=None), **ADAM)
 config("novograd", "novograd", "timm.optim.NvNovoGrad", adamlike(timm.optim.nvnovograd.NvNovoGrad),
        **{**ADAM, "eps": 1e-1})
+config("novograd_amsgrad", "novograd", "timm.optim.NvNovoGrad", options="amsgrad=true",
+       **{**ADAM, "eps": 1e-1, "beta2": 0.6},
+       run=adamlike(timm.optim.nvnovograd.NvNovoGrad, amsgrad=True))
 config("novograd_averaging", "novograd", "timm.optim.NvNovoGrad", options="grad_averaging=true",
        **{**ADAM, "eps": 1e-1},
        run=adamlike(timm.optim.nvnovograd.NvNovoGrad, grad_averaging=True))

@@ -3,6 +3,7 @@
  * authors'. */
 #include "tests/harness/help.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -171,6 +172,41 @@ START_TEST(decay_under_a_projection)
 }
 END_TEST
 
+/* A tensor whose first gradient is that of step 6: the authors' bias corrections count the steps of
+ * its group. With one gradient v is (1 - beta2) g^2 and m is (1 - beta1) g. */
+START_TEST(late_tensor)
+{
+    static const char *const rules[] = {"schedulefree_adamw", "schedulefree_radam", "gpa_adamw"};
+    static const int64_t dim[] = {3};
+    const double b1 = 0.8, b2 = 0.9, lr = 0.5, k = 6, last = 2 / (1 - b2) - 1;
+    const double c1 = 1 - pow(b1, k), c2 = 1 - pow(b2, k), rho = last - 2 * k * pow(b2, k) / c2;
+    const double root = sqrt(c2 / (1 - b2)), rectified =
+        sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho));
+    const double want[] = {lr * root, lr * rectified * root, lr * (1 - b1) / c1 * root};
+    double p[2][3] = {{0}}, g[3] = {1, -2, 3}, z[3];
+    const optc_setting set[] = {{"lr", lr}, {"beta1", b1}, {"beta2", b2}, {"eps", 0}, {"weight_decay", 0}};
+    optc_tensor x[2];
+    for (int i = 0; i < 2; i++)
+        x[i] = (optc_tensor){.param = p[i], .grad = g, .rank = 1, .shape = dim};
+    optc_engine *e = evaluator();
+    optc_rule *r = compiled(e, rules[_i], "", "");
+    optc_binding *b;
+    OK(optc_bind(r, &(optc_group){.tensors = x, .ntensors = 2, .hyper = set, .nhyper = COUNT(set)}, 1, &b));
+    for (int step = 1; step <= 6; step++) {
+        const void *grads[] = {g, step < 6 ? NULL : g};
+        OK(optc_set_grads(b, grads, 2));
+        OK(optc_step(b));
+    }
+    OK(optc_state_read(b, 1, "z", z, 3));
+    for (int i = 0; i < 3; i++)
+        ck_assert_msg(fabs(z[i] + copysign(want[_i], g[i])) < 1e-12, "%s: z is %.15g, and the authors have %.15g",
+                      rules[_i], z[i], -copysign(want[_i], g[i]));
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *authors_suite(void)
 {
     Suite *s = suite_create("authors");
@@ -180,6 +216,7 @@ Suite *authors_suite(void)
     tcase_add_test(t, steps_of_coefficients);
     tcase_add_test(t, kernels_are_refused);
     tcase_add_test(t, decay_under_a_projection);
+    tcase_add_loop_test(t, late_tensor, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }
