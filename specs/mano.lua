@@ -1,9 +1,8 @@
 -- As the authors' code (xie-lab-ml/Mano b78b952). Odd steps of the binding take columns, even steps take rows; a step
 -- that wrapper `skip` skips counts too. The part of the momentum along the weights is removed, and the rest is brought
 -- to unit norm.
--- Other commits of their mano.py, and mano_v2.py, project along the weights as they are, without norm 1; v2
--- has nesterov
--- on and adds eps to the norm. They take tensors of two dimensions alone.
+-- Other commits of their mano.py, and mano_v2.py, project along the weights as they are, without norm 1;
+-- v2 has nesterov on and adds eps to the norm. They take tensors of two dimensions alone.
 return optimizer {
   name  = "mano",
   cite  = "Gu and Xie 2026, arXiv:2601.23000",

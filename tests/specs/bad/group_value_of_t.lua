@@ -1,5 +1,4 @@
--- expect: 7: 'c' has one value per group, and the wrapper 'skip' counts t for each tensor
--- expect: k = zeros "group" and k = k + 1 in step, and write k in place of t
+-- expect: 6: 'c' has one value per group, and the wrapper 'skip' counts t for each tensor: count
 -- with: skip
 return optimizer {
   name = "bad", hyper = { lr = 1e-2, b = 0.9 }, state = { c = zeros "group" },
