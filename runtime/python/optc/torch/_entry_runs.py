@@ -1,4 +1,5 @@
-"""How an optimizer runs entries of its rule: a step, the entries between the gradients of sam and its kin, and others."""
+"""How an optimizer runs entries of its rule: a step, the entries between the gradients of sam and its
+kin, and others."""
 import contextlib
 import warnings
 

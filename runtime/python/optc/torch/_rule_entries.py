@@ -55,13 +55,13 @@ class RuleEntries:
         steps, rule = max(((b.binding.get_t(), b.rule) for b in self._bounds), key=lambda x: x[0])
         return rule.gradients(steps + 1)
 
-    _evaluating = False                                # to_eval put averages into the parameters; to_train takes them out
+    _evaluating = False                                # to_eval has put averages into the parameters
 
     def _refuse_in_evaluation(self, entry):
         """The gradients of averaged weights are not those of the point that a step starts from."""
         if self._evaluating and (entry == "step" or entry in self._rule.gradients):
-            raise RuntimeError("%s: %s() in evaluation mode: to_eval has put averaged weights into the parameters; call "
-                               "opt.train(), and compute the gradients after it" % (self._rule.spec, entry))
+            raise RuntimeError("%s: %s() in evaluation mode: to_eval has put averaged weights into the parameters; "
+                               "call opt.train(), and compute the gradients after it" % (self._rule.spec, entry))
 
     def _note_mode(self, entry, done):
         if self._rule.steps_in_training_only() and entry == ("to_train" if done else "to_eval"):
@@ -69,7 +69,8 @@ class RuleEntries:
 
     def _is_evaluating(self, entries):
         """The mode of a file's states. If some of its parameters have averages, to_train takes these out."""
-        values = [own[n] for own in entries if isinstance(own, dict) for n in self._rule.flags if own.get(n) is not None]
+        values = [own[n] for own in entries if isinstance(own, dict) for n in self._rule.flags
+                  if own.get(n) is not None]
         return self._rule.steps_in_training_only() and any(bool(torch.as_tensor(v).any()) for v in values)
 
     def __getattr__(self, name):
