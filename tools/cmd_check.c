@@ -35,6 +35,7 @@ static void summary(const Spec *s, const char *label, int width)
     for (int i = 0; i < r->ninput; i++)
         printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name,
                dom_info[r->input[i].dom].name);
+    spec_note(s);
     for (int i = 0; i < r->noption; i++) {
         const char *dot = strrchr(r->option[i].name, '.'), *value = r->option[i].value;
         bool taken = !strcmp(value, "true");

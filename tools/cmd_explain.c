@@ -365,9 +365,11 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
         taken |= 1u << variant_taken(p->rule, &shapes->v[i]);
     if (!ask->full) {
         explain_summary(s, taken, shapes, ask->size ? ask->size : (int64_t)64 << 20, &f);
+        spec_note(s);
         return CLI_OK;
     }
     head(s);
+    spec_note(s);
     cli_heading("\nplan");
     explain_plan(a, p, taken);
     cli_heading("\ncosts");

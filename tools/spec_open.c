@@ -165,6 +165,12 @@ void spec_warnings(const Spec *s)
         cli_warning("%s", s->gen.rule->warning[i].text);
 }
 
+void spec_note(const Spec *s)
+{
+    if (s->gen.rule->note)
+        printf("    note: %s\n", s->gen.rule->note);
+}
+
 int spec_entry(const Plan *p, const char *name)
 {
     for (int e = 0; e < p->nentry; e++)

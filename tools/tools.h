@@ -153,6 +153,7 @@ bool spec_for_gpu(Spec *s, const Spec *of);
 void spec_close(Spec *s);
 int spec_fail(const Spec *s);                                /* prints the diagnosis, returns CLI_FAILED */
 void spec_warnings(const Spec *s);                 /* prints warnings: valid specs that are probably mistakes */
+void spec_note(const Spec *s);                     /* prints what a user of the composition should know */
 /* Bytes per element that one run of an entry moves, least and most over its phases. */
 void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most);
 /* "28", "16/20" (vectors/matrices), "20-28" (over phases) */

@@ -96,4 +96,21 @@ void declare_gradients(Trace *t, SpecFile *s)
     if (strcmp(last->entry, "step") || last->at.every != 1)
         declare_fail(t, s, "gradients", "gradients: the last entry must be \"step\", at every step");
     r->ngradient = n;
+    s->gradients = true;
+}
+
+void note_gradients(Trace *t)
+{
+    int asks = 0;
+    while (asks < t->nspec && !t->spec[asks].gradients)
+        asks++;
+    for (int i = 0; i < asks && asks < t->nspec; i++)
+        for (int k = 0; k < t->rule->ngradient && t->spec[i].changes_grad; k++) {
+            const char *entry = t->rule->gradient[k].entry;
+            if (strcmp(entry, "step") && !entry_line(t, &t->spec[i], entry)) {
+                t->rule->note = arena_printf(t->arena, "%s changes the gradient of 'step' only: '%s' of %s reads it as "
+                                             "the caller computed it", t->spec[i].name, entry, t->spec[asks].name);
+                return;
+            }
+        }
 }

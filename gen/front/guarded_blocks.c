@@ -347,7 +347,7 @@ int l_inner(lua_State *L)
     Ref p = t->p, g = t->g, low = inner_option(L, "g");
     if (low != NONE) {
         project_open(L, low, apart);
-        t->rule->changes_grad = true;
+        t->rule->changes_grad = t->spec[t->at].changes_grad = true;
     }
     StepParts parts = t->parts;
     if (apart)

@@ -294,7 +294,7 @@ static int l_env_write(lua_State *L)
             return spec_error(
                 L, "a rule reads its gradient and does not change it: write 'local grad = …' (wrappers may assign g)");
         assign_value(L, t, 3, name, &t->g, t->elem);
-        t->rule->changes_grad = true;
+        t->rule->changes_grad = t->spec[t->at].changes_grad = true;
     } else if (i >= 0) {
         i = project_state(L, i);
         assign_value(L, t, 3, name, &t->state[i], t->rule->state[i].dom);

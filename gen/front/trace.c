@@ -226,6 +226,7 @@ static int run_all(lua_State *L)
         return 0;
     variants_join(t);
     warn_rule(t);
+    note_gradients(t);
     return 0;
 }
 

@@ -37,6 +37,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule, a wrapper, a
     int *input, ninput;
     int product;                      /* the Product that its head names; -1: none */
     int view;
+    bool changes_grad, gradients;     /* it passes on another gradient; it lists the gradients of a step */
     bool uses_view, plain;            /* plain: tensors of more than two dimensions are refused */
     Arg *arg; int narg;               /* the user's options, or a wrapper's arguments */
     NameSet failed;                   /* names whose declaration was an error: reading one gives UNKNOWN */
@@ -122,6 +123,7 @@ bool has_arguments(lua_State *L, int f);           /* the Lua function at index 
 /* trace.c */
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
 bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or the next inner spec with it */
+void note_gradients(Trace *t);         /* of wrappers that change the gradient of `step` alone */
 int entry_line(Trace *t, const SpecFile *s, const char *name);         /* first line of the function; 0: none */
 
 /* spec_environment.c */

@@ -156,6 +156,7 @@ typedef struct Rule {
     Variant *variant; int nvariant, variant_cap;
     Warning *warning; int nwarning, warning_cap;           /* sorted by line (rule_check.c) */
     const char *fallback;                                  /* name of the fallback rule, or NULL */
+    const char *note;                                      /* what a user should know; NULL: nothing */
     bool changes_grad;                                     /* a wrapper passes a different gradient to the inner rule */
     int product;                                           /* the Product that the spec's head names; -1: none */
     bool products_chosen;                                  /* the user's choice replaced that of single products */

@@ -30,6 +30,12 @@ for c in list check try explain emit compile ship dump bench race tune cache che
     expect 0 "optc $c" "$c" --help
 done
 expect 0 "--path DIR:DIR" --help
+for c in check explain "explain --full"; do
+    expect 0 "note: clip changes the gradient of 'step' only: 'perturb' of sam reads it" $c adamw+sam+clip
+    for rule in adamw+clip+sam adamw+clip adamw+sam+ema; do
+        if "$OPTC" $c $rule 2>&1 | grep -F "gradient of 'step'"; then failed=$((failed + 1)); fi
+    done
+done
 for c in list check explain emit compile ship dump bench tune; do expect 0 "folders with your own specs" help \
     "$c"; done
 expect 2 "did you mean 'check'" chek adamw
