@@ -75,9 +75,11 @@ def schedulefree_suite(checkout):
 def pytorch_optimizer_suite(checkout):
     """The problems that each rule must solve, for every rule that optc has under the same name."""
     from pytorch_optimizer import optimizer
-    known = _names()
-    for name in optimizer.OPTIMIZERS:
-        optimizer.OPTIMIZERS[name] = known.get(name, optimizer.OPTIMIZERS[name])
+
+    def replace():                                     # collecting tests makes optimizers of theirs
+        known, theirs = _names(), optimizer.OPTIMIZERS
+        theirs.update({name: known[name] for name in theirs if name in known})
+    Runner.late = staticmethod(replace)
     sys.path.insert(0, checkout)
     file = os.path.join(checkout, "tests", "test_optimizers.py")
     return [file + "::TestOptimizerTraining::test_training"]
@@ -107,10 +109,13 @@ SUITES = {"torch": torch_suite, "timm": timm_suite, "schedulefree": schedulefree
 
 class Runner:
     """Collects what failed: {test: its last line}."""
-    plain = False
+    plain, late = False, None
 
     def __init__(self):
         self.failed, self.passed, self.ran = {}, 0, set()
+
+    def pytest_collection_finish(self, session):
+        self.late and self.late()
 
     def pytest_runtest_protocol(self, item, nextitem):
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
