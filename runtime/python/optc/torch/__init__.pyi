@@ -182,11 +182,11 @@ class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
     arXiv:2010.07468"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-16, weight_decay: Number = 0, *, rectify: bool = True, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
-                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 1e-16, weight_decay: Number = 0, *, rectify: bool = True, amsgrad: bool = False, maximize: bool =
+                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
@@ -237,11 +237,12 @@ class AdaLomo(Optimizer):
     """Row and column means of squared gradients, and a rate relative to the size of the weights. Lv et al. 2023,
     arXiv:2310.10195"""
     def __init__(self, params: Any, lr: Number = 0.001, *, eps: Tuple[float, float] = (1e-30, 0.001), clip_threshold:
-                 Number = 1, decay_rate: Number = -0.8, weight_decay: Number = 0, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
-                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 Number = 1, decay_rate: Number = -0.8, weight_decay: Number = 0, clip_grad_norm: Number = 0,
+                 clip_grad_value: Number = 0, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class AdaMod(Optimizer):
     """AdamW whose rate of each element is bounded by the running mean of its rates. Ding et al. 2019,
@@ -708,11 +709,11 @@ class LaProp(Optimizer):
     """Momentum of normalised gradients: Adam that divides before it averages; decoupled weight decay. Ziyin, Wang and
     Ueda 2020, arXiv:2002.04839"""
     def __init__(self, params: Any, lr: Number = 0.0004, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-15, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
-                 bool = True) -> None: ...
+                 1e-15, weight_decay: Number = 0, *, amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
@@ -748,11 +749,11 @@ class MARS(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.99), eps: Number =
                  1e-08, weight_decay: Number = 0, *, gamma: Number = 0.025, lr_1d: Number = 0.003, betas_1d:
                  Tuple[float, float] = (0.9, 0.95), weight_decay_1d: Number = 0.1, mars_type: str = 'adamw',
-                 optimize_1d: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
-                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
-                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
-                 True) -> None: ...
+                 optimize_1d: bool = False, amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (),
+                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
+                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None, follow_lr: bool = True) -> None: ...
 
 class MOP(Optimizer):
     """The exact polar factor of the momentum, times its nuclear norm; AdamW for what is no matrix. NVIDIA 2025,
@@ -928,11 +929,11 @@ class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
     et al. 2019, arXiv:1905.11286"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.95, 0.98), eps: Number =
-                 1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
-                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class PMuon(Optimizer):
     """Muon after powers of the gradients' Gram matrices; AdamW for the rest and for sides over the limit. zzp1012
@@ -1187,12 +1188,12 @@ class SOAP(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.95), beta3: Number =
                  0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number =
                  4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, apply: str = 'tf32',
-                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
-                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
-                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 normalize_grads: bool = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
+                 Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SOAPMuon(Optimizer):
     """Muon of the momentum that SOAP preconditions; AdamW for the rest and for sides over the limit. Vyas 2025,
