@@ -98,7 +98,7 @@ typedef struct Shards {
     Cut *cut;                          /* by bound tensor */
     Program program;
     int role[MOST_VARIANTS][NROLE];    /* the derived program's variants; -1: none */
-    unsigned char *place;              /* by stage of the rule: Place (shard_place.c) */
+    unsigned char *place;              /* by stage of the rule: StagePlace (shard_place.c) */
     double *load, largest;             /* by rank: the work of the tensors that it owns; of the largest tensor */
     bool *owner_writes;                /* by variant of the rule, then array: the owner writes it */
     int64_t range_step[MOST_VARIANTS]; /* CLASS_ROWS: ranges of columns begin at multiples of it */
@@ -137,7 +137,7 @@ CORE int step_entry(const Program *p);
 CORE void phase_weights(const Program *p, double *weight);        /* by phase: its share of all steps */
 
 /* ---- shard_place.c ---- */
-typedef enum { AT_PIECES, AT_ALL, AT_OWNER } Place;
+typedef enum { AT_PIECES, AT_ALL, AT_OWNER } StagePlace;
 CORE optc_status places_make(optc_binding *b);
 CORE bool variant_folds(const optc_binding *b, int variant);      /* has folds over pieces */
 CORE bool variant_owned(const optc_binding *b, int variant);      /* has stages at the owner */

@@ -202,7 +202,7 @@ CORE optc_status places_make(optc_binding *b)
 }
 
 /* ---- questions ---- */
-static bool any_stage(const optc_binding *b, int variant, Place place, bool folds)
+static bool any_stage(const optc_binding *b, int variant, StagePlace place, bool folds)
 {
     const Program *p = b->rule->program;
     for (int i = 0; i < p->nstage; i++)
@@ -245,7 +245,7 @@ CORE bool variant_apart(const optc_binding *b, int variant)
 
 static bool runs_in(const optc_binding *b, int stage, Role role)
 {
-    Place at = (Place)b->shards->place[stage];
+    StagePlace at = (StagePlace)b->shards->place[stage];
     switch (role) {
     case ROLE_BOUND: return at != AT_OWNER;
     case ROLE_PART: case ROLE_GHOST:

@@ -142,7 +142,7 @@ static int bring_ghosts(Builder *x, const ProgStage *s, int variant, int round)
     return round;
 }
 
-static void wrote(Builder *x, const ProgStage *s, CutClass how, int variant, Place place, int round)
+static void wrote(Builder *x, const ProgStage *s, CutClass how, int variant, StagePlace place, int round)
 {
     const Program *p = x->b->rule->program;
     for (int k = 0; k < s->nwrites; k++) {
@@ -161,7 +161,7 @@ static void place_stage(Builder *x, const ProgAction *a, CutClass how)
 {
     const Program *p = x->b->rule->program;
     const ProgStage *s = &p->stage[a->stage];
-    Place place = how == CLASS_WHOLE ? AT_OWNER : (Place)x->b->shards->place[a->stage];
+    StagePlace place = how == CLASS_WHOLE ? AT_OWNER : (StagePlace)x->b->shards->place[a->stage];
     int v = s->variant, round = x->now[v][how];
     bool folds = place == AT_PIECES && stage_folds(p, s);
     ProgAction act = *a;
