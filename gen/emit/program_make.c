@@ -79,6 +79,19 @@ static const int *numbers(Arena *a, const Access *x, int nx, const Access *y, in
     return out;
 }
 
+/* ProgStage.value: names of what numbers() of the same lists numbers. */
+static const char *const *names(Arena *a, const Access *x, int nx, const Access *y, int ny, const Access *z, int nz,
+                                const Access *w, int nw)
+{
+    const Access *const list[] = {x, y, z, w};
+    const int n[] = {nx, ny, nz, nw};
+    const char **out = NEWS(a, const char *, nx + ny + nz + nw + 1);
+    for (int i = 0, at = 0; i < 4; i++)
+        for (int k = 0; k < n[i]; k++)
+            out[at++] = arena_strdup(a, list[i][k].name);
+    return out;
+}
+
 /* ProgStage.at of a shared stage: its arrays and its phase. */
 static const int *shared_arrays(Arena *a, const ProgStage *s, int phase)
 {
@@ -132,6 +145,7 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
         x.call = make_call(a, p, en->phase[phase].g, s);
     x.reads = numbers(a, s->load, s->nload, s->fin, s->nfin, &x.nreads);
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
+    x.value = names(a, s->load, s->nload, s->fin, s->nfin, s->store, s->nstore, s->fold, s->nfold);
     StageAt own = plan_at(p, s->fn);
     x.kernel = is_called(s->kind) ? "" : emit_prefixed(a, prefix, p, own.entry->name, own.phase, own.stage);
     x.at = s->shared ? shared_arrays(a, &x, phase) : NULL;
@@ -422,12 +436,12 @@ static void put_stages(Buf *b, const Program *p, const char *id)
         buf_printf(b, "\"%s\", \"%s\", ", s->kernel, s->name);
         put_text(b, slash ? slash + 1 : s->where);
         buf_printf(b, s->call ? ", &call_%s_%d, NULL, " : s->at ? ", NULL, arrays_%s_%d, " : ", NULL, NULL, ", id, i);
-        buf_printf(b, "%uu},\n", s->stagger);
+        buf_printf(b, "%uu, NULL},\n", s->stagger);
     }
     buf_puts(b, p->nstage
                     ? "};\n"
                     : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\", NULL, "
-                      "NULL, 0u},\n};\n");
+                      "NULL, 0u, NULL},\n};\n");
 }
 
 static void put_entries(Buf *b, const Program *p, const char *id)
