@@ -1,6 +1,9 @@
-/* optc dump: the rule as text after a pass. */
-#include "tools/tools.h"
+/* optc dump: the rule, its plan or its schedule as text. */
+#include "tools/bench/bench.h"
 
+#include "runtime/library/schedule/schedule.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 static const char *last_rule_pass(void)
@@ -16,9 +19,10 @@ static int check_pass(const Command *self, const char *pass)
 {
     const char *names[32];
     int n = 0;
-    for (const char *const *v = gen_passes(); *v && n < 30; v++)
+    for (const char *const *v = gen_passes(); *v && n < 29; v++)
         names[n++] = *v;
     names[n++] = "all";
+    names[n++] = "schedule";
     names[n] = NULL;
     for (int i = 0; i < n; i++)
         if (!strcmp(names[i], pass))
@@ -26,32 +30,97 @@ static int check_pass(const Command *self, const char *pass)
     return cli_unknown(self, "pass", pass, names);
 }
 
+/* ---- schedules ---- */
+typedef struct Placing {
+    const char *work, *device;
+    DimsList shapes;
+    int64_t workspace;
+    int ranks, rank;
+} Placing;
+
+/* Without --work and --shape: two matrices and a vector. */
+static const DimsList usual_shapes = {{{2, {512, 256}}, {2, {256, 1024}}, {1, {256}}}, 3};
+
+static int dump_schedule(const Spec *s, const Placing *x, Buf *text)
+{
+    Dims *dims = NULL;
+    SchedulePlan plan = {.binding = NULL};
+    int n = 0, rc = CLI_FAILED;
+    const DimsList *shapes = x->shapes.n ? &x->shapes : &usual_shapes;
+    optc_tensor *t = work_tensors("dump", shapes, x->work, &dims, &n);
+    const Program *p = t ? program_make(text->arena, s->gen.plan, NULL) : NULL;
+    if (t && schedule_plan(p, s->asked.target == &target_cuda, x->workspace, t, n, x->rank, x->ranks, &plan) ==
+                 OPTC_OK) {
+        schedule_print(text, plan.binding);
+        rc = CLI_OK;
+    } else if (t) {
+        rc = cli_fail("dump: %s", optc_message());
+    }
+    schedule_plan_free(&plan);
+    free(t);
+    free(dims);
+    return rc;
+}
+
+static int check_placing(const Command *self, const char *pass, const Placing *x)
+{
+    if ((!pass || strcmp(pass, "schedule")) &&
+        (x->work || x->shapes.n || x->workspace || x->ranks > 1 || x->rank || x->device))
+        return cli_misuse(self, "--work, --shape, --workspace, --ranks, --rank and --device need --pass schedule");
+    if (x->work && x->shapes.n)
+        return cli_misuse(self, "--work and --shape exclude each other");
+    if (x->rank > x->ranks)
+        return cli_misuse(self, "--rank %d: ranks are numbered from 1 to %d here", x->rank, x->ranks);
+    return CLI_GO;
+}
+
 int cmd_dump(const Command *self, int argc, char **argv)
 {
     const char *pass = NULL, *out = "-";
     bool time = false;
     CompileOpts c = COMPILE_OPTS_INIT;
+    Placing x = {.ranks = 1};
     const Opt opts[] = {
-        {"pass", 'p', OPT_TEXT, &pass, "NAME", "trace, master, fold, calls, storage, plan or all (default: storage)"},
+        {"pass", 'p', OPT_TEXT, &pass, "NAME",
+         "trace, master, fold, calls, storage, plan, all or schedule (default: storage)"},
         {"time", 0, OPT_FLAG, &time, NULL, "print the time of each pass; without --pass only that"},
         {"output", 'o', OPT_TEXT, &out, "FILE", "the file to write (default: standard output)"},
+        {"shape", 's', OPT_SHAPES, &x.shapes, "DIMS",
+         "schedule: a tensor, such as 1024x256; may be repeated (default: 512x256, 256x1024, 256)"},
+        {"work", 0, OPT_TEXT, &x.work, "NAME", "schedule: the tensors of a model, as in optc bench"},
+        {"device", 0, OPT_TEXT, &x.device, "DEVICE", "schedule: cpu (default) or cuda; no GPU is needed"},
+        {"workspace", 0, OPT_SIZE, &x.workspace, "BYTES", "schedule: for temporaries of products (default: 1G)"},
+        {"ranks", 0, OPT_COUNT, &x.ranks, "N", "schedule: of N ranks, cut along dimension 0"},
+        {"rank", 0, OPT_COUNT, &x.rank, "K", "schedule: of rank K, from 1 (default: 1)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
-    if (rc != CLI_GO || (pass && (rc = check_pass(self, pass)) != CLI_GO))
+    if (rc != CLI_GO || (pass && (rc = check_pass(self, pass)) != CLI_GO) ||
+        (rc = check_placing(self, pass, &x)) != CLI_GO)
         return rc;
     if (n != 1)
         return cli_one_spec(self, n);
+    const char *const devices[] = {"cpu", "cuda", NULL};
+    if (x.device && strcmp(x.device, "cpu") && strcmp(x.device, "cuda"))
+        return cli_unknown(self, "device", x.device, devices);
+    bool schedule = pass && !strcmp(pass, "schedule");
+    c.target = x.device && !strcmp(x.device, "cuda") ? &target_cuda : NULL;
+    x.rank -= x.rank > 0;
     Spec s;
     Buf text = {0};
     SpecDump dump = {pass || time ? pass : last_rule_pass(), &text, time};
-    if (!spec_open(&s, argv[0], &c, false, &dump))
+    if (!spec_open(&s, argv[0], &c, false, schedule ? NULL : &dump))
         rc = spec_fail(&s);
-    else if (text.oom)
+    else if (schedule) {
+        text.arena = s.gen.plan->arena;
+        rc = dump_schedule(&s, &x, &text);
+        rc = rc == CLI_OK && !cli_write_file(out, buf_text(&text)) ? CLI_FAILED : rc;
+    } else if (text.oom)
         rc = cli_fail("out of memory");
     else
         rc = cli_write_file(out, cli_text(&text)) ? CLI_OK : CLI_FAILED;
-    buf_free(&text);
+    if (!schedule)
+        buf_free(&text);
     spec_close(&s);
     return rc;
 }

@@ -64,11 +64,12 @@ const Command cli_commands[] = {
      "optc ship 'adamw+clip(1)' adafactor ./mine.lua --arch all -o build/rules --name rules\n"
      "optc ship --all-specs --arch all -o optc-rules\noptc ship --check myopt",
      cmd_ship},
-    {"dump", "SPEC", "the rule as text after a pass",
-     "Prints the rule's IR after a pass (default: the last one), or the plan. check, explain, "
-     "emit, compile, ship, show and dump read IR text in place of a SPEC.",
+    {"dump", "SPEC", "the rule as text after a pass, its plan or its schedule",
+     "Prints the rule's IR after a pass (default: the last one), or the plan. --pass schedule prints what each rank\n"
+     "does in a step, in order: stages, products, copies and exchanges. check, explain, emit, compile, ship, show and\n"
+     "dump read IR text in place of a SPEC.",
      "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc "
-     "dump lion | optc explain -",
+     "dump lion | optc explain -\noptc dump muon --pass schedule --work gpt2-124m --ranks 4 --device cuda",
      cmd_dump},
     {"bench", "[SPEC…]", "time steps on this machine's best device against its memory's rate",
      "Steps real tensors and compares the time with the plan's bytes and with copying memory (on a CPU also with\n"

@@ -1,7 +1,9 @@
 /* The compiler's output for a few rules against files: the rule after constant folding (.ir), the plan (.plan) and the
- * stages in C (.c, without the shared code). A changed output appears as a difference; OPTC_GOLDEN=update accepts
+ * stages in C (.c, without the shared code). For more rules also the schedule of a step in one process (.ops) and on
+ * the first of three ranks with GPUs (.ops3). A changed output appears as a difference; OPTC_GOLDEN=update accepts
  * it. */
 #include "runtime/library/rule/spec_find.h"
+#include "runtime/library/schedule/schedule.h"
 #include "gen/gen.h"
 
 #include <check.h>
@@ -12,15 +14,29 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-static const struct { const char *file, *spec, *with, *options; } cases[] = {
-    {"adamw", "adamw", NULL, NULL},
-    {"lamb", "lamb", NULL, NULL},
-    {"adafactor", "adafactor", NULL, NULL},
-    {"adamw_clip_cautious_ema", "adamw", "clip(1),cautious,ema(0.999)", NULL},
-    {"sgd_lookahead", "sgd", "lookahead(5,0.5)", NULL},
-    {"muon_two_steps", "muon", NULL, "form=plain,steps=2"},
+enum { MOST_DIMS = 2, MOST_TENSORS = 4 };
+typedef struct Tensors { int n; int64_t dim[MOST_TENSORS][MOST_DIMS]; } Tensors;
+static const Tensors usual = {3, {{512, 256}, {256, 1024}, {256}}}, one_matrix = {2, {{512, 256}, {256}}},
+                     four = {4, {{256, 256}, {256, 256}, {256, 256}, {256}}};
+
+/* with a spec's text in all kinds, then those with schedules only */
+static const struct { const char *file, *spec, *with, *options; const Tensors *tensors; } cases[] = {
+    {"adamw", "adamw", NULL, NULL, &usual},
+    {"lamb", "lamb", NULL, NULL, &usual},
+    {"adafactor", "adafactor", NULL, NULL, &usual},
+    {"adamw_clip_cautious_ema", "adamw", "clip(1),cautious,ema(0.999)", NULL, &usual},
+    {"sgd_lookahead", "sgd", "lookahead(5,0.5)", NULL, &usual},
+    {"muon_two_steps", "muon", NULL, "form=plain,steps=2", &four},
+    {"shampoo", "shampoo", NULL, NULL, &one_matrix},
+    {"rekls", "rekls", NULL, NULL, &one_matrix},
+    {"adamw_sam", "adamw", "sam", NULL, &usual},
+    {"prodigy", "prodigy", NULL, NULL, &usual},
+    {"schedulefree_adamw", "schedulefree_adamw", NULL, NULL, &usual},
+    {"came", "came", NULL, NULL, &one_matrix},
 };
-static const char *const kinds[] = {"ir", "plan", "c"};
+enum { WITH_TEXTS = 6 };                   /* cases that have the first three kinds too */
+static const char *const kinds[] = {"ir", "plan", "c", "ops", "ops3"};
+static bool has_kind(int i, const char *kind) { return i < WITH_TEXTS || !strncmp(kind, "ops", 3); }
 static const char stages_from[] = "/* ---- the stages of";
 
 static char *golden_path(Arena *a, const char *file, const char *kind)
@@ -29,8 +45,34 @@ static char *golden_path(Arena *a, const char *file, const char *kind)
     return arena_printf(a, "%s/golden/%s.%s", f && *f ? f : "tests/specs", file, kind);
 }
 
+static char *made_schedule(Arena *a, int i, const char *kind)
+{
+    Gen g = {0};
+    Diag d = {0};
+    Source s;
+    Buf b = {.arena = a};
+    SchedulePlan plan;
+    const bool gpu = !strcmp(kind, "ops3");
+    const Tensors *of = cases[i].tensors;
+    optc_tensor t[MOST_TENSORS] = {{0}};
+    GenOptions o = {.with = cases[i].with, .options = cases[i].options, .find = find_wrapper,
+                    .target = gpu ? &target_cuda : NULL};
+    for (int k = 0; k < of->n; k++)
+        t[k] = (optc_tensor){.rank = of->dim[k][1] ? 2 : 1, .shape = of->dim[k]};
+    ck_assert_msg(find_spec(NULL, cases[i].spec, a, &s, &d), "%s", d.text);
+    ck_assert_msg(gen_compile(&g, s, &o), "%s", g.diag.text);
+    ck_assert_msg(schedule_plan(program_make(a, g.plan, NULL), gpu, 0, t, of->n, 0, gpu ? 3 : 1, &plan) ==
+                      OPTC_OK, "%s: %s", cases[i].file, optc_message());
+    schedule_print(&b, plan.binding);
+    schedule_plan_free(&plan);
+    gen_free(&g);
+    return strdup(buf_text(&b));
+}
+
 static char *made(Arena *a, int i, const char *kind)
 {
+    if (!strncmp(kind, "ops", 3))
+        return made_schedule(a, i, kind);
     Gen g = {0};
     Diag d = {0};
     Source s;
@@ -121,6 +163,8 @@ START_TEST(golden)
     Arena arena = {0};
     int i = _i / COUNT(kinds);
     const char *kind = kinds[_i % COUNT(kinds)], *how = getenv("OPTC_GOLDEN");
+    if (!has_kind(i, kind))
+        return;
     char *path = golden_path(&arena, cases[i].file, kind), *got = made(&arena, i, kind), *want = read_whole(path);
     if (how && !strcmp(how, "update")) {
         if (!want || strcmp(want, got))
@@ -151,8 +195,9 @@ START_TEST(no_strays)
     for (struct dirent *e; (e = readdir(d));) {
         bool known = e->d_name[0] == '.';
         for (int i = 0; i < COUNT(cases) * COUNT(kinds); i++)
-            known = known ||
-            !strcmp(e->d_name, arena_printf(&arena, "%s.%s", cases[i / COUNT(kinds)].file, kinds[i % COUNT(kinds)]));
+            known = known || (has_kind(i / COUNT(kinds), kinds[i % COUNT(kinds)]) &&
+                              !strcmp(e->d_name, arena_printf(&arena, "%s.%s", cases[i / COUNT(kinds)].file,
+                                                              kinds[i % COUNT(kinds)])));
         ck_assert_msg(known, "%s/%s belongs to no case", folder, e->d_name);
     }
     closedir(d);

@@ -65,6 +65,8 @@ void work_unknown(const char *name, Buf *b);
 void work_list(void);
 const char *work_name(const Work *w);
 int work_shapes(const Work *w, Dims *out);                                  /* their number; out may be NULL */
+/* The tensors of --work or --shape, without memory; the caller frees them and *dims. NULL: the reason is printed. */
+optc_tensor *work_tensors(const char *command, const DimsList *shapes, const char *work, Dims **dims, int *n);
 /* Scales all dimensions by one factor, to at most that many elements. */
 bool work_scale(Dims *shape, int n, int64_t elements);
 

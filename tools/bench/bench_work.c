@@ -1,6 +1,7 @@
 /* Workloads by name: the tensor shapes of models. */
 #include "tools/bench/bench.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct Work { const char *name; int (*shapes)(Dims *out, int64_t a, int64_t b); int64_t a, b; const char *about; };
@@ -138,4 +139,30 @@ bool work_scale(Dims *shape, int n, int64_t want)
     }
     elements(shape, n, low, shape);
     return true;
+}
+
+optc_tensor *work_tensors(const char *command, const DimsList *shapes, const char *work, Dims **dims, int *n)
+{
+    const Work *w = work ? work_find(work) : NULL;
+    Buf b = {0};
+    if (work && !w) {
+        work_unknown(work, &b);
+        cli_error("%s: %s", command, buf_text(&b));
+        return NULL;
+    }
+    *n = w ? work_shapes(w, NULL) : shapes->n;
+    *dims = calloc((size_t)*n + 1, sizeof **dims);
+    optc_tensor *t = calloc((size_t)*n + 1, sizeof *t);
+    if (!*dims || !t) {
+        cli_error("%s: out of memory", command);
+        free(t);
+        return NULL;
+    }
+    if (w)
+        work_shapes(w, *dims);
+    else
+        memcpy(*dims, shapes->v, sizeof **dims * (size_t)*n);
+    for (int i = 0; i < *n; i++)
+        t[i] = (optc_tensor){.rank = (*dims)[i].rank, .shape = (*dims)[i].dim};
+    return t;
 }

@@ -6,33 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors of --work or --shape. */
-static optc_tensor *list_tensors(const DimsList *shapes, const char *work, Dims **dims, int *n)
-{
-    const Work *w = work ? work_find(work) : NULL;
-    Buf b = {0};
-    if (work && !w) {
-        work_unknown(work, &b);
-        cli_error("explain: %s", buf_text(&b));
-        return NULL;
-    }
-    *n = w ? work_shapes(w, NULL) : shapes->n;
-    *dims = calloc((size_t)*n + 1, sizeof **dims);
-    optc_tensor *t = calloc((size_t)*n + 1, sizeof *t);
-    if (!*dims || !t) {
-        cli_error("explain: out of memory");
-        free(t);
-        return NULL;
-    }
-    if (w)
-        work_shapes(w, *dims);
-    else
-        memcpy(*dims, shapes->v, sizeof **dims * (size_t)*n);
-    for (int i = 0; i < *n; i++)
-        t[i] = (optc_tensor){.rank = (*dims)[i].rank, .shape = (*dims)[i].dim};
-    return t;
-}
-
 static void put_rank(int rank, const optc_shard_plan *x)
 {
     char a[4][32];
@@ -83,7 +56,7 @@ int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes
     optc_rule *r = NULL;
     Dims *dims = NULL;
     int n = 0, rc = CLI_FAILED;
-    optc_tensor *t = list_tensors(shapes, work, &dims, &n);
+    optc_tensor *t = work_tensors("explain", shapes, work, &dims, &n);
     optc_rule_options ro = spec_rule_options(o, spec, o->with);
     optc_engine_options eo = {.device = "cpu", .spec_path = o->path, .workspace = workspace};
     if (t && optc_open(&eo, &e) == OPTC_OK && optc_compile(e, &ro, &r) == OPTC_OK) {

@@ -359,6 +359,8 @@ CORE optc_status layout_measure(optc_binding *b);           /* computes storage_
 CORE bool temporaries_overlap(const optc_binding *b, int x, int y);     /* two temporaries share memory */
 CORE optc_status layout_place(optc_binding *b);             /* after allocation: pointers, views, units of work */
 
+CORE optc_status layout_tasks(optc_binding *b);             /* units of work, batches, tasks; layout_place calls it */
+
 /* ---- matrix_blocks.c ---- */
 CORE optc_status blocks_make(optc_binding *b);
 CORE void blocks_point(optc_binding *b);                    /* after the tensors' pointers are set */
@@ -423,6 +425,9 @@ CORE int shards_variant(const optc_binding *b, int tensor);                 /* o
 /* bind.c: everything but the device's memory */
 CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
                            optc_binding **out);
+/* shard_plan.c: a binding of tensors that are never allocated, as on one rank; it runs nothing */
+CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks, bool sharded,
+                                optc_binding **out);
 CORE void shards_exchange(const optc_binding *b, int number);              /* on the CPU */
 CORE optc_status exchange_run(const optc_binding *b, int number);
 CORE optc_status shards_end(optc_binding *b);               /* after a run: how the exchanges ended */

@@ -225,7 +225,7 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups, const opt
     if (s == OPTC_OK)
         s = layout_measure(b);
     if (b->plan)
-        return s;
+        return s == OPTC_OK ? layout_tasks(b) : s;
     if (s == OPTC_OK)
         s = b->rule->device->bind(b);
     if (s == OPTC_OK)

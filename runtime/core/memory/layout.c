@@ -256,6 +256,12 @@ static optc_status count_units(optc_binding *b)
     return s;
 }
 
+CORE optc_status layout_tasks(optc_binding *b)
+{
+    optc_status s = count_units(b);
+    return s == OPTC_OK ? batches_place(b) : s;
+}
+
 CORE optc_status layout_place(optc_binding *b)
 {
     const Program *p = b->program;
@@ -265,8 +271,7 @@ CORE optc_status layout_place(optc_binding *b)
     shards_point(b);
     blocks_point(b);
     fill_views(b);
-    optc_status s = count_units(b);
-    return s == OPTC_OK ? batches_place(b) : s;
+    return layout_tasks(b);
 }
 
 /* ---- accounting ---- */

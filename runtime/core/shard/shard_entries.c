@@ -161,7 +161,7 @@ static optc_status check_sharded(const optc_binding *b)
 {
     optc_status s = OPTC_OK;
     char label[96];
-    if (b->rule->device != cpu_device() && b->rule->device != gpu_device())
+    if (!b->plan && b->rule->device != cpu_device() && b->rule->device != gpu_device())
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_bind_sharded: rule '%s' runs on the reference evaluator, which steps "
                                             "whole tensors only; install a C compiler",
                     b->rule->program->name);

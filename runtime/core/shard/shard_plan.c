@@ -200,30 +200,42 @@ static optc_status take_pieces(const optc_group *groups, int ngroups, int rank, 
     return out->group && out->tensor && out->dims ? OPTC_OK : no_memory("optc_plan_sharded");
 }
 
+CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks, bool sharded,
+                                optc_binding **out)
+{
+    Pieces pieces;
+    Pretend pretend = {ranks, 0, 0};
+    optc_comm comm = {rank, ranks, &pretend, pretend_gather, pretend_all_to_all};
+    *out = NULL;
+    optc_status s = take_pieces(groups, ngroups, rank, ranks, &pieces);
+    pretend.ntensor = pieces.n;
+    for (int i = 0; i < pieces.n && s == OPTC_OK && !sharded; i++) {
+        pieces.tensor[i].global_shape = NULL;
+        pieces.tensor[i].offset = NULL;
+    }
+    if (s == OPTC_OK)
+        s = bind_plan(r, pieces.group, ngroups, sharded ? &comm : NULL, out);
+    free(pieces.group);
+    free(pieces.tensor);
+    free(pieces.dims);
+    return s;
+}
+
 optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks,
                                     optc_shard_plan *out, size_t size)
 {
     const StructVersion as = STRUCT_VERSION("optc_plan_sharded_sized", optc_shard_plan, "optc_plan_sharded", buffers);
     optc_shard_plan plan;
-    Pieces pieces;
     optc_binding *b = NULL;
-    Pretend pretend = {ranks, 0, 0};
-    optc_comm comm = {rank, ranks, &pretend, pretend_gather, pretend_all_to_all};
     if (!r || !groups || !out || ngroups < 1 || ranks < 1 || rank < 0 || rank >= ranks)
         return fail(OPTC_ERROR_ARGUMENT, "optc_plan_sharded: %s",
                     !r || !groups || !out ? "a pointer is NULL"
                     : ngroups < 1         ? "ngroups must be 1 or more"
                                           : "rank is not in 0..ranks - 1");
     memset(&plan, 0, sizeof plan);
-    optc_status s = take_pieces(groups, ngroups, rank, ranks, &pieces);
-    pretend.ntensor = pieces.n;
-    if (s == OPTC_OK)
-        s = bind_plan(r, pieces.group, ngroups, &comm, &b);
+    optc_status s = bind_rank_plan(r, groups, ngroups, rank, ranks, true, &b);
     if (s == OPTC_OK)
         s = describe(b, &plan);
     (void)optc_unbind(b);
-    free(pieces.group);
-    free(pieces.tensor);
-    free(pieces.dims);
     return s == OPTC_OK ? struct_write(&as, out, size, &plan) : s;
 }

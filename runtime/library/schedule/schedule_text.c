@@ -1,0 +1,152 @@
+/* Prints schedules as text: a line per op, `written <- read`, and the spec's line. */
+#include "runtime/library/schedule/schedule.h"
+
+#include "gen/gen.h"
+#include "runtime/core/shard/shard.h"
+
+#include <string.h>
+
+static const char *const kind_names[NSCHEDULEOP] = {
+#define SCHEDULE_OP(ID, name, what) name,
+#include "gen/abi/schedule.def"
+};
+
+static const char *op_name(const Program *p, const ScheduleOp *op)
+{
+    if (*kind_names[op->kind])
+        return kind_names[op->kind];
+    const ProgStage *s = &p->stage[op->what];
+    return s->call ? callee_facts[s->call->callee].name : s->name;
+}
+
+static void put_names(Buf *to, const char *before, const char *const *name, int n)
+{
+    for (int i = 0; i < n; i++)
+        buf_printf(to, "%s%s", i ? " " : before, name[i]);
+}
+
+static int64_t sum(const size_t *x, int n)
+{
+    int64_t all = 0;
+    for (int i = 0; i < n; i++)
+        all += (int64_t)x[i];
+    return all;
+}
+
+static const char *const item_names[] = {
+    [ITEM_GHOST] = "cut segments", [ITEM_TO_OWNER] = "to owners", [ITEM_FROM_OWNER] = "from owners",
+    [ITEM_PARTIALS] = "partials", [ITEM_TENSOR_PARTIALS] = "partials of tensors", [ITEM_TILE_GHOST] = "cut tiles",
+    [ITEM_BAND_GHOST] = "cut bands", [ITEM_ROWS] = "rows", [ITEM_COLS] = "columns"};
+
+static void put_exchange(Buf *to, const optc_binding *b, const ScheduleOp *op)
+{
+    const Exchange *e = &b->shards->exchange[op->what];
+    const int ranks = b->shards->comm.ranks;
+    buf_printf(to, " %d", op->what);
+    for (int i = 0; i < e->nitem; i++) {
+        if (!i || e->item[i].kind != e->item[i - 1].kind)
+            buf_printf(to, "%s %s:", i ? "," : "", item_names[e->item[i].kind]);
+        buf_printf(to, " %s", op->name[i]);
+    }
+    if (e->pairs)
+        buf_printf(to, "; sends %lld B, receives %lld B", (long long)sum(e->send_bytes, ranks),
+                   (long long)sum(e->recv_bytes, ranks));
+    if (e->share_bytes)
+        buf_printf(to, "; gathers %lld B of each rank", (long long)e->share_bytes);
+}
+
+static void put_op(Buf *to, const optc_binding *b, const ScheduleOp *op, int number)
+{
+    const Program *p = b->program;
+    buf_printf(to, op->kind == SCHEDULE_ADVANCE || op->kind == SCHEDULE_FORK ? "%4d %s" : "%4d %-10s", number,
+               op_name(p, op));
+    if (op->role >= 0 && p->nvariant > 1)
+        buf_printf(to, " %s", p->variant[op->role].name);
+    if (op->batch >= 0)
+        buf_printf(to, " batch %d", op->batch);
+    if (op->slots)
+        buf_puts(to, " slot");
+    if (op->stream)
+        buf_puts(to, " beside");
+    if (op->kind == SCHEDULE_EXCHANGE)
+        put_exchange(to, b, op);
+    else if (op->kind == SCHEDULE_WAIT)
+        buf_printf(to, " exchange %d", op->what);
+    else {
+        put_names(to, "  ", op->name + op->nreads, op->nwrites);
+        put_names(to, " <- ", op->name, op->nreads);
+    }
+    buf_printf(to, "%s%s\n", *op->where ? "  " : "", op->where);
+}
+
+static bool same_op(const ScheduleOp *x, const ScheduleOp *y, const Program *p)
+{
+    bool same = x->kind == y->kind && x->role == y->role && x->batch == y->batch && x->slots == y->slots &&
+                x->stream == y->stream && x->nreads == y->nreads && x->nwrites == y->nwrites &&
+                !strcmp(x->where, y->where) && !strcmp(op_name(p, x), op_name(p, y));
+    for (int i = 0; same && i < x->nreads + x->nwrites; i++)
+        same = !strcmp(x->name[i], y->name[i]);
+    return same;
+}
+
+static bool same_schedule(const Schedule *x, const Schedule *y, const Program *p)
+{
+    bool same = x->n == y->n;
+    for (int i = 0; same && i < x->n; i++)
+        same = same_op(&x->op[i], &y->op[i], p);
+    return same;
+}
+
+static void put_phase(Buf *to, const Program *p, const Schedule *s)
+{
+    buf_puts(to, p->entry[s->entry].name);
+    for (int i = 0; i < p->nperiod; i++)
+        plan_period(to, &p->period[i], i ? " and" : ",", s->phase >> i & 1);
+}
+
+static void put_batches(Buf *to, const optc_binding *b)
+{
+    for (int k = 0; k < b->nbatch; k++) {
+        const Batch *x = &b->batch[k];
+        buf_printf(to, "batch %d, %s: tensors", k, b->program->variant[x->variant].name);
+        for (int i = 0; i < x->units.n; i++)
+            buf_printf(to, " %d", b->tensor[x->units.tensor[i]].source);
+        buf_puts(to, "\n");
+    }
+}
+
+typedef struct Printing { Buf *to; const optc_binding *b; } Printing;
+
+static void print_all(void *ctx, Arena *a)
+{
+    const Printing *x = ctx;
+    const Program *p = x->b->program;
+    const int phases = program_phases(p);
+    put_batches(x->to, x->b);
+    for (int e = 0; e < p->nentry; e++) {
+        Schedule *s = NEWS(a, Schedule, phases);
+        for (int m = 0; m < phases; m++) {
+            int like = 0;
+            s[m] = schedule_from_tasks(a, x->b, e, m);
+            while (!same_schedule(&s[like], &s[m], p))
+                like++;
+            put_phase(x->to, p, &s[m]);
+            if (like < m) {
+                buf_puts(x->to, ": the ops of");
+                buf_puts(x->to, " ");
+                put_phase(x->to, p, &s[like]);
+                buf_puts(x->to, "\n");
+                continue;
+            }
+            buf_printf(x->to, ": %d ops\n", s[m].n);
+            for (int i = 0; i < s[m].n; i++)
+                put_op(x->to, x->b, &s[m].op[i], i);
+        }
+    }
+}
+
+void schedule_print(Buf *to, const optc_binding *b)
+{
+    Printing x = {to, b};
+    arena_scratch(to->arena, print_all, &x);
+}
