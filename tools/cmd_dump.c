@@ -32,10 +32,10 @@ static int check_pass(const Command *self, const char *pass)
 
 /* ---- schedules ---- */
 typedef struct Placing {
-    const char *work, *device;
+    const char *work, *device, *of_rank;
     DimsList shapes;
     int64_t workspace;
-    int ranks, rank;
+    int ranks, rank;                   /* rank: what of_rank says */
 } Placing;
 
 /* Without --work and --shape: two matrices and a vector. */
@@ -62,15 +62,18 @@ static int dump_schedule(const Spec *s, const Placing *x, Buf *text)
     return rc;
 }
 
-static int check_placing(const Command *self, const char *pass, const Placing *x)
+static int check_placing(const Command *self, const char *pass, Placing *x)
 {
+    char *end = NULL;
+    const long rank = x->of_rank ? strtol(x->of_rank, &end, 10) : 0;
     if ((!pass || strcmp(pass, "schedule")) &&
-        (x->work || x->shapes.n || x->workspace || x->ranks > 1 || x->rank || x->device))
+        (x->work || x->shapes.n || x->workspace || x->ranks > 1 || x->of_rank || x->device))
         return cli_misuse(self, "--work, --shape, --workspace, --ranks, --rank and --device need --pass schedule");
     if (x->work && x->shapes.n)
         return cli_misuse(self, "--work and --shape exclude each other");
-    if (x->rank > x->ranks)
-        return cli_misuse(self, "--rank %d: ranks are numbered from 1 to %d here", x->rank, x->ranks);
+    if (end && (!*x->of_rank || *end || rank < 0 || rank >= x->ranks))
+        return cli_misuse(self, "--rank '%s' must be a number from 0 to %d", x->of_rank, x->ranks - 1);
+    x->rank = (int)rank;
     return CLI_GO;
 }
 
@@ -85,13 +88,13 @@ int cmd_dump(const Command *self, int argc, char **argv)
          "trace, master, fold, calls, storage, plan, all or schedule (default: storage)"},
         {"time", 0, OPT_FLAG, &time, NULL, "print the time of each pass; without --pass only that"},
         {"output", 'o', OPT_TEXT, &out, "FILE", "the file to write (default: standard output)"},
-        {"shape", 's', OPT_SHAPES, &x.shapes, "DIMS",
+        {"shape", 0, OPT_SHAPES, &x.shapes, "RxC",
          "schedule: a tensor, such as 1024x256; may be repeated (default: 512x256, 256x1024, 256)"},
         {"work", 0, OPT_TEXT, &x.work, "NAME", "schedule: the tensors of a model, as in optc bench"},
         {"device", 0, OPT_TEXT, &x.device, "DEVICE", "schedule: cpu (default) or cuda; no GPU is needed"},
         {"workspace", 0, OPT_SIZE, &x.workspace, "BYTES", "schedule: for temporaries of products (default: 1G)"},
         {"ranks", 0, OPT_COUNT, &x.ranks, "N", "schedule: of N ranks, cut along dimension 0"},
-        {"rank", 0, OPT_COUNT, &x.rank, "K", "schedule: of rank K, from 1 (default: 1)"},
+        {"rank", 0, OPT_TEXT, &x.of_rank, "K", "schedule: of rank K, from 0 (default: 0)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -105,7 +108,6 @@ int cmd_dump(const Command *self, int argc, char **argv)
         return cli_unknown(self, "device", x.device, devices);
     bool schedule = pass && !strcmp(pass, "schedule");
     c.target = x.device && !strcmp(x.device, "cuda") ? &target_cuda : NULL;
-    x.rank -= x.rank > 0;
     Spec s;
     Buf text = {0};
     SpecDump dump = {pass || time ? pass : last_rule_pass(), &text, time};

@@ -197,11 +197,11 @@ expect 0 "optc-ir 2" dump adamw --pass trace
 expect 0 "; after fold" dump adamw --pass all
 expect 2 "" dump adamw --pass nosuch
 expect 0 "1 group" dump adamw --pass schedule
-expect 0 "batch 1, matrix_2: tensors 1" dump muon --pass schedule --shape 64x32 --shape 32x64
+expect 0 "batch 1, matrix_3: tensors 0" dump muon --pass schedule --shape 64x32 --shape 32x64
 expect 0 "to owners: g" dump muon --pass schedule --ranks 2 --device cuda --shape 64x32
-expect 0 "wait" dump muon --pass schedule --ranks 3 --rank 3 --device cuda --work llama-1b
+expect 0 "wait" dump muon --pass schedule --ranks 3 --rank 2 --device cuda --work llama-1b
 expect 2 "need --pass schedule" dump adamw --ranks 2
-expect 2 "ranks are numbered from 1 to 2" dump adamw --pass schedule --ranks 2 --rank 3
+expect 2 "must be a number from 0 to 1" dump adamw --pass schedule --ranks 2 --rank 2
 expect 2 "unknown device" dump adamw --pass schedule --device tpu
 expect 1 "work" dump adamw --pass schedule --work nosuch
 expect 0 "compiler" doctor
