@@ -35,7 +35,7 @@ typedef struct Placing {
     const char *work, *device, *of_rank;
     DimsList shapes;
     int64_t workspace;
-    int ranks, rank;                   /* rank: what of_rank says */
+    int ranks, rank; /* rank: what of_rank says */
 } Placing;
 
 /* Without --work and --shape: two matrices and a vector. */
@@ -49,8 +49,8 @@ static int dump_schedule(const Spec *s, const Placing *x, Buf *text)
     const DimsList *shapes = x->shapes.n ? &x->shapes : &usual_shapes;
     optc_tensor *t = work_tensors("dump", shapes, x->work, &dims, &n);
     const Program *p = t ? program_make(text->arena, s->gen.plan, NULL) : NULL;
-    if (t && schedule_plan(p, s->asked.target == &target_cuda, x->workspace, t, n, x->rank, x->ranks, &plan) ==
-                 OPTC_OK) {
+    const ScheduleOf of = {t, n, x->rank, x->ranks, x->workspace, s->asked.target == &target_cuda};
+    if (t && schedule_plan(p, &of, false, &plan) == OPTC_OK) {
         schedule_print(text, plan.binding);
         rc = CLI_OK;
     } else if (t) {
@@ -68,11 +68,14 @@ static int check_placing(const Command *self, const char *pass, Placing *x)
     const long rank = x->of_rank ? strtol(x->of_rank, &end, 10) : 0;
     if ((!pass || strcmp(pass, "schedule")) &&
         (x->work || x->shapes.n || x->workspace || x->ranks > 1 || x->of_rank || x->device))
-        return cli_misuse(self, "--work, --shape, --workspace, --ranks, --rank and --device need --pass schedule");
+        return cli_misuse(
+            self,
+            "--work, --shape, --workspace, --ranks, --rank and --device need --pass schedule");
     if (x->work && x->shapes.n)
         return cli_misuse(self, "--work and --shape exclude each other");
     if (end && (!*x->of_rank || *end || rank < 0 || rank >= x->ranks))
-        return cli_misuse(self, "--rank '%s' must be a number from 0 to %d", x->of_rank, x->ranks - 1);
+        return cli_misuse(self, "--rank '%s' must be a number from 0 to %d", x->of_rank,
+                          x->ranks - 1);
     x->rank = (int)rank;
     return CLI_GO;
 }
@@ -90,9 +93,12 @@ int cmd_dump(const Command *self, int argc, char **argv)
         {"output", 'o', OPT_TEXT, &out, "FILE", "the file to write (default: standard output)"},
         {"shape", 0, OPT_SHAPES, &x.shapes, "RxC",
          "schedule: a tensor, such as 1024x256; may be repeated (default: 512x256, 256x1024, 256)"},
-        {"work", 0, OPT_TEXT, &x.work, "NAME", "schedule: the tensors of a model, as in optc bench"},
-        {"device", 0, OPT_TEXT, &x.device, "DEVICE", "schedule: cpu (default) or cuda; no GPU is needed"},
-        {"workspace", 0, OPT_SIZE, &x.workspace, "BYTES", "schedule: for temporaries of products (default: 1G)"},
+        {"work", 0, OPT_TEXT, &x.work, "NAME",
+         "schedule: the tensors of a model, as in optc bench"},
+        {"device", 0, OPT_TEXT, &x.device, "DEVICE",
+         "schedule: cpu (default) or cuda; no GPU is needed"},
+        {"workspace", 0, OPT_SIZE, &x.workspace, "BYTES",
+         "schedule: for temporaries of products (default: 1G)"},
         {"ranks", 0, OPT_COUNT, &x.ranks, "N", "schedule: of N ranks, cut along dimension 0"},
         {"rank", 0, OPT_TEXT, &x.of_rank, "K", "schedule: of rank K, from 0 (default: 0)"},
         COMPILE_OPTS(c),

@@ -70,6 +70,9 @@ struct optc_rule {
     struct LibraryRule *library;       /* for the host only */
 };
 
+/* A binding that is never run. PLAN_APART: its temporaries share no memory, for schedule_verify.c */
+typedef enum { PLAN_NOT, PLAN_ONLY, PLAN_APART } PlanKind;
+
 typedef struct Tensor {
     char *name;
     int rank; int64_t *dim;            /* as the caller passed them */
@@ -153,7 +156,8 @@ struct optc_binding {
     /* ntensor: bound by the caller; nheld: these and the extra entries of a sharded binding; nall: these and views of
      * blocks */
     Tensor *tensor; int ntensor, nheld, nall;
-    bool sharded, plan;                /* plan: of a sharded binding that is never run */
+    bool sharded;
+    PlanKind plan;
     struct Shards *shards;             /* NULL: the binding is not sharded */
     Connection *connection;            /* of optc_connect (connect.c); NULL: it reads no other binding's values */
     Round round;
@@ -359,7 +363,6 @@ CORE optc_status layout_measure(optc_binding *b);           /* computes storage_
 CORE bool temporaries_overlap(const optc_binding *b, int x, int y);     /* two temporaries share memory */
 CORE optc_status layout_place(optc_binding *b);             /* after allocation: pointers, views, units of work */
 
-CORE optc_status layout_tasks(optc_binding *b);             /* units of work, batches, tasks; layout_place calls it */
 
 /* ---- matrix_blocks.c ---- */
 CORE optc_status blocks_make(optc_binding *b);
@@ -424,9 +427,10 @@ CORE optc_status shards_refuse_run(optc_binding *b, int entry, int phase, optc_s
 CORE int shards_variant(const optc_binding *b, int tensor);                 /* of the rule */
 /* bind.c: everything but the device's memory */
 CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
-                           optc_binding **out);
-/* shard_plan.c: a binding of tensors that are never allocated, as on one rank; it runs nothing */
-CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks, bool sharded,
+                           PlanKind plan, optc_binding **out);
+/* shard_plan.c: the same of tensors that are never allocated, cut along dimension 0. sharded: also if ranks is 1 */
+typedef struct RankPlan { int rank, ranks; bool sharded; PlanKind kind; } RankPlan;
+CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups, const RankPlan *x,
                                 optc_binding **out);
 CORE void shards_exchange(const optc_binding *b, int number);              /* on the CPU */
 CORE optc_status exchange_run(const optc_binding *b, int number);

@@ -225,7 +225,7 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups, const opt
     if (s == OPTC_OK)
         s = layout_measure(b);
     if (b->plan)
-        return s == OPTC_OK ? layout_tasks(b) : s;
+        return s;
     if (s == OPTC_OK)
         s = b->rule->device->bind(b);
     if (s == OPTC_OK)
@@ -269,8 +269,8 @@ static optc_status count_tensors(const optc_group *groups, int ngroups, int64_t 
     return OPTC_OK;
 }
 
-static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm, bool plan,
-                               optc_binding **out)
+static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
+                               PlanKind plan, optc_binding **out)
 {
     int64_t n = 0;
     optc_status s = count_tensors(groups, ngroups, &n);
@@ -336,19 +336,19 @@ static optc_status bind_sized(optc_rule *r, const optc_group *groups, int ngroup
                                          : !out  ? "the pointer for the binding is NULL"
                                                  : "ngroups must be 1 or more"));
     if (group_size == sizeof(optc_group) && tensor_size == sizeof(optc_tensor))
-        return bind_groups(r, groups, ngroups, comm, false, out);
+        return bind_groups(r, groups, ngroups, comm, PLAN_NOT, out);
     optc_group *g = NULL;
     optc_status s = refuse_bind(r, comm, read_groups(groups, group_size, tensor_size, ngroups, &g));
     if (s == OPTC_OK)
-        s = bind_groups(r, g, ngroups, comm, false, out);
+        s = bind_groups(r, g, ngroups, comm, PLAN_NOT, out);
     free(g);
     return s;
 }
 
 CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
-                           optc_binding **out)
+                           PlanKind plan, optc_binding **out)
 {
-    return bind_groups(r, groups, ngroups, comm, true, out);
+    return bind_groups(r, groups, ngroups, comm, plan, out);
 }
 
 optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size,

@@ -139,7 +139,8 @@ static void find_batched(const optc_binding *b, const Touched *t)
     const Program *p = b->program;
     unsigned called = variants_called(p);
     for (int k = 0; k < p->narray; k++)
-        b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP && !shards_move(b, k)
+        b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP && !shards_move(b, k) &&
+                                   b->plan != PLAN_APART
                             ? p->array[k].held_by & called : 0;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
         const ProgPhase *ph = nth_phase(p, m);

@@ -73,7 +73,7 @@ static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRa
             e[n].array = k;
             e[n].bytes = array_bytes(b, k, false);
             e[n].range = l->range + (size_t)k * (size_t)l->phases;
-            e[n++].alone = l->alone[k];
+            e[n++].alone = l->alone[k] || b->plan == PLAN_APART;
         }
     e[n].array = p->narray;
     e[n].bytes = b->pool_bytes;
@@ -256,12 +256,6 @@ static optc_status count_units(optc_binding *b)
     return s;
 }
 
-CORE optc_status layout_tasks(optc_binding *b)
-{
-    optc_status s = count_units(b);
-    return s == OPTC_OK ? batches_place(b) : s;
-}
-
 CORE optc_status layout_place(optc_binding *b)
 {
     const Program *p = b->program;
@@ -271,7 +265,8 @@ CORE optc_status layout_place(optc_binding *b)
     shards_point(b);
     blocks_point(b);
     fill_views(b);
-    return layout_tasks(b);
+    optc_status s = count_units(b);
+    return s == OPTC_OK ? batches_place(b) : s;
 }
 
 /* ---- accounting ---- */

@@ -200,21 +200,21 @@ static optc_status take_pieces(const optc_group *groups, int ngroups, int rank, 
     return out->group && out->tensor && out->dims ? OPTC_OK : no_memory("optc_plan_sharded");
 }
 
-CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks, bool sharded,
+CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups, const RankPlan *x,
                                 optc_binding **out)
 {
     Pieces pieces;
-    Pretend pretend = {ranks, 0, 0};
-    optc_comm comm = {rank, ranks, &pretend, pretend_gather, pretend_all_to_all};
+    Pretend pretend = {x->ranks, 0, 0};
+    optc_comm comm = {x->rank, x->ranks, &pretend, pretend_gather, pretend_all_to_all};
     *out = NULL;
-    optc_status s = take_pieces(groups, ngroups, rank, ranks, &pieces);
+    optc_status s = take_pieces(groups, ngroups, x->rank, x->ranks, &pieces);
     pretend.ntensor = pieces.n;
-    for (int i = 0; i < pieces.n && s == OPTC_OK && !sharded; i++) {
+    for (int i = 0; i < pieces.n && s == OPTC_OK && !x->sharded; i++) {
         pieces.tensor[i].global_shape = NULL;
         pieces.tensor[i].offset = NULL;
     }
     if (s == OPTC_OK)
-        s = bind_plan(r, pieces.group, ngroups, sharded ? &comm : NULL, out);
+        s = bind_plan(r, pieces.group, ngroups, x->sharded ? &comm : NULL, x->kind, out);
     free(pieces.group);
     free(pieces.tensor);
     free(pieces.dims);
@@ -233,7 +233,8 @@ optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int 
                     : ngroups < 1         ? "ngroups must be 1 or more"
                                           : "rank is not in 0..ranks - 1");
     memset(&plan, 0, sizeof plan);
-    optc_status s = bind_rank_plan(r, groups, ngroups, rank, ranks, true, &b);
+    const RankPlan x = {rank, ranks, true, PLAN_ONLY};
+    optc_status s = bind_rank_plan(r, groups, ngroups, &x, &b);
     if (s == OPTC_OK)
         s = describe(b, &plan);
     (void)optc_unbind(b);

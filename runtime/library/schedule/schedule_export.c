@@ -17,9 +17,13 @@ static ScheduleKind kind_of(const Program *p, const ProgAction *a)
     }
 }
 
-/* By variant of the rule, then array: the name of what it holds at this point. Variants use an array for different
- * values. Arrays of the group are the same for all. */
-typedef struct Names { const Program *p; const optc_binding *b; const char **now; } Names;
+/* By variant of the rule, then array: the name of what it holds at this point. Variants use an
+ * array for different values. Arrays of the group are the same for all. */
+typedef struct Names {
+    const Program *p;
+    const optc_binding *b;
+    const char **now;
+} Names;
 
 /* The rule's variant of a role (sharded bindings), or the variant itself. */
 static int variant_of_role(const optc_binding *b, int role)
@@ -38,8 +42,8 @@ static const char **name_at(const Names *x, int variant, int array)
 }
 
 /* variant: per read, then write, or (n == 1) of all of them */
-static void name_arrays(Arena *a, const Names *names, const char *const *given, const int *variant, int n,
-                        ScheduleOp *op)
+static void name_arrays(Arena *a, const Names *names, const char *const *given, const int *variant,
+                        int n, ScheduleOp *op)
 {
     const int all = op->nreads + op->nwrites;
     op->name = NEWS(a, const char *, all + 1);
@@ -120,7 +124,11 @@ Schedule schedule_from_tasks(Arena *a, const optc_binding *b, int entry, int pha
         if (!has_tensors(b, &t->task[i]))
             continue;
         s.n++;
-        *op = (ScheduleOp){.kind = kind_of(p, act), .what = -1, .role = -1, .batch = t->task[i].batch, .where = ""};
+        *op = (ScheduleOp){.kind = kind_of(p, act),
+                           .what = -1,
+                           .role = -1,
+                           .batch = t->task[i].batch,
+                           .where = ""};
         op->stream = op->kind == SCHEDULE_EXCHANGE && t->task[i].beside > 0;
         if (act->kind == ACT_LAUNCH)
             add_stage(a, p, &names, act->stage, op);

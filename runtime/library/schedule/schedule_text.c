@@ -33,10 +33,15 @@ static int64_t sum(const size_t *x, int n)
     return all;
 }
 
-static const char *const item_names[] = {
-    [ITEM_GHOST] = "cut segments", [ITEM_TO_OWNER] = "to owners", [ITEM_FROM_OWNER] = "from owners",
-    [ITEM_PARTIALS] = "partials", [ITEM_TENSOR_PARTIALS] = "partials of tensors", [ITEM_TILE_GHOST] = "cut tiles",
-    [ITEM_BAND_GHOST] = "cut bands", [ITEM_ROWS] = "rows", [ITEM_COLS] = "columns"};
+static const char *const item_names[] = {[ITEM_GHOST] = "cut segments",
+                                         [ITEM_TO_OWNER] = "to owners",
+                                         [ITEM_FROM_OWNER] = "from owners",
+                                         [ITEM_PARTIALS] = "partials",
+                                         [ITEM_TENSOR_PARTIALS] = "partials of tensors",
+                                         [ITEM_TILE_GHOST] = "cut tiles",
+                                         [ITEM_BAND_GHOST] = "cut bands",
+                                         [ITEM_ROWS] = "rows",
+                                         [ITEM_COLS] = "columns"};
 
 static void put_exchange(Buf *to, const optc_binding *b, const ScheduleOp *op)
 {
@@ -58,8 +63,9 @@ static void put_exchange(Buf *to, const optc_binding *b, const ScheduleOp *op)
 static void put_op(Buf *to, const optc_binding *b, const ScheduleOp *op, int number)
 {
     const Program *p = b->program;
-    buf_printf(to, op->kind == SCHEDULE_ADVANCE || op->kind == SCHEDULE_FORK ? "%4d %s" : "%4d %-10s", number,
-               op_name(p, op));
+    buf_printf(to,
+               op->kind == SCHEDULE_ADVANCE || op->kind == SCHEDULE_FORK ? "%4d %s" : "%4d %-10s",
+               number, op_name(p, op));
     if (op->role >= 0 && p->nvariant > 1)
         buf_printf(to, " %s", p->variant[op->role].name);
     if (op->batch >= 0)
@@ -81,9 +87,10 @@ static void put_op(Buf *to, const optc_binding *b, const ScheduleOp *op, int num
 
 static bool same_op(const ScheduleOp *x, const ScheduleOp *y, const Program *p)
 {
-    bool same = x->kind == y->kind && x->role == y->role && x->batch == y->batch && x->slots == y->slots &&
-                x->stream == y->stream && x->nreads == y->nreads && x->nwrites == y->nwrites &&
-                !strcmp(x->where, y->where) && !strcmp(op_name(p, x), op_name(p, y));
+    bool same = x->kind == y->kind && x->role == y->role && x->batch == y->batch &&
+                x->slots == y->slots && x->stream == y->stream && x->nreads == y->nreads &&
+                x->nwrites == y->nwrites && !strcmp(x->where, y->where) &&
+                !strcmp(op_name(p, x), op_name(p, y));
     for (int i = 0; same && i < x->nreads + x->nwrites; i++)
         same = !strcmp(x->name[i], y->name[i]);
     return same;
@@ -115,7 +122,10 @@ static void put_batches(Buf *to, const optc_binding *b)
     }
 }
 
-typedef struct Printing { Buf *to; const optc_binding *b; } Printing;
+typedef struct Printing {
+    Buf *to;
+    const optc_binding *b;
+} Printing;
 
 static void print_all(void *ctx, Arena *a)
 {
