@@ -72,9 +72,10 @@ typedef struct Described {
 } Described;
 
 /* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has none), the bytes of its
- * storage up to the end of the parameter, the numbers of dimensions and of elements, the object of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain
- * tensor); and the sizes of all tensors, one after another. like_param, like_grad: tensors with the type and device of
- * all of them, which have no gradient. item: bytes of an element of a gradient */
+ * storage up to the end of the parameter, the numbers of dimensions and of elements, the object of the stepped tensor,
+ * and the object `spec` of a DTensor (0: it is a plain tensor); and the sizes of all tensors, one after another.
+ * like_param, like_grad: tensors with the type and device of all of them, which have no gradient. item: bytes of an
+ * element of a gradient */
 typedef struct Seen {
     const uint64_t *param, *grad, *param_end, *dims, *count, *stepped, *spec;
     const int64_t *sizes;
@@ -83,9 +84,9 @@ typedef struct Seen {
 } Seen;
 
 /* The gradients of this step: their addresses, and what holds them. held: with TorchCalls an at::Tensor for each, 0 if it
- * holds none; NULL: no other thread can replace them. found: otherwise a list of the gradients; the caller compares the sizes of their storages, and of those
- * of the parameters. hint: addresses of the gradients' TensorImpl at the last step. They may be freed, and are only
- * prefetched. */
+ * holds none; NULL: no other thread can replace them. found: otherwise a list of the gradients; the caller compares the
+ * sizes of their storages, and of those of the parameters. hint: addresses of the gradients' TensorImpl at the last step.
+ * They may be freed, and are only prefetched. */
 typedef struct Now { uint64_t *grad, *hint; void **held; void *found; } Now;
 
 enum { OPTC_OBJECTS_DIFFER, OPTC_OBJECTS_MOVED, OPTC_OBJECTS_STAY };

@@ -1,14 +1,17 @@
 """Gradients of types, shapes and storages that cannot be stepped, and threads that replace gradients during a step; in
 each of the ways in which tensors are compared with the last step."""
 import ctypes
+import gc
 import threading
 import unittest
+import weakref
 
 import torch
 
 import optc
 import optc.torch
 from case import Case
+from optc.torch._address_check import AddressCheck
 from test_address_check import path
 
 WAYS = ("torch", "DLPack", "Python")
@@ -180,6 +183,41 @@ class Threads(Case):
         finally:
             wait.set()
             other.join()
+
+    def test_bound_again(self):
+        """A step that binds all again after one of the bindings has found its gradients: it holds none of them later."""
+        wait = threading.Event()
+        other = threading.Thread(target=wait.wait)
+        other.start()
+        try:
+            p, q = torch.nn.Parameter(torch.zeros(4)), torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.float64))
+            opt = optc.torch.SGD([p, q], lr=1.0)
+            for shape in ((2, 3), (2, 3), (2, 3), (3, 2)):
+                p.grad = g = torch.ones(4)
+                q.data = q.data.view(shape)
+                q.grad = torch.ones(shape, dtype=torch.float64)
+                before = opt._bounds
+                opt.step()
+            self.assertIsNot(opt._bounds, before)
+            del before
+            self.assertEqual(g._use_count(), 2)        # g, and p.grad
+        finally:
+            wait.set()
+            other.join()
+
+
+class Compared(Case):
+    def test_specs_live(self):
+        """Ids of freed objects are used again: the specs of DTensors live as long as they are compared."""
+        class Spec:
+            pass
+        opt, _ = stepped()
+        specs = [Spec(), Spec()]
+        check, dead = AddressCheck(opt._bounds[0], specs), [weakref.ref(s) for s in specs]
+        del specs
+        gc.collect()
+        self.assertEqual([r() is None for r in dead], [False, False])
+        del check
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ class AddressCheck:
 
     def __init__(self, b, specs):
         self.owners, self.params = b.owners, b.params
-        self.held = b.params, specs                    # objects whose ids are compared
+        self.compared = b.params, specs                # objects whose ids are compared: a freed one's may be reused
         first = b.params[0]
         self.like = [torch.empty(0, dtype=dtype, device=first.device) for dtype in (first.dtype, b.dtype)]
         shapes = list(map(tuple, b.shapes))
@@ -191,14 +191,20 @@ class AddressCheck:
         self.grads = array("Q", bytes(8 * len(b.ptrs)))        # addresses of the gradients of this step
         self.hints = array("Q", bytes(8 * len(b.ptrs)))
         self.held = array("Q", bytes(8 * len(b.ptrs)))
-        self.now, self.found = _Now(hint=_first(self.hints)), []
+        self.now, self.found, self.holds = _Now(hint=_first(self.hints)), [], False
+
+    def __del__(self):
+        """The binding may be replaced within a step, between `compare` and `release`."""
+        if self.__dict__.get("holds"):
+            self.release()
 
     def compare(self):
         """STAY, MOVED or DIFFER. STAY: nothing moved, and all gradients have the same type, size and order as before.
         MOVED: only addresses of gradients changed; `grads` has them. The gradients are held until `release`."""
         self.found = []
         self.now.grad, self.now.found = _first(self.grads), id(self.found)
-        self.now.held = None if _is_alone() else _first(self.held)
+        alone = _is_alone()
+        self.now.held, self.holds = None if alone else _first(self.held), self.holds or not alone
         try:
             with torch._C.DisableTorchFunction():      # half the time of reading .grad of a DTensor
                 found = _compare(CALLS, self.owners, len(self.owners), self.seen, self.now)
@@ -218,8 +224,9 @@ class AddressCheck:
     def release(self):
         """Drops the references to the gradients of this step."""
         self.found = []
-        if self.now.held and CALLS.torch.slot:
+        if self.holds and CALLS.torch.slot:
             _release(CALLS, self.seen, _first(self.held), len(self.held))
+        self.holds = False
 
     def take(self):
         """The gradients of this step are those that the next one is compared with."""
