@@ -13,7 +13,8 @@ const char *const spec_fields[] = {"name",   "cite", "doc",  "hyper",  "options"
 /* Texts for people, which no pass of the compiler reads; the tools read them from the spec's text. */
 static const char *const catalogue_fields[] = {"family", "use", "follows"};
 const char *const spec_names[] = {"p", "g", "t", "numel", "nrows", "ncols", "nkernel", "inner", "every", "when",
-                                  "stored", "seed", "step", "shrink", "descend", "separable", NULL};
+                                  "stored", "seed", "step", "shrink", "descend", "separable",
+                                  "add_inputs", NULL};
 
 /* The line of `key =` in the spec, for messages about a field; 1: not found. */
 int field_line(const char *text, const char *key)

@@ -277,9 +277,9 @@ static Ref inner_option(lua_State *L, const char *key)
         return r;
     for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
         const char *k = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        if (strcmp(k, "t") && strcmp(k, "g") && strcmp(k, "apart"))
-            spec_error(L, "inner { … } knows 't', 'g' and 'apart': inner { t = t - skipped }, inner { g = mm(P.T, g) "
-                          "}, inner { apart = true }");
+        if (strcmp(k, "t") && strcmp(k, "g") && strcmp(k, "apart") && strcmp(k, "mean"))
+            spec_error(L, "inner { … } knows 't', 'g', 'apart' and 'mean': inner { t = t - skipped }, "
+                          "inner { g = mm(P.T, g) }, inner { apart = true }, inner { mean = added }");
         if (!strcmp(k, key))
             r = lang_arg(L, lua_gettop(L), key, 1);
     }
@@ -344,7 +344,9 @@ int l_inner(lua_State *L)
     t->clock = inner_clock(L, t);
     t->block = (GuardedBlock){{1, 0}, 0, false, false, 0};
     bool apart = inner_apart(L);
-    Ref p = t->p, g = t->g, low = inner_option(L, "g");
+    Ref p = t->p, g = t->g, low = inner_option(L, "g"), added = inner_option(L, "mean");
+    if (added != NONE)
+        inputs_mean(L, added);
     if (low != NONE) {
         project_open(L, low, apart);
         t->rule->changes_grad = t->spec[t->at].changes_grad = true;

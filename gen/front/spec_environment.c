@@ -48,7 +48,7 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
     Near near = {.want = name};
     size_t skip = strlen(s->prefix);
     static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "nkernel", "every", "when", "inner",
-                                        "stored", "shrink", "descend", "separable"};
+                                        "stored", "shrink", "descend", "separable", "add_inputs"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         near_try(&near, fixed[i]);
     for (int i = 0; i < s->nhyper; i++)
@@ -97,7 +97,7 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
             spec_error(L, "'%s' has one value per %s of the tensor, and the rule steps a projection of it", name,
                        dom_info[d].name);
         s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
-        push_value(L, leaf(t, OP_INPUT, d, i));
+        push_value(L, input_value(t, i));
     } else {
         lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
         if (lua_getfield(L, -1, name) == LUA_TNIL) {
@@ -195,6 +195,8 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
         lua_pushcfunction(L, l_descend), errors_guard(L, NULL, false);
     else if (!strcmp(name, "separable"))
         lua_pushcfunction(L, l_separable), errors_guard(L, NULL, false);
+    else if (!strcmp(name, "add_inputs"))
+        lua_pushcfunction(L, l_add_inputs), errors_guard(L, NULL, false);
     else if (!strcmp(name, "inner"))
         lua_pushcfunction(L, l_inner), errors_guard(L, NULL, false);
     else if (!strcmp(name, "step") && t->matrix)

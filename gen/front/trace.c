@@ -169,6 +169,7 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}, NULL};
     t->block = (GuardedBlock){{1, 0}, 0, false, false, 0};
     ring_start(t);
+    inputs_start(t);
     t->parts = (StepParts){NULL, false, NONE, NONE, NONE, 0};
     for (int i = 0; i < r->nstate; i++)
         t->state[i] = leaf(t, OP_STATE, r->state[i].dom, i);

@@ -35,6 +35,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule, a wrapper, a
     int *hyper, nhyper;               /* indices in the rule of this spec's hyperparameters, states, inputs */
     int *state, nstate;
     int *input, ninput;
+    int *input_sum;                   /* by input of the rule: 1 + the state of input_means.c; 0: none */
     int product;                      /* the Product that its head names; -1: none */
     int view;
     bool changes_grad, gradients;     /* it passes on another gradient; it lists the gradients of a step */
@@ -92,6 +93,7 @@ typedef struct Trace {
     Clock clock;                      /* of the running spec */
     GuardedBlock block;
     Ref p, g, *state;                 /* current values */
+    Ref *input;                       /* by input: its mean for the rule inside; NONE: as the caller set it */
     StepParts parts;                  /* of the innermost open inner { apart = true } */
     Dom elem;                         /* domain of g and p in the running spec: ELEM, or a projection's domain */
     const char *projects;             /* name of the wrapper that lets the rule step a projection; NULL: none */
@@ -189,6 +191,12 @@ void parts_read_p(lua_State *L);                   /* error: a wrapper inside of
 void parts_write_p(lua_State *L, Ref was);         /* error: p changes inside of it */
 /* step_rewrite.c: "p = descend(p, g, lr)" for a line that has p = p - lr * g; NULL: a form that it does not know. */
 const char *step_rewrite(Arena *a, const char *line);
+
+/* input_means.c: scalar inputs of a rule that steps once for several gradients */
+int l_add_inputs(lua_State *L);                    /* add_inputs() */
+void inputs_start(Trace *t);                       /* before an entry: inputs are as the caller set them */
+void inputs_mean(lua_State *L, Ref count);         /* specs inside read the sums over count, which become 0 */
+Ref input_value(Trace *t, int i);
 
 /* inner_project.c: a rule that steps values over the axis rank */
 Dom project_dom(const Trace *t, Dom d);            /* ELEM becomes the projection's domain */

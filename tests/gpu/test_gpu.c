@@ -54,6 +54,10 @@ static void both(optc_rule_options rule, int off)
     for (int s = 1; s <= STEPS; s++) {
         set_grads(&c, s);
         set_grads(&g, s);
+        for (int i = 0; i < optc_rule_inputs(c.r); i++) {
+            OK(optc_set_scalar(c.b, -1, optc_rule_input(c.r, i), 1 + s / 3.0));
+            OK(optc_set_scalar(g.b, -1, optc_rule_input(c.r, i), 1 + s / 3.0));
+        }
         /* other entries first: SAM perturbs before it steps */
         for (int e = optc_rule_entries(c.r) - 1; e >= 0; e--) {
             OK(optc_run(c.b, optc_rule_entry(c.r, e)));
@@ -85,6 +89,16 @@ START_TEST(kernel_sizes)
     both((optc_rule_options){.spec = "kernels", .with = "", .options = "",
                              .text = "return optimizer { name = 'kernels', hyper = { lr = 0.1 }, step = function() p = "
                                      "p - lr * g / nkernel end }"}, 0);
+}
+END_TEST
+
+/* The sums of scalar inputs are states of groups. */
+START_TEST(input_means)
+{
+    SHARED();
+    both((optc_rule_options){.spec = "by_loss", .with = "accumulate(2)", .options = "",
+                             .text = "return optimizer { name = 'by_loss', hyper = { lr = 0.1 }, inputs = { loss = "
+                                     "'group' }, step = function() p = p - lr * loss * g end }"}, 0);
 }
 END_TEST
 
@@ -221,6 +235,7 @@ int main(void)
     tcase_add_loop_test(t[0], library, 0, n);
     tcase_add_test(t[0], kernel_sizes);
     tcase_add_loop_test(t[1], compositions, 0, (int)(sizeof composed / sizeof *composed));
+    tcase_add_test(t[1], input_means);
     tcase_add_loop_test(t[1], types, 0, (int)(sizeof stored / sizeof *stored));
     tcase_add_loop_test(t[1], many_folds, 0, 4);
     tcase_add_loop_test(t[1], blocks, 0, 2);

@@ -36,6 +36,13 @@ for c in check explain "explain --full"; do
         if "$OPTC" $c $rule 2>&1 | grep -F "gradient of 'step'"; then failed=$((failed + 1)); fi
     done
 done
+cat > "$work/arrays.lua" <<'EOS'
+return optimizer { name = "arrays", hyper = { lr = 1 }, inputs = { hess = "elem", loss = "group" },
+  step = function() p = p - lr * loss * g / hess end }
+EOS
+for c in check explain; do
+    expect 0 "note: accumulate takes the mean of scalar inputs only: 'hess'" $c "$work/arrays.lua+accumulate"
+done
 for c in list check explain emit compile ship dump bench tune; do expect 0 "folders with your own specs" help \
     "$c"; done
 expect 2 "did you mean 'check'" chek adamw

@@ -4,6 +4,7 @@
 #include "tests/harness/help.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const TestShape shapes[] = {{2, {33, 65}}, {1, {100}}};
@@ -100,6 +101,85 @@ START_TEST(skipped_gradients)
             added = 0;
         }
         ck_assert_msg(same_params(&a, &b), "%s: they differ after %d steps", with[_i], t);
+    }
+    fix_close(&a);
+    fix_close(&b);
+}
+END_TEST
+
+/* The rule's scalar inputs are means too, as its gradient: `loss` of the rule, and `scale` of a wrapper inside of
+ * accumulate; one outside reads its own at each step. `matrix` and `step` are two variants. A step that skip leaves out
+ * does not count. A checkpoint within a round keeps the sums. The other binding gets the means, computed here. */
+static const struct { const char *with, *of_mean; int k; } summed[] = {
+    {"accumulate(4)", "", 4}, {"accumulate(2),accumulate(3)", "accumulate(2)", 3}, {"accumulate(4),skip", "", 4},
+    {"scaled,accumulate(4)", "scaled", 4}, {"accumulate(4),scaled", "", 4}};
+
+static void open_summed(Fixture *f, const char *with)
+{
+    static const optc_text scaled = {"scaled", "return wrapper { name = 'scaled', inputs = { scale = 'group' }, "
+                                               "step = function() g = g * scale inner() end }"};
+    fix_open(f, NULL, &(optc_rule_options){.spec = "by_loss.lua", .with = with, .wrappers = &scaled, .nwrappers = 1,
+        .text = "return optimizer { name = 'by_loss', hyper = { lr = 0.1 }, inputs = { loss = 'group' },\n"
+                "  matrix = function() p = descend(p, loss * g, lr) end,\n"
+                "  step = function() p = descend(p, g, lr * loss) end }"}, shapes, NT, NULL, 0);
+}
+
+static void set_scalars(Fixture *f, const char *with, double loss, double scale)
+{
+    OK(optc_set_scalar(f->binding, -1, "loss", loss));
+    if (strstr(with, "scaled"))
+        OK(optc_set_scalar(f->binding, -1, "scaled.scale", scale));
+}
+
+static void reopen(Fixture *f, const char *with)
+{
+    optc_checkpoint c = {.params = 1};
+    int64_t bytes;
+    OK(optc_save_bytes(&f->binding, 1, &c, &bytes));
+    c.memory = malloc((size_t)bytes), c.size = bytes;
+    OK(optc_save(&f->binding, 1, &c));
+    fix_close(f);
+    open_summed(f, with);
+    OK(optc_load(&f->binding, 1, &c));
+    free(c.memory);
+}
+
+START_TEST(means_of_inputs)
+{
+    const char *with = summed[_i].with, *of_mean = summed[_i].of_mean;
+    Fixture a, b;
+    float sum[NT][33 * 65] = {{0}};
+    double loss = 0, scale = 0;
+    int added = 0;
+    open_summed(&a, with);
+    open_summed(&b, of_mean);
+    for (int t = 1; t <= 24; t++) {
+        bool bad = strstr(with, "skip") && (t == 2 || t == 8), outside = _i == 4;
+        double l = 1 + 0.25 * (t * t % 7), s = 1 + 0.5 * (t % 3);
+        fill_grads(&a, t, 1);
+        for (int k = 0; k < NT; k++)
+            for (int64_t i = 0; i < a.count[k] && !bad; i++)
+                sum[k][i] += ((float *)a.g[k])[i] * (outside ? (float)s : 1);
+        loss += bad ? 0 : l, scale += bad ? 0 : s, added += !bad;
+        if (bad)
+            ((float *)a.g[1])[7] = NAN;
+        set_scalars(&a, with, l, s);
+        char *why = bad ? NULL : step_in_bounds(&a, "step");        /* its bounds of NaN say nothing */
+        if (bad)
+            OK(optc_step(a.binding));
+        ck_assert_msg(!why, "%s, step %d: %s", with, t, why);
+        if (t % summed[_i].k == 0 && !bad) {
+            for (int k = 0; k < NT; k++)
+                for (int64_t i = 0; i < a.count[k]; i++)
+                    ((float *)b.g[k])[i] = sum[k][i] / (float)added;
+            set_scalars(&b, of_mean, loss / added, scale / added);
+            OK(optc_step(b.binding));
+            memset(sum, 0, sizeof sum);
+            loss = scale = added = 0;
+        }
+        ck_assert_msg(same_params(&a, &b), "%s: they differ after %d steps", with, t);
+        if (t == 6)
+            reopen(&a, with);
     }
     fix_close(&a);
     fix_close(&b);
@@ -343,6 +423,7 @@ Suite *wrappers_suite(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, accumulates, 0, 2);
     tcase_add_loop_test(t, skipped_gradients, 0, 2);
+    tcase_add_loop_test(t, means_of_inputs, 0, (int)(sizeof summed / sizeof *summed));
     tcase_add_loop_test(t, sums_stay_wide, 0, 3);
     tcase_add_loop_test(t, average_for_evaluation, 0, 2);
     tcase_add_loop_test(t, logged_norms, 0, 3);

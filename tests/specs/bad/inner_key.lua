@@ -1,4 +1,4 @@
--- expect: 5: inner { … } knows 't', 'g' and 'apart'
+-- expect: 5: inner { … } knows 't', 'g', 'apart' and 'mean'
 -- rule: sgd
 -- with: inner_key
 return wrapper {
