@@ -291,11 +291,43 @@ START_TEST(parts_of_lists)
     ck_assert_int_eq(t, 1);
     void *back[] = {b[1], b[0]};
     OK(optc_run_all((optc_binding *const *)back, 2, "look"));
+    FAILS(optc_run(b[1], "share_look_1"), OPTC_ERROR_ARGUMENT, STALE);
+    FAILS(optc_run(b[1], "look"), OPTC_ERROR_ARGUMENT, STALE);
     OK(optc_run_all(b, 2, "step"));
     OK(optc_state_read(b[0], 0, "n", &n[1], 1));
     ck_assert(n[0] > 0 && n[0] == n[1]);
     FAILS(optc_set_scalar(b[0], -1, "shared.0.1", 1), OPTC_ERROR_ARGUMENT, "optc_connect connected the input");
     FAILS(optc_set_scalar_from(b[0], -1, "shared.0.1", n, OPTC_F64), OPTC_ERROR_ARGUMENT, "optc_connect connected");
+    close_two(x);
+}
+END_TEST
+
+/* The host reads the guard of one binding and skips it, and the device reads that of the other one: so it is on GPUs,
+ * where sizes decide. Nothing is refused, unless only one guard is set. */
+START_TEST(guards)
+{
+    Part x[2];
+    optc_binding *b[2];
+    float guard[2] = {1, 1};
+    start(false);
+    open_two(x, b, "two.lua", two_entries, 2);
+    const Device *own = x[1].rule->device;
+    Device apart = *own;
+    apart.reaches = false;
+    OK(optc_connect(b, 2));
+    OK(optc_run_all(b, 2, "step"));
+    for (int i = 0; i < 2; i++)
+        OK(optc_set_guard(b[i], &guard[i], OPTC_F32));
+    OK(optc_run_all(b, 2, "step"));
+    FAILS(optc_run_all(b, 1, "step"), OPTC_ERROR_ARGUMENT, "pass all of them");
+    x[1].rule->device = &apart;
+    OK(optc_run_all(b, 2, "look"));
+    OK(optc_run_all(b, 2, "step"));
+    x[1].rule->device = own;
+    guard[1] = 0;
+    FAILS(optc_run_all(b, 2, "step"), OPTC_ERROR_ARGUMENT, "another one was skipped by its guard");
+    guard[0] = 0;
+    OK(optc_run_all(b, 2, "step"));
     close_two(x);
 }
 END_TEST
@@ -446,6 +478,7 @@ Suite *connect_suite(void)
     tcase_add_test(c, refused);
     tcase_add_test(c, alone);
     tcase_add_test(c, parts_of_lists);
+    tcase_add_test(c, guards);
     tcase_add_loop_test(c, unbound, 0, 3);
     tcase_add_test(c, not_compiled_for_it);
     tcase_add_test(c, lists_of_ranks);

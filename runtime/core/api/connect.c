@@ -330,6 +330,25 @@ static bool has_shared(const optc_binding *x, const char *entry, int levels, boo
            (!c || (r->number == c->number && (c->comm.ranks == 1 || c->gathered >= levels)));
 }
 
+/* Where the host reads the guard of x, the device may read that of b: if both are set, nothing uses the values. */
+static bool may_skip(const optc_binding *b) { return b->guard.from && !host_guards(b); }
+
+static optc_status lacks_values(const optc_binding *b, int e, const optc_binding *lacks, bool captured)
+{
+    const Program *p = b->program;
+    const Connection *c = b->connection;
+    char why[160];
+    if (lacks != b && lacks->round.skipped)
+        snprintf(why, sizeof why, "another one was skipped by its guard: give all of them guards with one value");
+    else
+        snprintf(why, sizeof why, "%s has not computed its part%s: call optc_run_all with %s",
+                 lacks == b ? "this binding" : "another one", captured ? " in this capture" : "",
+                 c ? "all of them" : "this binding");
+    return fail(OPTC_ERROR_ARGUMENT, "optc_run: entry '%s' of rule '%s' needs values of all tensors of this step, over "
+                                     "%s, and %s", p->entry[e].name, p->name,
+                c ? "all connected bindings" : "several bindings", why);
+}
+
 CORE optc_status check_round(const optc_binding *b, int e)
 {
     const Program *p = b->program;
@@ -339,18 +358,13 @@ CORE optc_status check_round(const optc_binding *b, int e)
         return OPTC_OK;
     const char *entry = p->entry[program_base(p, e)].name;
     bool captured = b->rule->device->capturing && b->rule->device->capturing(b);
-    const optc_binding *lacks = b->round.used && !p->entry[e].shares ? b : NULL;
+    const optc_binding *lacks = b->round.used ? b : NULL;
     for (int i = 0; i < (c ? c->n : 1) && !lacks; i++) {
         const optc_binding *x = c ? c->list[i] : b;
-        lacks = has_shared(x, entry, levels, captured) ? NULL : x;
+        bool has = has_shared(x, entry, levels, captured) && (!x->round.skipped || may_skip(b));
+        lacks = has ? NULL : x;
     }
-    return !lacks ? OPTC_OK
-                  : fail(OPTC_ERROR_ARGUMENT,
-                         "optc_run: entry '%s' of rule '%s' needs values of all tensors of this step, over %s, and %s "
-                         "has not computed its part%s: call optc_run_all with %s",
-                         p->entry[e].name, p->name, c ? "all connected bindings" : "several bindings",
-                         lacks == b ? "this binding" : "another one", captured ? " in this capture" : "",
-                         c ? "all of them" : "this binding");
+    return lacks ? lacks_values(b, e, lacks, captured) : OPTC_OK;
 }
 
 /* What a binding shared before it ran another entry, or got another t or gradient, is not of this step. */
@@ -383,8 +397,17 @@ CORE void round_ran(optc_binding *b, int e)
     b->round.entry = program_base(p, e);
     b->round.levels = level + 1;
     b->round.number = c ? c->number : 0;
-    b->round.used = false;
+    b->round.used = b->round.skipped = false;
     b->round.captured = b->recorded;
+}
+
+CORE void round_skipped(optc_binding *b, int e)
+{
+    round_ran(b, e);
+    if (b->program->entry[e].shares) {
+        b->round.skipped = true;
+        b->round.captured = false;
+    }
 }
 
 /* ---- the list of a run ---- */

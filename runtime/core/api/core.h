@@ -146,8 +146,9 @@ typedef struct Span { uintptr_t lo, hi; int tensor; } Span;           /* bytes [
  * the hyperparameter had before, restored when the caller ends the reading */
 typedef struct DeviceScalar { const void *from; Type type; int group, at, input; double set; } DeviceScalar;
 /* What a binding has shared with others for an entry (connect.c): so many levels of its values, in this round of its
- * connection, captured or executed. used: it has run the entry since */
-typedef struct Round { int entry, levels; int64_t number; bool captured, used; } Round;
+ * connection, captured or executed. used: it has run the entry since. skipped: the host read its guard, and did not run
+ * what shares */
+typedef struct Round { int entry, levels; int64_t number; bool captured, used, skipped; } Round;
 typedef struct BindAlloc { struct BindAlloc *next; double align[1]; } BindAlloc;
 
 struct optc_binding {
@@ -499,6 +500,7 @@ CORE bool connection_ranks(const optc_binding *b);          /* it is connected w
 CORE optc_status connection_gather(optc_binding *b, optc_status so_far);
 CORE optc_status check_round(const optc_binding *b, int entry);         /* the values that the entry needs are there */
 CORE void round_ran(optc_binding *b, int entry);
+CORE void round_skipped(optc_binding *b, int entry);        /* the host read its guard, which is set */
 CORE void round_end(optc_binding *b);
 CORE void connection_end(optc_binding *b);                  /* of all of its bindings; does nothing if it has none */
 CORE bool connection_reads(const optc_binding *b, int array);           /* the input is another binding's state */

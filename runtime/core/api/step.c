@@ -168,6 +168,8 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (s == OPTC_OK && !skip)
         s = check_round(b, e);
     s = shards_begin(b, e, phase, s, skip);
+    if (s == OPTC_OK && skip)
+        round_skipped(b, e);
     if (s != OPTC_OK || skip)
         return s;
     if (!settled)
