@@ -2,7 +2,9 @@
  *   FAKE_CORE      the core type that it takes for this CPU (default: that of the oldest CPU)
  *   FAKE_BUILD     the text about its build (default: with DYNAMIC_ARCH)
  *   FAKE_PARALLEL  0: sequential, 1 (default): with threads of its own
- *   FAKE_NEWEST    a core type that it does not know: asked for that, it takes FAKE_CORE */
+ *   FAKE_NEWEST    a core type that it does not know: asked for that, it takes FAKE_CORE
+ *   FAKE_LOADS     if set, the number of times that the process has loaded it, in place of another thread that sets a
+ *                  variable meanwhile */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +25,10 @@ static const char *text_of(const char *name, const char *without)
 __attribute__((constructor)) static void choose(void)
 {
     const char *own = text_of("FAKE_CORE", OLDEST), *asked = text_of("OPENBLAS_CORETYPE", own);
+    char loads[2] = {(char)(*text_of("FAKE_LOADS", "0") + 1), 0};
     strncpy(core, strcmp(asked, text_of("FAKE_NEWEST", "")) ? asked : own, sizeof core - 1);
+    if (getenv("FAKE_LOADS"))
+        setenv("FAKE_LOADS", loads, 1);
 }
 
 char *openblas_get_corename(void) { return core; }

@@ -50,8 +50,8 @@ static int level_below(const char *core)
 static char **volatile environ_copy;               /* a leak checker finds the copy here */
 
 /* Other threads may call getenv meanwhile, for which setenv is a race: it may move the array of
- * variables and free the old one. So `environ` points to a copy while the library loads, and the
- * copy is never freed. */
+ * variables and free the old one. So `environ` points to a copy, which is never freed. It stays
+ * there: other threads, and constructors of the library, may have set variables in it. */
 static void *open_with_core(const char *name, int how)
 {
     static char setting[48];
@@ -70,9 +70,7 @@ static void *open_with_core(const char *name, int how)
     environ_copy = copy;
     __atomic_store_n(&environ, copy, __ATOMIC_SEQ_CST);
     void *library = dlopen(name, how);
-    if (!__atomic_compare_exchange_n(&environ, &copy, before, false, __ATOMIC_SEQ_CST,
-                                     __ATOMIC_SEQ_CST))
-        unsetenv(core_variable);           /* another thread's setenv has copied our array */
+    unsetenv(core_variable);               /* the last one, so that no other one moves */
     return library;
 }
 
