@@ -132,7 +132,8 @@ for x in json.load(open("few.json"))["results"]:
         assert len(set(rates[:first])) == first, x
 END
 done
-expect 0 "decay is not tuned with fewer than 6 trials" adamw sgd --tasks matrix --steps 8 --trials 1 --seeds 6 -o few.html
+expect 0 "decay is not tuned with fewer than 6 trials" adamw sgd --tasks matrix --steps 8 --trials 1 \
+    --seeds 6 -o few.html
 expect 0 "; best rate of sgd and of adamw at the end of the range" adamw sgd --tasks matrix --steps 8 --trials 1 \
     --seeds 6 -o few.html
 check grep -q "and of adamw at the end of the range" few.html
@@ -142,10 +143,15 @@ cat > polyak.lua <<'END'
 return optimizer { name = "polyak", hyper = { lr = 1 }, inputs = { loss = "group" },
   step = function() p = p - lr * 0.1 * loss / (1e-8 + global.dot(g, g)) * g end }
 END
-expect 0 "wrote loss.html" ./polyak.lua sgd --tasks matrix --steps 22 --trials 3 --seeds 6 -o loss.html --json loss.json
+expect 0 "wrote loss.html" ./polyak.lua sgd --tasks matrix --steps 22 --trials 3 --seeds 6 -o loss.html \
+    --json loss.json
 check "$python" -c 'import json
 polyak, sgd = json.load(open("loss.json"))["results"]
 assert all(r["done"] and r["loss"][-1] < 0.9 * r["loss"][0] for r in polyak["runs"]), polyak'
+cat > weighed.lua <<'END'
+return wrapper { name = "weighed", inputs = { loss = "group" }, step = function() g = g * loss inner() end }
+END
+expect 0 "wrote loss.html" ./polyak.lua+./weighed.lua sgd --tasks matrix --steps 8 --trials 1 --seeds 6 -o loss.html
 sed 's/"group"/"elem"/' polyak.lua > other.lua
 expect 1 "needs the input 'loss', which no task of the race provides; a race provides loss = \"group\"" ./other.lua
 

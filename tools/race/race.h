@@ -96,7 +96,7 @@ typedef struct RaceRule {
     double rate_default[RACE_HYPERS], rate_lo[RACE_HYPERS], rate_hi[RACE_HYPERS], decay_default;
     int nrate, ndecay;
     bool fallback, averages, hessian;                  /* a fallback rule; entries to_eval, set_hessian */
-    const char *loss;                                  /* the input that takes the loss of each batch; NULL: none */
+    int nloss;                                         /* inputs, all of which take the loss of each batch */
     bool scales;                                       /* wrapper loss_scale: gradients are multiplied by its state */
 } RaceRule;
 /* Compiles a rule and fills in its row of the report. Prints the reason of a failure. label: a spec with its own

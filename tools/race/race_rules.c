@@ -69,13 +69,13 @@ static bool find_entries(RaceRule *r, const char *label)
                              "entries are step, to_eval, to_train, set_hessian or listed under 'gradients'", label, e),
                    false;
     }
-    for (int i = 0; i < optc_rule_inputs(r->rule); i++) {
+    r->nloss = optc_rule_inputs(r->rule);
+    for (int i = 0; i < r->nloss; i++) {
         optc_state_info info;
         if (optc_rule_input_info(r->rule, i, &info) != OPTC_OK || strcmp(info.domain, "group") ||
             !has_name(info.name, "loss"))
             return cli_error("race: %s needs the input '%s', which no task of the race provides; a race provides "
                              "loss = \"group\"", label, optc_rule_input(r->rule, i)), false;
-        r->loss = optc_rule_input(r->rule, i);
     }
     return true;
 }

@@ -140,7 +140,8 @@ static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, in
     const char *entry;
     for (int i = 0; s == OPTC_OK && (entry = optc_rule_gradient(r->rule, step, i)); i++) {
         double loss = gradient(x, t, scale);
-        s = r->loss ? optc_set_scalar(x->binding, -1, r->loss, loss) : OPTC_OK;
+        for (int k = 0; k < r->nloss && s == OPTC_OK; k++)
+            s = optc_set_scalar(x->binding, -1, optc_rule_input(r->rule, k), loss);
         s = s == OPTC_OK ? optc_run(x->binding, entry) : s;
     }
     return s;
