@@ -179,8 +179,8 @@ typedef struct optc_rule_options {
      * calls in the spec. NULL: as the rule says. A CPU does not go below f32. */
     const char *products;
     /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,
-     * lost=count,edits=find" (without spaces). NULL: param, grad and state above. Where the text has one of these classes, the
-     * member above is not used. runtime/TYPES.md has the types. */
+     * lost=count,edits=find" (without spaces). NULL: param, grad and state above. Where the text has one of these
+     * classes, the member above is not used. runtime/TYPES.md has the types. */
     const char *types;
     /* The number of bindings over which the rule's values of all tensors (clip's norm) are taken: one optimizer whose
      * tensors have several types takes one rule and one binding for each. Give each rule this number, connect the

@@ -12,11 +12,9 @@ struct PlanLimits;
 #define SHARED_NAMED "shared:"
 typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
 
-/* The user's choice: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,lost=count,edits=find".
- * Keys that the text does not
- * have stay as they are in *out; keys other than param, grad, state, master, copy, lost and edits name
- * states. false: the Diag
- * is set. */
+/* The user's choice: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,lost=count,edits=find". Keys that the
+ * text does not have stay as they are in *out; keys other than param, grad, state, master, copy, lost and edits name
+ * states. false: the Diag is set. */
 bool types_parse(Arena *a, const char *text, Types *out, Diag *d);
 /* The whole choice: the text, then p, g and state where it does not have them (-1: not chosen), then the defaults:
  * gradients as parameters, states in the type that elements are computed in. */

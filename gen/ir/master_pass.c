@@ -1,8 +1,8 @@
 /* Keeps the bits of a parameter that its storage type rounds away, and writes a second copy of it: for every entry and
  * every variant of any rule. The pass adds states, replaces what reads p, and adds to what writes p.
  *
- *   f32    state `master`: the parameter in f32. Reads take it; a write stores it and rounds it to p. With `edits` reads
- *          take p where it is not the rounded master: the caller wrote it
+ *   f32    state `master`: the parameter in f32. Reads take it; a write stores it and rounds it to p. With `edits`
+ *          reads take p where it is not the rounded master: the caller wrote it
  *   low16  state `low`: the low half of the f32 number, p is the high half (templates/types.h). Exact
  *   low8   state `low`: the difference to p, in 127ths of half a step of bf16
  *   kahan  state `compensation`, in p's type: what the last writes rounded away, added to the next change of p
@@ -79,8 +79,9 @@ static bool check_master(Arena *a, const Types *t, Diag *d)
 
 static bool check_edits(const Types *t, Diag *d)
 {
-    return t->master == MASTER_F32 || refuse(d, "edits=find compares parameters with master=f32, and other choices keep "
-                                                "no number to compare; leave it out, or choose master=f32");
+    return t->master == MASTER_F32 ||
+           refuse(d, "edits=find compares parameters with master=f32, and other choices keep no number to compare; "
+                     "leave it out, or choose master=f32");
 }
 
 static bool check_copy(Arena *a, Type copy, Diag *d)

@@ -6,8 +6,8 @@
  * - TorchCalls, functions that torch's libraries export. They read a tensor and its gradient without Python objects,
  *   which take torch most of the time of the other kind.
  * - `describe`, of DLPack's exchange table (dltensor_from_py_object_no_sync of dlpack.h 1.3).
- * Gradients are held until optc_objects_release, or by the caller's list: another thread may replace p.grad while a step
- * runs without the GIL.
+ * Gradients are held until optc_objects_release, or by the caller's list: another thread may replace p.grad while a
+ * step runs without the GIL.
  * The caller holds the GIL. A failed function of Python or DLPack leaves an exception, which ctypes raises. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -71,11 +71,11 @@ typedef struct Described {
     const int64_t *sizes, *strides;
 } Described;
 
-/* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has none), the bytes of its
- * storage up to the end of the parameter, the numbers of dimensions and of elements, the object of the stepped tensor,
- * and the object `spec` of a DTensor (0: it is a plain tensor); and the sizes of all tensors, one after another.
- * like_param, like_grad: tensors with the type and device of all of them, which have no gradient. item: bytes of an
- * element of a gradient */
+/* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has none), the bytes of
+ * its storage up to the end of the parameter, the numbers of dimensions and of elements, the object of the stepped
+ * tensor, and the object `spec` of a DTensor (0: it is a plain tensor); and the sizes of all tensors, one after
+ * another. like_param, like_grad: tensors with the type and device of all of them, which have no gradient. item:
+ * bytes of an element of a gradient */
 typedef struct Seen {
     const uint64_t *param, *grad, *param_end, *dims, *count, *stepped, *spec;
     const int64_t *sizes;
@@ -83,10 +83,10 @@ typedef struct Seen {
     uint64_t item;
 } Seen;
 
-/* The gradients of this step: their addresses, and what holds them. held: with TorchCalls an at::Tensor for each, 0 if it
- * holds none; NULL: no other thread can replace them. found: otherwise a list of the gradients; the caller compares the
- * sizes of their storages, and of those of the parameters. hint: addresses of the gradients' TensorImpl at the last step.
- * They may be freed, and are only prefetched. */
+/* The gradients of this step: their addresses, and what holds them. held: with TorchCalls an at::Tensor for each, 0 if
+ * it holds none; NULL: no other thread can replace them. found: otherwise a list of the gradients; the caller compares
+ * the sizes of their storages, and of those of the parameters. hint: addresses of the gradients' TensorImpl at the last
+ * step. They may be freed, and are only prefetched. */
 typedef struct Now { uint64_t *grad, *hint; void **held; void *found; } Now;
 
 enum { OPTC_OBJECTS_DIFFER, OPTC_OBJECTS_MOVED, OPTC_OBJECTS_STAY };
@@ -230,8 +230,8 @@ static int note_local_grad(const Comparison *c, int i, void *grad)
     return fits;
 }
 
-/* A parameter that is no DTensor, with TorchCalls: no Python object is made. The gradient may be of any Python class: one
- * without memory of its own has the address 0, and is refused in Python. */
+/* A parameter that is no DTensor, with TorchCalls: no Python object is made. The gradient may be of any Python class:
+ * one without memory of its own has the address 0, and is refused in Python. */
 static int compare_handle(const Comparison *c, int i, void *param)
 {
     const TorchCalls *t = &c->py->torch;

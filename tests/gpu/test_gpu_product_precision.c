@@ -103,7 +103,8 @@ START_TEST(one_in_f64)
 {
     static const char text[] =
         "return optimizer { name = 'known', rank = 8, products = '%s', state = {"
-        " s = zeros 'rank1', A = zeros 'rows' },\nstep = function() p = p - g end, matrix = function() local U, S, V = svd(g, 'rank')  s, A = S, gram(g)\n"
+        " s = zeros 'rank1', A = zeros 'rows' },\nstep = function() p = p - g end, matrix = function()"
+        " local U, S, V = svd(g, 'rank')  s, A = S, gram(g)\n"
         "p = p - mm(U, V.T) end }";
     static const char *const heads[] = {"f32", "tf32", "f16"};
     static const int64_t square[] = {8, 8};

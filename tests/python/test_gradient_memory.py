@@ -185,7 +185,7 @@ class Threads(Case):
             other.join()
 
     def test_bound_again(self):
-        """A step that binds all again after one of the bindings has found its gradients: it holds none of them later."""
+        """A step that binds all again after one of the bindings has found its gradients: it holds none later."""
         wait = threading.Event()
         other = threading.Thread(target=wait.wait)
         other.start()

@@ -11,8 +11,9 @@ from case import Evaluated
 from optc.torch import _rule_classes, _rules
 
 # {rule: the arguments that the authors' constructor takes by position, with their defaults; what the spec's `follows`
-# names. ...: no default, or one that no rule of ours can have (Shampoo's beta2 = 1 is a plain sum there). Rules that are missing here have authors without a constructor
-# (functions, scripts, groups alone), or one that begins with other things than numbers.}
+# names. ...: no default, or one that no rule of ours can have (Shampoo's beta2 = 1 is a plain sum
+# there). Rules that are missing here have authors without a constructor (functions, scripts, groups alone), or one that
+# begins with other things than numbers.}
 THEIRS = dict(
     adabelief="lr=1e-3, betas=(0.9, 0.999), eps=1e-16, weight_decay=0, amsgrad=False, weight_decouple=True",
     adabound="lr=1e-3, betas=(0.9, 0.999), final_lr=0.1, gamma=1e-3, eps=1e-8, weight_decay=0, amsbound=False",

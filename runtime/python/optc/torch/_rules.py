@@ -124,7 +124,8 @@ _MOMENTUM = {"momentum_buffer": ("momentum",)}
 SWITCHES = {"ademamix": {"warmup": ("alpha_warmup", "beta3_warmup")}, "amos": _MOMENTUM,
             "fromage": {"bounded": ("p_bound",)}, "rmsprop_tf": _MOMENTUM, "sm3": _MOMENTUM}
 # {rule: the keys that may be None, as in the authors' constructors: the spec's default, which switches them off}
-NONE = {"dog": ("init_eta",), "dowg": ("init_estim_sq_dist", "weight_decay"), "prodigy": ("beta3",), "simplified_ademamix": ("beta1_warmup",)}
+NONE = {"dog": ("init_eta",), "dowg": ("init_estim_sq_dist", "weight_decay"), "prodigy": ("beta3",),
+        "simplified_ademamix": ("beta1_warmup",)}
 
 # {rule or wrapper: hyperparameters that its authors multiply by lr}: they follow lr (_rest_rate.py).
 RATES = {"amuse": ("lr_1d",), "ema_nesterov": ("lookahead_stepsize",), "fira": ("decay",), "galore": ("decay",),

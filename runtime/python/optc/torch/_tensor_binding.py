@@ -12,7 +12,8 @@ from ._codes import SCALE
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, SKIPPED, Guard, Loss
 from ._state_views import StateViews
-from ._tensor_checks import dense, extent, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout, same_values
+from ._tensor_checks import (dense, extent, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout,
+                             same_values)
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
