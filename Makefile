@@ -305,13 +305,13 @@ SECONDS ?= 600
 fuzz: all $(BUILD)/run-tests
 	@OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) CK_RUN_SUITE=fuzz CK_DEFAULT_TIMEOUT=0 $(BUILD)/run-tests
 
-# Every rule with every number of ranks and every cut; `make test` runs a sample.
 # Tests of torch, timm and others with optc.torch's classes in place of theirs (tests/README.md).
 .PHONY: outside-suites
 outside-suites: all
 	@OPTC_LIBRARY=$(CURDIR)/$(BUILD)/liboptc.so PYTHONPATH=runtime/python:tests/python \
 	    $${OPTC_PYTHON:-python3} tests/python/outside_suites.py $(SUITE) $(CHECKOUT)
 
+# Every rule with every number of ranks and every cut; `make test` runs a sample.
 .PHONY: test-shards
 test-shards: all $(BUILD)/run-tests
 	@mkdir -p $(BUILD)/test-cache && chmod 700 $(BUILD)/test-cache
