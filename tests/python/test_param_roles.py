@@ -72,6 +72,24 @@ class Replaced(Evaluated):
                     self.assertEqual(optc.torch.sorted_by(opt), sort, what)
                     self.same(steps(opt), steps(want), what)
 
+    def test_in_another_order(self):
+        """The same objects in another order keep their parts, also before the first step."""
+        for first in (0, 1):
+            for order in ((1, 0, 2, 3), (3, 2, 1, 0)):
+                torch.manual_seed(0)
+                params = [("wte.weight", nn.Parameter(torch.randn(6, 6)))] + [
+                    ("h.%d.weight" % i, nn.Parameter(torch.randn(6, 6))) for i in range(2)] + [
+                    ("b", nn.Parameter(torch.randn(6)))]
+                opt = optc.torch.Muon(params, lr=0.1)
+                steps(opt, first)
+                known = dict(zip(map(id, params_of(opt)), opt._roles.parts(opt)[0]))
+                self.assertEqual(len(set(known.values())), 2)
+                group = opt.param_groups[0]
+                group["params"][:] = [group["params"][i] for i in order]
+                parts = opt._roles.parts(opt)[0]
+                self.assertEqual([known[id(p)] for p in group["params"]], parts)
+                self.assertEqual(optc.torch.sorted_by(opt)["wte.weight"], "rest")
+
     def test_without_names(self):
         """Answers of sort= and split=, which may depend on the objects, stay at their positions."""
         m, new, other = net(), net(), net()

@@ -7,11 +7,13 @@ already.
 Ids tell objects apart only while the objects live. Bindings keep them alive from the first step on.
 Before it nothing here does: replaced parameters must be freed (accelerate relies on that), and
 torch.utils.swap_tensors refuses tensors with weak references. Then names and positions decide, and
-ids only where a list became shorter or longer."""
+ids only where a list became shorter or longer, or has the same ids and addresses in another order."""
 import warnings
 from difflib import get_close_matches
 from operator import index
 from typing import NamedTuple, Optional
+
+import torch
 
 from .._lib import USE_STEP
 from ._group_keys import user_level
@@ -31,8 +33,12 @@ class Role:
     be decided again."""
 
     def __init__(self, p, name, words, split, said, fixed=False):
-        self.id, self.name, self.shape = id(p), name, tuple(p.shape)
+        self.id, self.name, self.shape, self.at = id(p), name, tuple(p.shape), _address(p)
         self.words, self.split, self.said, self.fixed = words, split, said, fixed
+
+    def is_of(self, p):
+        """Whether this was decided for p. An object with the id of a freed one may take its memory too."""
+        return self.id == id(p) and self.shape == tuple(p.shape) and 0 != self.at == _address(p)
 
     def part(self, rest, asks):
         """rest: the rule has a fallback rule. asks: the tags that it looks for."""
@@ -43,6 +49,11 @@ class Role:
             tags = ["heads"]                           # the only use of a split by Adam-mini
         to_rest = rest and not tags and self.words != "matrix"
         return Part(USE_STEP if to_rest else 0, self.split, " ".join(tags) or None)
+
+
+def _address(p):
+    """0: p has no memory of its own, such as a meta tensor, a fake tensor or a DTensor."""
+    return p.data_ptr() if type(p) in (torch.Tensor, torch.nn.Parameter) and p.layout == torch.strided else 0
 
 
 class OfModule(list):
@@ -144,7 +155,9 @@ class Roles:
         row = self.rows[k] if k < len(self.rows) else []
         own = {r.id: r for r in reversed(row)}
         moved = [own.get(id(p)) or every.get(id(p)) for p in params]
-        sure = [r is not None and (p in bound or len(params) != len(row))      # the same object
+        # Another order of the same objects: the first of new ones would have an id of its own.
+        ordered = len(params) == len(own) and all(id(p) in own and own[id(p)].is_of(p) for p in params)
+        sure = [r is not None and (p in bound or ordered or len(params) != len(row))   # the same object
                 for p, r in zip(params, moved)]
         taken = {r.name for r, ok in zip(moved, sure) if ok}
         given, found = set(names) - {None}, []
