@@ -230,6 +230,18 @@ class Create(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "applies weight decay is fixed by its spec"):
             made(decoupled_decay=True)
 
+    def test_own_keys(self):
+        """A spec's own hyperparameter of that name is no wrapper, also with the value 0."""
+        text = 'return optimizer { name = "x", hyper = { lr = {1}, caution = {0.5} },' \
+               ' step = function() p = p - lr * caution * g end }'
+        for value in (0.0, 0.25, 1.0):
+            for given, group in (({"caution": value}, {}), ({}, {"caution": value})):
+                p = torch.nn.Parameter(torch.zeros(2))
+                opt = optc.torch.Optimizer([{"params": [p], **group}], spec=text, **given)
+                p.grad = torch.ones(2)
+                opt.step()
+                self.assertEqual(p.tolist(), [-value] * 2)
+
     def test_keys_of_the_authors(self):
         for rule, key, value in (("adai", "betas", (0.2, 0.9)), ("qhadam", "nus", (0.7, 0.9)),
                                  ("mars", "betas_1d", (0.8, 0.9))):

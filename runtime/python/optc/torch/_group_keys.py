@@ -307,7 +307,7 @@ class GroupKeys:
         for key in list(group):
             if key in whole and _listed(group[key]) == _listed(whole[key]):
                 del group[key]                         # ZeroRedundancyOptimizer copies all arguments into groups
-            elif key in WHOLE:
+            elif key in WHOLE and key not in self.base:                # a spec may have the names of timm's keys
                 raise TypeError("%s: %s= applies to all groups of an optimizer; pass it to the constructor, or make "
                                 "another optimizer for this group" % (_said(self.spec, key, where), key))
             if isinstance(key, str) and "." in key and key not in self.base and key not in self.aliases and any(

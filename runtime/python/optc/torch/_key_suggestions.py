@@ -33,16 +33,20 @@ DECAY = ("decouple", "weight_decouple", "decoupled_decay", "decoupled_weight_dec
 CLIP = ("clip_grad_norm", "max_grad_norm", "max_norm")
 
 
-def timms_wrappers(with_, given, lr):
+def timms_wrappers(with_, given, defaults):
     """The wrappers of timm's caution= and corrected_weight_decay=, innermost, before those of the user. Takes the two
-    keys out of `given`. lr: a function of the default rate, which timm takes as the schedule's largest one."""
-    found = []
+    keys out of `given`, unless they are the rule's own. defaults: a function of the rule's defaults, whose lr timm takes
+    as the schedule's largest rate."""
+    found, own = [], {}
     for key, wrapper in (("caution", "cautious(apart=true)"), ("corrected_weight_decay", "corrected_decay(%r)")):
+        own = own or (defaults() if given.get(key) is not None else {})
+        if key in own:
+            continue
         value = given.pop(key, None)
         if value not in (None, True, False):
             raise TypeError("%s is True or False, not %r" % (key, value))
         if value:
-            found.append(wrapper % float(given.get("lr", lr())) if "%" in wrapper else wrapper)
+            found.append(wrapper % float(given.get("lr", own["lr"])) if "%" in wrapper else wrapper)
     return found + ([with_] if isinstance(with_, str) else list(with_ or ())) if found else with_
 
 

@@ -104,7 +104,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
                        wrappers, "products": products, "static_grads": static_grads, "release_grads": release_grads,
                        "sort": sort, "split": split, "workspace": workspace, "follow_lr": follow_lr}
         with_ = timms_wrappers(with_, given, lambda: GroupKeys(
-            rule, spec, (), options, None, wrappers, None).defaults({})["lr"])
+            rule, spec, (), options, None, wrappers, None).defaults({}))
         self._rule = GroupKeys(rule, spec, with_, options, own, wrappers, products)
         self._static, self._release = static_grads, release_grads
         self._inputs, self._scalars, self._watched = {}, {}, {}
