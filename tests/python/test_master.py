@@ -271,6 +271,26 @@ class Master(Case):
         opt.step()
         self.assertTrue(bool((p == 7).all()) and bool((opt.state[p]["master"] == 7).all()))
 
+    def test_printed(self):
+        """A new optimizer tells how it keeps 16-bit parameters, and what to pass if they are rounded."""
+        rounded = r"bf16 parameters: rounded to nearest; .*master.*low16.*param.*bf16sr"
+        for dtype, types, want in (
+                (torch.bfloat16, None, rounded), (torch.bfloat16, "state=q8,master=none", rounded),
+                (torch.bfloat16, "param=f16sr", rounded),
+                (torch.float16, None, r"f16 parameters: rounded to nearest; .*master.*f32.*param.*f16sr"),
+                (torch.bfloat16, "master=kahan", r"bf16 parameters: master=kahan\n"),
+                (torch.bfloat16, {"param": "bf16sr"}, r"bf16 parameters: rounded stochastically \(bf16sr\)\n")):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")         # torch is silent too
+                opt = optc.torch.AdamW(params(dtype), types=types)
+            self.assertRegex(repr(opt), want)
+            self.assertTrue(repr(opt).endswith("\n)"))
+            self.assertRegex(repr(copy.deepcopy(opt)), want)
+        wide = params(torch.float32)
+        self.assertNotIn("parameters:", repr(optc.torch.AdamW(wide)))
+        self.assertEqual(repr(optc.torch.AdamW(wide + params(torch.bfloat16))).count("parameters:"), 1)
+        self.assertRegex(optc.torch.AdamW.__doc__, "types=.*master.*low16")
+
 
 if __name__ == "__main__":
     unittest.main()

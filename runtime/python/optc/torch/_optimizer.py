@@ -55,9 +55,10 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
     with_        wrappers around it, the last one outermost: ["clip(1.0)", "ema(0.999)"]
     options      compile-time choices: {"amsgrad": True}
     types        storage types of states: {"state": "q8", "ema.avg": "bf16"} or "state=q8,ema.avg=bf16"; parameters and
-                 gradients have their own. "master" says how 16-bit parameters keep what they round away: "low16",
-                 "f32", "low8" or "kahan"; "lost": "count" counts updates that round away; "param" may only
-                 ask for stochastic rounding ("bf16sr", "f16sr")
+                 gradients have their own. For bf16 models: a step rounds 16-bit parameters to nearest, as torch does.
+                 "master" keeps what they round away: "low16", "low8" (both bf16 only), "f32", "kahan"; "param" may only
+                 ask for stochastic rounding ("bf16sr", "f16sr"). repr(opt) tells which of them is in use; "lost":
+                 "count" counts updates that round away
     spec         the text of a spec, instead of a name
     wrappers     texts of your own wrappers by name, for with_
     products     precision of products of matrices: "f32", "bf16", …

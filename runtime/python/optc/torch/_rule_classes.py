@@ -114,6 +114,8 @@ def doc(spec):
         lines.append("%s: None means on if %s is given and is not 0" % (option, " or ".join(others)))
     if spec in _rules.TORCH:
         lines.append("Keys, defaults and states are those of torch.optim.%s." % _rules.CLASSES[spec])
+    lines.append("types=: storage of states; of 16-bit parameters too, which a step rounds unless it is "
+                 "{\"master\": \"low16\"} or {\"param\": \"bf16sr\"}: see optc.torch.Optimizer")
     return "\n".join(lines + ["", "The update, in the language of specs:", "", textwrap.indent(formula(spec), "    ")])
 
 

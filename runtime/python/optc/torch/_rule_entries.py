@@ -5,9 +5,21 @@ import torch
 
 from .._lib import Absent
 from . import _scaling
+from ._engines import TYPES
 from ._sharded import is_sharded
 
 MODES = {"eval": "to_eval", "train": "to_train"}
+MASTERS = {"bf16": "low16", "f16": "f32"}              # the smallest master of a type that is exact
+
+
+def rounding(param, types):
+    """How parameters of a 16-bit type are kept with these `types`."""
+    if types.get("param") == param + "sr":
+        return "rounded stochastically (%s)" % types["param"]
+    if types.get("master", "none") != "none":
+        return "master=" + types["master"]
+    return ("rounded to nearest; types={\"master\": \"%s\"} keeps what is rounded away, types={\"param\": "
+            "\"%ssr\"} rounds stochastically" % (MASTERS[param], param))
 
 
 class RuleEntries:
@@ -100,6 +112,14 @@ class RuleEntries:
     def copies(self):
         """The number of copies of parameters and gradients whose strides the rule does not support."""
         return sum(b.copies for b in self._bounds or ())
+
+    def __repr__(self):
+        """torch's text, and how 16-bit parameters are kept: torch rounds them at every step and is silent."""
+        types = self._rule.types if "_rule" in self.__dict__ else {}
+        held = {TYPES.get(p.dtype) for group in self.param_groups for p in group["params"]}
+        lines = ["%s parameters: %s\n" % (t, rounding(t, types)) for t in MASTERS if t in held]
+        text = super().__repr__()
+        return text[:-1] + "".join(lines) + text[-1:]
 
     def how(self):
         """How each binding runs: "built in (…)", "compiled by cc …", "reference evaluator (…)"."""
