@@ -7,6 +7,7 @@ import unittest
 
 import torch
 
+import optc
 import optc.torch
 from case import Evaluated, grads, lists
 
@@ -130,6 +131,23 @@ class Modes(Evaluated):
         opt.step(), opt.eval()
         scaler.scale(torch.ones(1))
         self.refused(opt, [q], lambda: scaler.step(opt))
+
+    def test_value_out_of_range(self):
+        """Without gradients a step does nothing then, as torch's; eval() is refused."""
+        p = lists()
+        opt = make(p, "schedulefree_adamw", {})
+        for t in range(2):
+            grads(p, t)
+            opt.step()
+        opt.zero_grad()
+        was, opt.param_groups[1]["lr"] = values(p), -1.0
+        opt.step()
+        with self.assertRaisesRegex(optc.RangeError, r'param_groups\[1\]\["lr"\] is -1'):
+            opt.eval()
+        self.assertTrue(all(map(torch.equal, was, p)))
+        opt.param_groups[1]["lr"] = 0.2
+        opt.eval()
+        self.assertFalse(any(map(torch.equal, was, p)))
 
     def test_ema_is_exempt(self):
         """Under ema a step puts the weights back."""

@@ -71,7 +71,7 @@ class EntryRuns:
         try:
             self._ready()
         except _lib.RangeError:                        # torch reads no group that has nothing to step
-            if any(p.grad is not None for g in self.param_groups for p in g["params"]):
+            if entry != "step" or any(p.grad is not None for g in self.param_groups for p in g["params"]):
                 raise
             return
         if fresh and entry == "step" and _state.is_empty_step(self):
