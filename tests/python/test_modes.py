@@ -121,7 +121,7 @@ class Modes(Evaluated):
 
     def test_in_backward_and_with_a_scaler(self):
         p = torch.ones(3, requires_grad=True)
-        opt = optc.torch.Optimizer([p], "gpa_adamw", release_grads=True)
+        opt = optc.torch.Optimizer([p], "sgd+ema_nesterov", release_grads=True)
         (p * p).sum().backward()
         opt.eval()
         self.refused(opt, [p], (p * p).sum().backward)
