@@ -1,5 +1,5 @@
 -- Defaults: the paper has none. eps and weight_decay are from the authors' BERT code, lr is timm's.
--- timm also clips the norm of all gradients to 1 by default: write lamb+clip(1).
+-- timm's clips all gradients to norm 1 (write lamb+clip(1)) and has ratio 1 without weight decay.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: weight decay
 -- alone moves the element from then on. If that is all of the tensor, the ratio of norms makes its step lr * p.
 -- |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.

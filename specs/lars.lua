@@ -1,6 +1,8 @@
 -- rate: the learning rate is part of the momentum, as in the paper: v = momentum v + rate g. "outside" is the
 -- form of timm and NVIDIA's LARC, p = p - lr v. Both are equal for a constant lr and differ under a schedule.
 -- momentum 0.9 is the paper's; timm's default is 0. trust is timm's trust_coeff.
+-- Groups without weight decay have the ratio 1 in timm (always_adapt=False), and vectors in
+-- pytorch_optimizer; here all have that of their norms, as in the paper.
 -- trust_clip: LARC, whose rate for a tensor is at most lr; with rate = "outside".
 -- f32 range: every finite gradient. lr * trust * norm(p) / norm(g) is one factor: under 1e-38 it loses digits, and
 -- under 1e-45 the tensor stands still.

@@ -1,3 +1,4 @@
+-- pytorch_optimizer starts m at initial_accumulator, too; here it starts at 0, as in Adam.
 -- f32 range: v is infinite once g^2 is, from |g| = 1.8e19 on: the element stands still from then on. |g| under
 -- 2.6e-23 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {

@@ -306,6 +306,21 @@ class Tags(Evaluated):
             opt.add_param_group({"params": [("d", m.lm_head.weight)], "sort": "x"})
         self.assertEqual(len(opt.param_groups), 2)
 
+    def test_keys_of_others(self):
+        """Keys by which other packages choose AdamW for a group say how optc is told that."""
+        table, matrix = (nn.Parameter(torch.randn(8, 4)) for _ in range(2))
+        for key, said in (("use_muon", False), ("use_muon", True), ("use_fallback", True),
+                          ("algorithm", "adamw")):
+            chosen = [{"params": [matrix]}, {"params": [table], key: said, "lr": 3e-4}]
+            with self.assertRaisesRegex(TypeError, r'param_groups\[1\]\["%s"\].*"sort": ' % key):
+                optc.torch.Muon(chosen)
+            opt = optc.torch.Muon([matrix], sort=lambda name, p: True)
+            with self.assertRaisesRegex(TypeError, key):
+                opt.add_param_group(chosen[1])
+            self.assertEqual(len(opt.param_groups), 1)
+            opt = optc.torch.AdamW(chosen)                             # sorts nothing: as torch
+            self.assertEqual(opt.param_groups[1][key], said)
+
     def test_own_tags(self):
         text = """return optimizer { name = "own", hyper = { lr = 1 }, step = function()
             if tagged "still" then p = p - 0 * g else p = p - lr * g end end }"""

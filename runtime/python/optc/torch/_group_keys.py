@@ -11,7 +11,7 @@ from .._api import option_text, types_of
 from .._lib import RangeError
 from . import _rules
 from ._engines import asked
-from ._key_suggestions import unknown
+from ._key_suggestions import refuse_sorting, unknown
 
 # The wrapper of maximize=True: it negates the gradient. It is outermost, because torch negates first.
 NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
@@ -304,6 +304,8 @@ class GroupKeys:
     def refuse_in_group(self, group, where, whole):
         """Refuses keys that apply to all groups together, unless they are equal to those of the optimizer (whole),
         and keys of wrappers that the rule does not have."""
+        if self.rest:
+            refuse_sorting(group, self.rest, where)
         for key in list(group):
             if key in whole and _listed(group[key]) == _listed(whole[key]):
                 del group[key]                         # ZeroRedundancyOptimizer copies all arguments into groups

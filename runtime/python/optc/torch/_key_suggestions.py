@@ -31,6 +31,8 @@ OTHER_NAMES = {
 OPPOSITES = {"unconstrained": "constrained", "no_prox": "proximal"}
 DECAY = ("decouple", "weight_decouple", "decoupled_decay", "decoupled_weight_decay", "decoupled_wd")
 CLIP = ("clip_grad_norm", "max_grad_norm", "max_norm")
+# Keys of groups by which Muon of its authors and of others, timm's and Dion choose another rule.
+SORTS = ("use_muon", "use_fallback", "algorithm")
 
 
 def timms_wrappers(with_, given, defaults):
@@ -48,6 +50,17 @@ def timms_wrappers(with_, given, defaults):
         if value:
             found.append(wrapper % float(given.get("lr", own["lr"])) if "%" in wrapper else wrapper)
     return found + ([with_] if isinstance(with_, str) else list(with_ or ())) if found else with_
+
+
+def refuse_sorting(group, rest, where):
+    """Refuses other packages' keys for what `sort` is here: torch would keep them, and nothing
+    would read them. rest: the rule of what is no matrix."""
+    for key in SORTS:
+        if key in group:
+            raise TypeError(
+                'param_groups[%d]["%s"]: a group is sorted by another key here; write '
+                '"sort": "matrix", or "sort": "rest" for %s, which has its own rate "%s.lr"'
+                % (where, key, rest, rest))
 
 
 def unknown(spec, keys, known):
