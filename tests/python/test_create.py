@@ -186,7 +186,10 @@ class Create(unittest.TestCase):
                 ("lion", {"betas": (None, 0.9)}, TypeError, "betas.* is None, and must be a number"),
                 ("ademamix", {"warmup": "x"}, ValueError, "warmup is bool, not 'x'"),
                 ("scion", {"unconstrained": True}, TypeError, "unconstrained=True is called constrained=False here"),
-                ("adan", {"no_prox": True}, TypeError, "no_prox=True is called proximal=False here")):
+                ("adan", {"no_prox": True}, TypeError, "no_prox=True is called proximal=False here"),
+                ("adapnm", {"ams_bound": True}, TypeError, "ams_bound is called amsgrad here"),
+                ("adago", {"adamw_wd": 0.1}, TypeError,
+                 "adamw_wd is called adamw.weight_decay here")):
             p = torch.nn.Parameter(torch.ones(2, 2))
             p.grad = torch.ones(2, 2)
             with self.subTest(rule), self.assertRaisesRegex(kind, said):

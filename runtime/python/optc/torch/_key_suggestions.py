@@ -16,7 +16,7 @@ OTHER_NAMES = {
     "decoupled_weight_decay": ("decoupled",), "decoupled_wd": ("decoupled",), "weight_decay_type": ("decoupled",),
     "ns_steps": ("steps",), "num_ns_steps": ("steps",), "rank": ("directions",),
     "adjust_lr_fn": ("scale",), "ns_coefficients": ("coefficients",), "rms_scale": ("scale",), "final_lr": ("lr",),
-    "clip_threshold": ("d",), "rho": ("momentum", "alpha"), "alpha": ("rho", "beta2"), "ams_bound": ("amsbound",),
+    "clip_threshold": ("d",), "rho": ("momentum", "alpha"), "alpha": ("rho", "beta2"), "ams_bound": ("amsbound", "amsgrad"),
     "clip_grad_norm": ("clip.max_norm",), "max_grad_norm": ("clip.max_norm",), "max_norm": ("clip.max_norm",),
     "clip_exp": ("clip_power",), "clip_lambda": ("clip_power",), "decay_rate": ("beta2_decay",),
     "muon_beta2": ("beta2",), "adjust_lr": ("scale",), "scale_mode": ("scale",), "coefficient_type": ("coefficients",),
@@ -25,7 +25,8 @@ OTHER_NAMES = {
     "start_preconditioning_step": ("start",), "init_factor": ("first",), "nonstandard_constant": ("other_scale",),
     "hyperball_radius": ("radius",), "hyperball_eps": ("eps",),
     "reduce_func": ("reduce",), "sinkgd_lr_scale": ("lr_scale",), "sinkgd_eps": ("eps",), "lr_nora": ("lr",),
-    "lr_adam": ("adamw.lr",), "adam_lr": ("adamw.lr",), "initial_accumulator_value": ("v0",),
+    "lr_adam": ("adamw.lr",), "adam_lr": ("adamw.lr",),
+    "adamw_wd": ("adamw.weight_decay",), "initial_accumulator_value": ("v0",),
     "normalize_grads": (), "rectify": (), "degenerated_to_sgd": (),
 }
 OPPOSITES = {"unconstrained": "constrained", "no_prox": "proximal"}
