@@ -155,6 +155,22 @@ class Files(Case):
                     self.assertEqual(own[0].item(), 5)         # the group's first parameter shows it, and no other
                     self.assertIsNone(own[1])
 
+    def test_missing_states_of_groups(self):
+        """A file of an older version, which has other states of the rule: counts of the group would start again."""
+        for rule, name, given in (("gpa_adamw", "k", {}), ("schedulefree_sgd", "weight_sum", {}),
+                                  ("prodigy", "k", {"use_bias_correction": True})):
+            ps = lists()
+            opt = optc.torch.Optimizer(ps, rule, **given)
+            grads(ps), opt.step()
+            file = copy.deepcopy(opt.state_dict())
+            optc.torch.Optimizer(ps, rule, **given).load_state_dict(file)
+            self.assertTrue([own.pop(name) for own in file["state"].values() if name in own], rule)
+            grads(ps), opt.step()
+            was = copy.deepcopy(opt.state_dict())
+            with self.assertRaisesRegex(ValueError, r"no '%s' of param_groups\[0\], which %s keeps" % (name, rule)):
+                opt.load_state_dict(file)
+            self.assertEqual(str(opt.state_dict()), str(was))
+
     def test_states_of_groups_apart(self):
         """A group that is frozen as a whole keeps its states while other groups are bound again. In a group of two
         types each type has a state of its own, which stays with its tensors."""

@@ -242,6 +242,18 @@ def check_missing(opt, own, keys, name, loaded=True):
             name, "', '".join(missing), opt._rule.spec, ", ".join(own) or "nothing"))
 
 
+def check_group_missing(opt, rule, entries, k):
+    """Refuses a group of a file that lacks states of the group, such as counts of its steps: these would start again
+    beside the states of tensors. entries: of its tensors."""
+    names, entries = opt._rule.names, [own for own in entries if own]
+    domains = {n: d for n, d in rule.states().items() if "." not in n}      # a wrapper may be new to a run
+    there = {n for n in domains if any(own.get(names.get(n, n)) is not None for own in entries)}
+    missing = [n for n, d in domains.items() if d == "group" and n not in there]
+    if missing and there and any(step_of(own, "", True) for own in entries):
+        raise ValueError("the file has no '%s' of param_groups[%d], which %s keeps: it was saved by an older version or "
+                         "another rule" % ("', '".join(missing), k, opt._rule.spec))
+
+
 # ---- into a binding ----
 def _of_group(b, i):
     """The parameters of the group whose first tensor of a binding this is; those of the binding's device and type come
@@ -516,6 +528,8 @@ def check_file(opt, saved, groups):
                     refuse_empty(own[n], n, name)
                     tensor = {"shape": tuple(p.shape), "name": given_as, **part._asdict()}
                     refuse_upper(rule, lower[n], tensor, own[n])
+        if not opt._rule.rest:                         # which may step all of a group
+            check_group_missing(opt, rule, [saved.get(key) for key in given["params"]], k)
     return groups
 
 
