@@ -1,4 +1,6 @@
 """Wrappers in a training loop: clipping, averages, projections, and those that call the closure twice."""
+import warnings
+
 import torch
 
 import optc.torch
@@ -65,6 +67,32 @@ class Wrapped(Case):
         self.assertEqual(sorted(opt.entries()), ["perturb", "step"])
         with self.assertRaises(AttributeError):
             opt.to_eval
+
+    def test_estimates(self):
+        """Others' AdaHessian and Sophia-H estimate the Hessian in step(): a loop that leaves it to
+        them is told once that here an entry takes the estimate."""
+        for name, entry, plain in (("AdaHessian", "set_hessian", 1),
+                                   ("Sophia", "update_hessian", 0)):
+            for graph, first, loaded, told in (
+                    (False, False, False, plain), (True, False, False, 1), (True, True, False, 0),
+                    (False, False, True, 0)):
+                p = torch.nn.Parameter(torch.ones(3))
+                opt = getattr(optc.torch, name)([p])
+                with warnings.catch_warnings(record=True) as found:
+                    warnings.simplefilter("always")
+                    if loaded:
+                        p.grad = torch.ones(3)
+                        getattr(opt, entry)()
+                        opt.step()
+                        saved, opt = opt.state_dict(), getattr(optc.torch, name)([p])
+                        opt.load_state_dict(saved)
+                    for _ in range(2):
+                        p.grad, = torch.autograd.grad((p ** 2).sum(), p, create_graph=graph)
+                        first and opt.run(entry)
+                        opt.step()
+                found = [w for w in found if "%s()" % entry in str(w.message)]
+                self.assertEqual(len(found), told, (name, graph, first, loaded))
+                self.assertEqual({w.filename for w in found}, {__file__} if told else set())
 
     def test_rules_of_two_gradients(self):
         """A rule of one's own without states that sam has: if the second call of the closure fails, the

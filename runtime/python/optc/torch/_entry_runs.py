@@ -12,6 +12,8 @@ from ._scaling import CHECKING, SCALER
 from ._sharded import Sharded
 from ._tensor_binding import nothing
 
+ESTIMATES = {"set_hessian", "update_hessian"}          # entries of AdaHessian and Sophia
+
 
 class EntryRuns:
     """The part of Optimizer that runs entries. It needs the attributes _rule, _bounds, _shared, _handles, _scaled."""
@@ -29,6 +31,21 @@ class EntryRuns:
             warnings.warn("optc: this rule takes %d gradients in a step (%s), and step() was called without a closure "
                           "and without %s(): it stepped by one gradient only; pass a closure that computes the loss "
                           "and its gradients" % (len(entries), ", ".join(entries), entries[0]), stacklevel=user_level())
+
+    def _warn_of_no_estimate(self, entry):
+        """Warns at the first step of a rule whose estimate of the Hessian another entry takes, if
+        that has not run: others' AdaHessian and Sophia-H compute it in step(). They need gradients
+        that can be differentiated. Sophia's own authors begin without an estimate."""
+        grads = [p.grad for g in self.param_groups for p in g["params"] if p.grad is not None]
+        if not grads or self._capturing():
+            return
+        self._climbed = True
+        known = any(b.binding.get_t() for b in self._bounds)           # a file was loaded
+        if not known and (entry == "set_hessian" or any(x.requires_grad for x in grads)):
+            warnings.warn("optc: %s: step() was called before %s(), so the Hessian is not estimated"
+                          "; put the estimate in place of the gradients and call %s(), then put "
+                          "the gradients back and call step()" % (self._rule.spec, entry, entry),
+                          stacklevel=user_level())
 
     def _called(self, closure):
         with torch.enable_grad():
@@ -51,7 +68,7 @@ class EntryRuns:
 
     def run(self, entry):
         """Runs an entry of the rule: "step", "perturb", "to_eval", …"""
-        if entry != "step" and entry in self._rule.gradients:
+        if entry != "step" and (entry in self._rule.gradients or entry in ESTIMATES):
             self._climbed = True
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
             try:
@@ -80,6 +97,9 @@ class EntryRuns:
             return
         if entry == "step" and len(self._rule.gradients) > 1 and not self._climbed:
             self._warn_of_one_gradient()
+        if entry == "step" and not self._climbed:
+            for estimate in ESTIMATES.intersection(self._rule.entries):
+                self._warn_of_no_estimate(estimate)
         if found is not None:
             comms = [b.comm for b in self._bounds] + [self._shared.stages.comm if self._shared and self._shared.stages
                                                       else None]
