@@ -70,6 +70,15 @@ class DataParallel(Case):
             for rule in ("adamw", "lion", "sgd+ema(0.9)+clip_value(1)"):
                 optc.torch.Optimizer([p], rule).step()
 
+    def test_appended_flat_shard(self):
+        """A flat shard without a name in a named group is refused like others."""
+        opt = optc.torch.Optimizer([("a", torch.nn.Parameter(torch.ones(2)))], "adamw+clip(1)")
+        p = torch.nn.Parameter(torch.ones(8))
+        p._is_flat_param, p.grad = True, torch.ones(8)
+        opt.param_groups[0]["params"].append(p)
+        with self.assertRaisesRegex(ValueError, r"param_groups\[0\]\[1\] is a flat shard"):
+            opt.step()
+
     def test_equal_keys(self):
         given = {"with_": ["clip(1)"], "types": {"state": "bf16"}, "workspace": 0, "follow_lr": True}
         opt = optc.torch.AdamW([{"params": lists(), **given}], **given)

@@ -5,6 +5,7 @@ import sys
 
 from ._collective import steps_pieces_of
 from ._engines import asked
+from ._param_roles import names_of
 from ._tensor_checks import tensor_name
 
 ZERO = "torch.distributed.optim.zero_redundancy_optimizer"
@@ -50,8 +51,7 @@ def refuse_flat(opt):
         if steps_pieces_of(opt, k):
             continue
         p, _, i = next(x for x in params if x[1] == k)
-        names = opt.param_groups[k].get("param_names")
-        what = tensor_name(p, names[i] if names else "param_groups[%d][%d]" % (k, i))
+        what = tensor_name(p, names_of(opt.param_groups[k])[i] or "param_groups[%d][%d]" % (k, i))
         rule = "+".join(x for x in (opt._rule.spec, opt._rule.what["with_"].replace(",", "+")) if x)
         if not _is_global_only(asked(**opt._rule.compiled(*opt._rule.rule(opt.param_groups[k], k))).plan):
             raise ValueError("%s has values of whole tensors, rows or columns, and %s is a flat shard of FSDP1, "
