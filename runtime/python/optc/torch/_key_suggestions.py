@@ -38,8 +38,8 @@ SORTS = ("use_muon", "use_fallback", "algorithm")
 
 def timms_wrappers(with_, given, defaults):
     """The wrappers of timm's caution= and corrected_weight_decay=, innermost, before those of the user. Takes the two
-    keys out of `given`, unless they are the rule's own. defaults: a function of the rule's defaults, whose lr timm takes
-    as the schedule's largest rate."""
+    keys out of `given`, unless they are the rule's own. defaults: a function of the rule's defaults. timm takes lr as
+    the schedule's largest rate."""
     found, own = [], {}
     for key, wrapper in (("caution", "cautious(apart=true)"), ("corrected_weight_decay", "corrected_decay(%r)")):
         own = own or (defaults() if given.get(key) is not None else {})

@@ -23,14 +23,14 @@ def _row(spec, states, keys=None, options=None, **more):
                    "negative": (), "alias": {}, "implied": {}, **more}
 
 
-BETAS = {"betas": ("beta1", "beta2")}
-MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
 def is_on(x):
     """Whether a key that switches an option on does so. Reading a tensor of a GPU would wait for it: it counts as a
     number that is not 0."""
     return x is not None and (isinstance(x, torch.Tensor) and x.device.type != "cpu" or float(x) != 0)
 
 
+BETAS = {"betas": ("beta1", "beta2")}
+MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
 MOMENTUM = {"momentum_buffer": lambda g: is_on(g["momentum"])}
 # torch.optim.Muon, for torch before 2.9, which has none; a test compares it with torch's.
 MUON = {"lr": 1e-3, "weight_decay": 0.1, "momentum": 0.95, "nesterov": True,

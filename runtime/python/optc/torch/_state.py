@@ -250,8 +250,8 @@ def check_group_missing(opt, rule, entries, k):
     there = {n for n in domains if any(own.get(names.get(n, n)) is not None for own in entries)}
     missing = [n for n, d in domains.items() if d == "group" and n not in there]
     if missing and there and any(step_of(own, "", True) for own in entries):
-        raise ValueError("the file has no '%s' of param_groups[%d], which %s keeps: it was saved by an older version or "
-                         "another rule" % ("', '".join(missing), k, opt._rule.spec))
+        raise ValueError("the file has no '%s' of param_groups[%d], which %s keeps: it was saved by an older version "
+                         "or another rule" % ("', '".join(missing), k, opt._rule.spec))
 
 
 # ---- into a binding ----
