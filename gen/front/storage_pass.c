@@ -100,7 +100,12 @@ static bool read_named(const Storage *x)
 /* Types that `state=` gives to all elementwise states. The others leave out states that do not start at 0. */
 static bool covers_all(Type t) { return !type_coded(t) && !type_info[t].draws && type_info[t].bits >= 16; }
 
-static bool starts_at_zero(const State *s) { return s->init == INIT_FILL && s->value == 0 && !s->eye; }
+/* Or at a hyperparameter, which is 0 by default (runtime/core/bind/coded_start.c). */
+static bool starts_at_zero(const Rule *r, const State *s)
+{
+    bool zero = s->init == INIT_HYPER ? r->hyper[s->hyper].def == 0 : s->init == INIT_FILL && s->value == 0;
+    return zero && !s->eye;
+}
 
 /* The value is the parameter, or a choice between it and something else. */
 static bool is_params(const Rule *r, Ref v)
@@ -134,7 +139,7 @@ static int chosen_type(const Storage *x, int i)
     if (s->type >= 0 || s->dom != ELEM || covers_all(x->t->state))
         return s->type;
     Ref at;
-    bool narrow = starts_at_zero(s) && !s->report && !s->ring && keeps_params(x->r, i, &at) < 0;
+    bool narrow = starts_at_zero(x->r, s) && !s->report && !s->ring && keeps_params(x->r, i, &at) < 0;
     return (int)(narrow ? x->t->state : type_info[x->t->p].compute);
 }
 
@@ -169,7 +174,7 @@ static bool can_hold_codes(const Storage *x, int i)
         return refuse(x, s, "the state '%s' has one value per %s, and %s is for elementwise states: store it as f32 or "
                             "bf16",
                       s->name, dom_info[s->dom].per, type);
-    if (!starts_at_zero(s))
+    if (!starts_at_zero(x->r, s))
         return refuse(x, s, "the state '%s' starts as %s, and %s is for states that start at 0: store it as f32 or "
                             "bf16",
                       s->name,

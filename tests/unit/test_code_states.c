@@ -277,11 +277,37 @@ START_TEST(unaligned)
 }
 END_TEST
 
+/* A state that starts at a hyperparameter, as Adagrad's sum. Tensors of fewer than 4096 values store f32. */
+START_TEST(starts_at_a_number)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1, begin = { 0, min = 0 } },\n"
+                               "  state = { v = fill(begin) }, step = function() v = v + g * g  p = p - lr * v end }";
+    static const double begins[] = {0, 0.1, 3};
+    static double v[4160];
+    for (int i = 0; i < 3; i++) {
+        Fixture f;
+        const optc_setting begin = {"begin", begins[i]};
+        fix_open(&f, &(optc_engine_options){.device = "cpu"}, &(optc_rule_options){.text = text, .types = "state=q8"},
+                 shape, N, &begin, 1);
+        for (int k = 0; k < f.n; k++) {
+            OK(optc_state_read(f.binding, k, "v", v, f.count[k]));
+            for (int64_t j = 0; j < f.count[k]; j++)
+                ck_assert_msg(fabs(v[j] - begins[i]) <= 1e-6 * begins[i], "begin %g, tensor %d: value %d is %.9g",
+                              begins[i], k, (int)j, v[j]);
+        }
+        set_grads(&f, 1);
+        OK(optc_step(f.binding));
+        fix_close(&f);
+    }
+}
+END_TEST
+
 Suite *code_states_suite(void)
 {
     Suite *s = suite_create("code_states");
     TCase *t = tcase_create("code_states");
     tcase_set_timeout(t, 60);
+    tcase_add_test(t, starts_at_a_number);
     suite_add_tcase(s, t);
     tcase_add_loop_test(t, bytes_stay, 0, NUNCHANGED);
     tcase_add_loop_test(t, skipped, 0, 2);

@@ -529,6 +529,8 @@ CORE void values_load(int t, const void *p, int64_t n, double *out);
 /* dither: of the first value (templates/codes.h); NULL: block codes are rounded to nearest */
 CORE void values_store(int t, void *p, int64_t n, const double *in, const unsigned *dither);
 CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out);
+CORE void number_store(int t, void *p, int64_t n, double value);     /* n times the same value */
+CORE optc_status coded_states_start(optc_binding *b);       /* coded_start.c: after the device has filled all states */
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
 /* n values of a state from index `at` on. side: rows of its square matrices, to find their diagonals. of: the tensor;
  * NULL: a state of the group */

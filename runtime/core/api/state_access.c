@@ -122,6 +122,19 @@ CORE void values_store(int t, void *p, int64_t n, const double *in, const unsign
     }
 }
 
+CORE void number_store(int t, void *p, int64_t n, double value)
+{
+    const bool coded = type_is_coded(t);
+    double same[OPTC_CODED];
+    for (int i = 0; i < OPTC_CODED; i++)
+        same[i] = value;
+    for (int64_t i = 0; !coded && i < n; i++)
+        type_store(t, p, i, value);
+    for (int64_t i = 0; coded && i < n; i += OPTC_CODED)
+        store_block(t, (unsigned char *)p + i, optc_scales(p, n) + i / OPTC_CODED, same,
+                    n - i < OPTC_CODED ? n - i : OPTC_CODED, NULL);
+}
+
 /* The initial number of a state of this group; not for states that start as a copy of p. */
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
 {
@@ -161,7 +174,9 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void 
     double value = m->kernel ? kernel_positions(b, x.of) : state_start(b, m, group);
     if (!dst || !x.n)
         return;
-    if (m->normal)
+    if (type_is_coded(m->type))                /* coded_start.c follows */
+        memset(dst, 0, (size_t)x.n * (size_t)p->type[m->type].bytes);
+    else if (m->normal)
         fill_normal(p, m, value, b->rule->engine->f32_draws, dst, x);
     else if (m->copies_p && p->p == m->type && param)
         memcpy(dst, param, (size_t)x.n * (size_t)p->type[p->p].bytes);

@@ -229,6 +229,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups, const opt
     if (s == OPTC_OK)
         s = b->rule->device->bind(b);
     if (s == OPTC_OK)
+        s = coded_states_start(b);
+    if (s == OPTC_OK)
         s = stagger_write(b);
     if (comm)
         s = shards_agree(b, s);
