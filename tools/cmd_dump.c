@@ -1,8 +1,6 @@
 /* optc dump: the rule, its plan or its schedule as text. */
 #include "tools/bench/bench.h"
 
-#include "runtime/library/schedule/schedule.h"
-
 #include <stdlib.h>
 #include <string.h>
 

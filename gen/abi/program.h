@@ -313,7 +313,8 @@ typedef struct ProgStage {
     const int *at;
     /* 0, or a bit per array of slots: the stage changes nothing for tensors that none of these slots schedules */
     unsigned stagger;
-    /* names of the values in `reads`, then in `writes`: a temporary holds several, one after another. NULL in packages */
+    /* names of the values in `reads`, then in `writes`: a temporary holds several, one after
+     * another. NULL in packages */
     const char *const *value;
 } ProgStage;
 

@@ -17,6 +17,7 @@
 #include "runtime/library/rule/nvrtc.h"
 #include "runtime/library/rule/other_names.h"
 #include "runtime/library/rule/spec_find.h"
+#include "runtime/library/schedule/schedule.h"
 #include "runtime/library/tune/compile_workers.h"
 #include "runtime/library/tune/launch_search.h"
 #include "runtime/library/tune/timing.h"

@@ -5,7 +5,10 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # without the numbers of ops, and with the phase ahead of each
-plain() { sed 's/^ *[0-9][0-9]* /  /' "$1" | awk '/^[^ ]/ { sub(/: [0-9]+ ops$/, ""); phase = $0 } { print phase ": " $0 }'; }
+plain() {
+    sed 's/^ *[0-9][0-9]* /  /' "$1" |
+        awk '/^[^ ]/ { sub(/: [0-9]+ ops$/, ""); phase = $0 } { print phase ": " $0 }'
+}
 plain "$1" > "$work/old"
 plain "$2" > "$work/new"
 diff "$work/old" "$work/new" | sed -n 's/^\([<>]\) /\1 /p' > "$work/lines" || true

@@ -4,7 +4,7 @@
  */
 #ifndef OPTC_SCHEDULE_H
 #define OPTC_SCHEDULE_H
-#include "gen/base/util.h"
+#include "gen/gen.h"
 #include "runtime/core/api/core.h"
 
 typedef enum {
