@@ -6,7 +6,7 @@
 
 static void no_unbind(optc_binding *b) { (void)b; }
 
-/* What a plan asks a device. */
+/* The parts of a device that planning uses. */
 static const Device planned_gpu = {.name = "cuda", .unbind = no_unbind, .overlaps = true};
 static const Device planned_cpu = {.name = "cpu", .unbind = no_unbind, .reaches = true};
 

@@ -272,7 +272,7 @@ static void send_moves(Run *x, const MoveList *l, int side)
         }
 }
 
-/* What another rank sends has a name of its own. */
+/* Every received value gets a name of its own. */
 static void recv_moves(Run *x, const MoveList *l, int side)
 {
     for (int i = 0; i < l->n; i++)
@@ -296,7 +296,7 @@ static void run_exchange(Run *x, int number)
 }
 
 /* ---- executions ---- */
-/* What is there before a step. Temporaries hold nothing. false: out of memory */
+/* Names the contents of all arrays before a step; temporaries are empty. false: out of memory */
 static bool begin(Run *x)
 {
     const optc_binding *b = x->b;

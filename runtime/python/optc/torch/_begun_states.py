@@ -1,4 +1,4 @@
-"""States that torch's constructor makes: Adagrad's. The first binding replaces those that nobody has changed."""
+"""States that torch's constructor makes: Adagrad's. The first binding replaces unchanged ones."""
 import contextlib
 
 import torch
