@@ -1,12 +1,13 @@
-/* The list of compiler passes, from text to plan. This file verifies, times and dumps the result of every pass; passes
- * do not. */
+/* The list of compiler passes, from text to plan. This file verifies, times and dumps the result of
+ * every pass; passes do not. */
 #include "gen/gen.h"
 
 #include <setjmp.h>
 #include <string.h>
 #include <time.h>
 
-/* run: a pass over the rule alone; typed: one that also takes the user's choice of types and the path of the spec;
+/* run: a pass over the rule alone; typed: one that also takes the user's choice of types and the
+ * path of the spec;
  * chosen: one that takes other choices of the user */
 typedef struct {
     const char *name;
@@ -14,7 +15,10 @@ typedef struct {
         (*chosen)(Rule *, const GenOptions *, Diag *);
 } RulePass;
 
-static bool share_reductions(Rule *r, const GenOptions *o, Diag *d) { return pass_share(r, o->bindings, d); }
+static bool share_reductions(Rule *r, const GenOptions *o, Diag *d)
+{
+    return pass_share(r, o->bindings, d);
+}
 
 static bool override_products(Rule *r, const GenOptions *o, Diag *d)
 {
@@ -27,15 +31,24 @@ static bool warn_of_types(Rule *r, const Types *t, const char *path, Diag *d)
 }
 
 static const RulePass rule_passes[] = {
-    {.name = "trace"},                                         /* a spec or IR text becomes a rule */
-    {.name = "master", .typed = pass_master},                  /* a state with what p's type rounds away; a copy of p */
-    {.name = "share", .chosen = share_reductions},             /* reductions over all tensors span several bindings */
-    {.name = "products", .chosen = override_products},         /* the user's precision replaces that of single calls */
-    {.name = "fold", .run = pass_constant_fold},               /* exact; merges equal values, drops dead ones */
-    {.name = "calls", .run = pass_product_fuse},               /* fuses products with constant factors and sums */
-    {.name = "storage", .typed = pass_storage},                /* the types that states are stored in */
-    {.name = "rounding", .typed = pass_stochastic_rounding},   /* the seed of types that round stochastically */
-    {.name = "precision", .typed = warn_of_types},             /* warnings about types; changes nothing */
+    /* a spec or IR text becomes a rule */
+    {.name = "trace"},
+    /* a state with what p's type rounds away; a copy of p */
+    {.name = "master", .typed = pass_master},
+    /* reductions over all tensors span several bindings */
+    {.name = "share", .chosen = share_reductions},
+    /* the user's precision replaces that of single calls */
+    {.name = "products", .chosen = override_products},
+    /* exact; merges equal values, drops dead ones */
+    {.name = "fold", .run = pass_constant_fold},
+    /* fuses products with constant factors and sums */
+    {.name = "calls", .run = pass_product_fuse},
+    /* the types that states are stored in */
+    {.name = "storage", .typed = pass_storage},
+    /* the seed of types that round stochastically */
+    {.name = "rounding", .typed = pass_stochastic_rounding},
+    /* warnings about types; changes nothing */
+    {.name = "precision", .typed = warn_of_types},
 };
 enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
 
@@ -55,7 +68,8 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static void report(const GenOptions *o, const char *name, double ms, const char *text, bool unchanged)
+static void report(const GenOptions *o, const char *name, double ms, const char *text,
+                   bool unchanged)
 {
     if (!o->dump_to)
         return;
@@ -77,7 +91,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     for (int i = 0; ok && i < NRULE_PASSES; i++) {
         double t0 = now_ms();
         if (i == 0) {
-            g->rule = is_ir ? rule_parse(&g->arena, src, &g->diag) : pass_trace(&g->arena, src, o, &g->diag);
+            g->rule = is_ir ? rule_parse(&g->arena, src, &g->diag)
+                            : pass_trace(&g->arena, src, o, &g->diag);
             ok = g->rule != NULL;
         } else if (rule_passes[i].run) {
             ok = rule_passes[i].run(g->rule, &g->diag);
@@ -90,7 +105,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
         if (ok && dumping) {
             double ms = now_ms() - t0;
             rule_print(&is, g->rule);
-            report(o, rule_passes[i].name, ms, buf_text(&is), !strcmp(buf_text(&was), buf_text(&is)));
+            report(o, rule_passes[i].name, ms, buf_text(&is),
+                   !strcmp(buf_text(&was), buf_text(&is)));
             was = is;
             is = (Buf){.arena = scratch};
         }
@@ -106,17 +122,20 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     for (int i = 0; i < g->rule->nentry * phases->nphase; i++)
         calls += graph_calls(phases->phase[i].g);
     if (calls > limits->calls) {
-        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d products over all its entries and phases; at most %d "
-                                              "are possible: use fewer periods or fewer products",
+        diag_set(&g->diag, src.path, 0, NULL,
+                 "the rule takes %d products over all its entries and phases; at most %d "
+                 "are possible: use fewer periods or fewer products",
                  calls, limits->calls);
         return false;
     }
     Product product = o->product ? (Product)(o->product - 1) : rule_product(g->rule, o->types.p);
-    PlanTypes types = {o->types.p, o->types.g, o->types.state, product, o->target ? o->target : &target_c};
+    PlanTypes types = {o->types.p, o->types.g, o->types.state, product,
+                       o->target ? o->target : &target_c};
     g->plan = plan_make(&g->arena, g->rule, phases, types, limits);
     if (g->plan->nstage > limits->stages) {
-        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d stages, over %d: too many values depend on "
-                                              "reductions; use fewer, or split the rule",
+        diag_set(&g->diag, src.path, 0, NULL,
+                 "the rule takes %d stages, over %d: too many values depend on "
+                 "reductions; use fewer, or split the rule",
                  g->plan->nstage, limits->stages);
         return false;
     }

@@ -1,5 +1,5 @@
-/* Command-line options from a table: a row defines an option's parsing, its help line and its suggestion after a
- * mistyped name. */
+/* Command-line options from a table: a row defines an option's parsing, its help line and its
+ * suggestion after a mistyped name. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -89,7 +89,8 @@ int cli_unknown(const Command *self, const char *what, const char *got, const ch
 
 int cli_one_spec(const Command *self, int n)
 {
-    return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a file");
+    return cli_misuse(self, n ? "several specs are given: it takes one"
+                              : "no spec is given: name a rule or a file");
 }
 
 /* ---- values ---- */
@@ -176,10 +177,11 @@ static int take_product(const Command *self, const Opt *o, const char *text)
 
 static int take_value(const Command *self, const Opt *o, const char *text)
 {
-    static const char *const want[] = {[OPT_COUNT] = "a whole number from 1",
-                                       [OPT_SIZE] = "a size such as 65536, 64K, 64M or 2^26",
-                                       [OPT_REAL] = "a number above 0",
-                                       [OPT_SHAPES] = "a shape such as 4096x4096, at most 8 dimensions and 256 shapes"};
+    static const char *const want[] = {
+        [OPT_COUNT] = "a whole number from 1",
+        [OPT_SIZE] = "a size such as 65536, 64K, 64M or 2^26",
+        [OPT_REAL] = "a number above 0",
+        [OPT_SHAPES] = "a shape such as 4096x4096, at most 8 dimensions and 256 shapes"};
     bool ok = true;
     switch (o->kind) {
     case OPT_FLAG: break;
@@ -197,7 +199,8 @@ static int take_value(const Command *self, const Opt *o, const char *text)
         Buf b = {0};
         for (int i = 0; i < NTYPES; i++)
             buf_printf(&b, "%s%s", i ? ", " : "", type_info[i].name);
-        int rc = cli_misuse(self, "--%s '%s' is not a storage type (known: %s)", o->name, text, cli_text(&b));
+        int rc = cli_misuse(self, "--%s '%s' is not a storage type (known: %s)", o->name, text,
+                            cli_text(&b));
         buf_free(&b);
         return rc;
     }
@@ -215,7 +218,8 @@ static void help_page(const Command *self, const Opt *opts)
         cli_heading("\noptions");
     for (const Opt *o = opts; o->name; o++) {
         char left[64];
-        snprintf(left, sizeof left, "--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+        snprintf(left, sizeof left, "--%s%s%s", o->name, o->value ? " " : "",
+                 o->value ? o->value : "");
         printf("  %c%c ", o->letter ? '-' : ' ', o->letter ? o->letter : ' ');
         cli_cell(left, 19);
         putchar(' ');
@@ -247,7 +251,8 @@ static const Opt *find_opt(const Opt *opts, const char *arg, const char **value)
     *value = NULL;
     for (const Opt *o = opts; o->name; o++) {
         size_t n = strlen(o->name);
-        if (arg[1] == '-' && !strncmp(arg + 2, o->name, n) && (arg[2 + n] == 0 || arg[2 + n] == '=')) {
+        if (arg[1] == '-' && !strncmp(arg + 2, o->name, n) &&
+            (arg[2 + n] == 0 || arg[2 + n] == '=')) {
             *value = arg[2 + n] ? arg + 3 + n : NULL;
             return o;
         }

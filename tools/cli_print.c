@@ -12,8 +12,9 @@
 
 const char *cli_paint(Paint p)
 {
-    static const char *const code[] = {[PAINT_NONE] = "\033[0m",  [PAINT_HEAD] = "\033[1m",  [PAINT_GOOD] = "\033[32m",
-                                       [PAINT_BAD] = "\033[31m", [PAINT_WARN] = "\033[33m", [PAINT_DIM] = "\033[2m"};
+    static const char *const code[] = {
+        [PAINT_NONE] = "\033[0m", [PAINT_HEAD] = "\033[1m",  [PAINT_GOOD] = "\033[32m",
+        [PAINT_BAD] = "\033[31m", [PAINT_WARN] = "\033[33m", [PAINT_DIM] = "\033[2m"};
     const char *no = getenv("NO_COLOR");
     return isatty(STDOUT_FILENO) && !(no && *no) ? code[p] : "";
 }
@@ -39,8 +40,8 @@ void cli_cell(const char *s, int width)
     printf("%*s", width > cli_width(s) ? width - cli_width(s) : 0, "");
 }
 
-/* A spec's texts may contain anything, and a terminal obeys control characters. So they become blanks, except newlines
- * if `lines` is set. */
+/* A spec's texts may contain anything, and a terminal obeys control characters. So they become
+ * blanks, except newlines if `lines` is set. */
 void cli_put_clean(FILE *f, const char *s, bool lines)
 {
     bool control;
@@ -125,7 +126,11 @@ static const char *scaled(char buf[32], double x, double base, const char *const
         x /= base;
         i++;
     }
-    snprintf(buf, 32, "%.*f %s", x >= 99.95 || (i == 0 && x == (double)(long)x) ? 0 : x >= 9.995 ? 1 : 2, x, unit[i]);
+    snprintf(buf, 32, "%.*f %s",
+             x >= 99.95 || (i == 0 && x == (double)(long)x) ? 0
+             : x >= 9.995                                   ? 1
+                                                            : 2,
+             x, unit[i]);
     return buf;
 }
 

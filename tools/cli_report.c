@@ -22,7 +22,8 @@ bool cli_writable(const Command *self, const char *path)
     if (!path || !strcmp(path, "-"))
         return true;
     struct stat s;
-    bool there = lstat(path, &s) == 0;                     /* also a link whose target does not exist yet */
+    /* also a link whose target does not exist yet */
+    bool there = lstat(path, &s) == 0;
     FILE *f = fopen(path, "ab");
     if (!f)
         return cli_error("%s: cannot write %s: %s", self->name, path, strerror(errno)), false;

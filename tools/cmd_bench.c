@@ -1,4 +1,5 @@
-/* optc bench: options, cases with their tensors, and the order of runs. bench/ has the measurements. */
+/* optc bench: options, cases with their tensors, and the order of runs. bench/ has the
+ * measurements. */
 #include "tools/bench/bench.h"
 #include "tools/catalogue/catalogue.h"
 #include "tools/page/page.h"
@@ -50,7 +51,8 @@ static bool place_case(Case *c)
         for (int k = 0; k < c->shape[i].rank; k++)
             n *= c->shape[i].dim[k];
         c->n += n;
-        c->place += (n + 63) / 64 * 64;        /* every tensor starts at a cache line, as from an allocator */
+        /* every tensor starts at a cache line, as from an allocator */
+        c->place += (n + 63) / 64 * 64;
     }
     return true;
 }
@@ -64,12 +66,14 @@ static bool shape_work(const Bench *b, Case *c, const Work *w)
         return cli_error("out of memory"), false;
     work_shapes(w, c->shape);
     if (b->size && !work_scale(c->shape, c->ntensor, b->size))
-        return cli_error("bench: %s has %d tensors: --size must be that or more", c->work, c->ntensor), false;
+        return cli_error("bench: %s has %d tensors: --size must be that or more", c->work,
+                         c->ntensor),
+               false;
     return place_case(c);
 }
 
-/* The default size: large enough to show the rate of memory. Rules with products get matrices of the sizes that models
- * have, because their work grows faster: seconds, not minutes. */
+/* The default size: large enough to show the rate of memory. Rules with products get matrices of
+ * the sizes that models have, because their work grows faster: seconds, not minutes. */
 static int64_t usual_size(const Bench *b, const Case *c, int *tensors)
 {
     bool gpu = b->device.ops->async;
@@ -99,7 +103,8 @@ static bool shape_case(const Bench *b, Case *c)
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
-/* Names the work that dominates a step: "products" of matrices, "reductions" or "elementwise" passes. */
+/* Names the work that dominates a step: "products" of matrices, "reductions" or "elementwise"
+ * passes. */
 static const char *plan_kind(const Plan *p)
 {
     const PlanEntry *e = &p->entry[spec_entry(p, "step")];
@@ -110,7 +115,8 @@ static const char *plan_kind(const Plan *p)
     return plan_calls(p) ? "products" : "elementwise";
 }
 
-/* Reads from the plan what the timing needs. A bad spec is reported here, before anything large is allocated. */
+/* Reads from the plan what the timing needs. A bad spec is reported here, before anything large is
+ * allocated. */
 static bool inspect_case(Bench *b, Case *c)
 {
     Spec s;
@@ -127,7 +133,8 @@ static bool inspect_case(Bench *b, Case *c)
         const Plan *p = s.gen.plan;
         c->period = period_of(p);
         c->lap = calloc((size_t)c->period, sizeof *c->lap);
-        c->graph = c->graph && c->period == 1;             /* a graph replays one and the same step */
+        /* a graph replays one and the same step */
+        c->graph = c->graph && c->period == 1;
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
         c->calls = plan_calls(p);
         c->kind = plan_kind(p);
@@ -135,9 +142,11 @@ static bool inspect_case(Bench *b, Case *c)
         b->type = s.types.p;
         b->grad = s.types.g;
         for (int i = 0; i < p->rule->nstate; i++)
-            if (p->rule->state[i].dom == ELEM && (p->state_used[i] || p->state_used[p->rule->nstate + i]))
+            if (p->rule->state[i].dom == ELEM &&
+                (p->state_used[i] || p->state_used[p->rule->nstate + i]))
                 c->state_bytes += type_info[p->mem[plan_mem_of_state(p, i)].type].bytes;
-        ok = c->lap ? shape_case(b, c) && (!b->out || bench_plan_ops(c, p)) : (cli_error("out of memory"), false);
+        ok = c->lap ? shape_case(b, c) && (!b->out || bench_plan_ops(c, p))
+                    : (cli_error("out of memory"), false);
         c->state_bytes *= (double)c->n;
     }
     spec_close(&s);
@@ -150,7 +159,8 @@ static bool add_case(Bench *b, const char *arg, const Bar *bar)
     c->bar = bar ? bar : b->work ? bars_find(b->bars, work_name(b->work), arg) : NULL;
     c->graph = b->device.ops->async && (!c->bar || c->bar->graph > 0 || b->asked.graph > 0);
     if (!strcmp(arg, "-"))
-        return cli_error("bench: cannot read the spec from standard input: it is read more than once; name a file"),
+        return cli_error("bench: cannot read the spec from standard input: it is read more than "
+                         "once; name a file"),
                false;
     if (!split_case(c, arg, b->compile.with))
         return cli_error("out of memory"), false;
@@ -165,8 +175,8 @@ static int by_kind(const void *x, const void *y)
     return d ? d : strcmp(a->label, b->label);
 }
 
-/* --all: every rule of the library; rules that these options do not fit are named and left out. A row of its own in the
- * table of bars goes before that of its kind. */
+/* --all: every rule of the library; rules that these options do not fit are named and left out. A
+ * row of its own in the table of bars goes before that of its kind. */
 static bool add_library(Bench *b)
 {
     b->cases = calloc((size_t)optc_library_size(), sizeof *b->cases);
@@ -207,8 +217,10 @@ static bool add_cases(Bench *b, char **arg, int n)
     }
     const Bar *bars = b->bars->v, *end = b->suite ? bars + b->bars->n : bars;
     if (b->suite && bars == end)
-        return cli_error("bench: --suite runs the rows of a table of bars, and tests/bench/bars.txt was not found: run "
-                         "optc from its source tree, or name a table with --bars"), false;
+        return cli_error("bench: --suite runs the rows of a table of bars, and "
+                         "tests/bench/bars.txt was not found: run "
+                         "optc from its source tree, or name a table with --bars"),
+               false;
     b->cases = b->all ? b->cases : calloc((size_t)(b->suite ? end - bars : n), sizeof *b->cases);
     if (!b->cases)
         return cli_error("out of memory"), false;
@@ -223,13 +235,15 @@ static bool add_cases(Bench *b, char **arg, int n)
     return ok;
 }
 
-/* Bars of the table apply only to complete workloads, in f32, on a GPU. Rows of the suite also need the default options
- * and workspace; other rows allow any, because the peer has them too. Bars of --bar always apply. */
+/* Bars of the table apply only to complete workloads, in f32, on a GPU. Rows of the suite also need
+ * the default options and workspace; other rows allow any, because the peer has them too. Bars of
+ * --bar always apply. */
 static void choose_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
     bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 &&
-                 o->state < 0 && !o->types && !o->product && !o->with && !o->path, usual = !b->workspace && !o->options;
+                 o->state < 0 && !o->types && !o->product && !o->with && !o->path,
+         usual = !b->workspace && !o->options;
     for (int i = 0; i < b->ncase; i++) {
         Case *c = &b->cases[i];
         if (c->bar && (!plain || (!usual && c->bar->suite > 0)))
@@ -254,8 +268,9 @@ static bool write_page(const Bench *b, bool quiet)
     return ok;
 }
 
-/* On the CPU every round runs all rules. On a GPU, where measurements vary little, in the suite and with --all, each
- * rule runs alone and has all the memory. The last two go on after a rule that fails. */
+/* On the CPU every round runs all rules. On a GPU, where measurements vary little, in the suite and
+ * with --all, each rule runs alone and has all the memory. The last two go on after a rule that
+ * fails. */
 static bool run_all(Bench *b)
 {
     bool ok = true, many = b->suite || b->all;
@@ -277,7 +292,8 @@ static bool run_all(Bench *b)
     else if (!quiet && (ok || many))
         bench_report_foot(b);
     bool written = !b->out || !(ok || many) || write_page(b, quiet);
-    for (int i = 0; i < b->ncase && b->given && !b->interrupted; i++)     /* a missed bar of the table is no failure */
+    /* a missed bar of the table is no failure */
+    for (int i = 0; i < b->ncase && b->given && !b->interrupted; i++)
         ok = ok && bench_reaches(&b->cases[i]);
     return written && ok;
 }
@@ -291,23 +307,31 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
     if ((b->asked.eager > 0 || b->asked.graph > 0) && (!b->against || strcmp(b->against, "torch")))
         return cli_misuse(self, "the bars torch and graph need --against torch");
     if ((work || b->suite) && (b->shapes->n || b->tensors > 1))
-        return cli_misuse(self,
-                          "%s has its own tensors: --shape and --tensors do not apply (--size scales it down)",
-                          work ? "--work" : "--suite");
+        return cli_misuse(
+            self,
+            "%s has its own tensors: --shape and --tensors do not apply (--size scales it down)",
+            work ? "--work" : "--suite");
     if (b->all && (b->suite || n))
-        return cli_misuse(self, "--all runs every rule of the library: --suite and SPEC do not apply");
+        return cli_misuse(self,
+                          "--all runs every rule of the library: --suite and SPEC do not apply");
     if (b->suite && (work || n))
-        return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
-    if (b->against && strcmp(b->against, "torch") && strcmp(b->against, "numpy") && !bench_rivals(b))
-        return cli_misuse(self, "--against knows torch, numpy, untuned, sharded, mixed and types, not '%s'",
-                          b->against);
-    bool types = b->against && !strcmp(b->against, "types"), mixed = b->against && !strcmp(b->against, "mixed");
+        return cli_misuse(self,
+                          "--suite has its own workloads and rules ('--work list' shows them)");
+    if (b->against && strcmp(b->against, "torch") && strcmp(b->against, "numpy") &&
+        !bench_rivals(b))
+        return cli_misuse(
+            self, "--against knows torch, numpy, untuned, sharded, mixed and types, not '%s'",
+            b->against);
+    bool types = b->against && !strcmp(b->against, "types"),
+         mixed = b->against && !strcmp(b->against, "mixed");
     if (types != !!b->other_types && !mixed)
         return cli_misuse(self, "--against types and --other-types belong together");
     if (b->json && b->out && !strcmp(b->out, "-"))
-        return cli_misuse(self, "--json and -o - both write to standard output: name a file after -o");
+        return cli_misuse(self,
+                          "--json and -o - both write to standard output: name a file after -o");
     if (!device_target(b->device_name))
-        return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
+        return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'",
+                          b->device_name);
     if (work && !(b->work = work_find(work))) {
         Buf t = {0};
         work_unknown(work, &t);
@@ -323,39 +347,57 @@ int cmd_bench(const Command *self, int argc, char **argv)
     static DimsList shapes;
     static Bars bars;
     const char *work = NULL, *bars_path = NULL;
-    Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .bars = &bars, .tensors = 1, .device_name = "best"};
+    Bench b = {.compile = COMPILE_OPTS_INIT,
+               .shapes = &shapes,
+               .bars = &bars,
+               .tensors = 1,
+               .device_name = "best"};
     const Opt opts[] = {
         {"device", 0, OPT_TEXT, &b.device_name, "DEVICE",
          "cpu, cuda, cuda:N, or best (default): a GPU if there is one"},
-        {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
-        {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
+        {"work", 0, OPT_TEXT, &work, "NAME",
+         "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
+        {"suite", 0, OPT_FLAG, &b.suite, NULL,
+         "every workload and rule that has a bar, one after another"},
         {"all", 0, OPT_FLAG, &b.all, NULL,
-         "every rule of the library, one after another, sorted by kind: elementwise, reductions, products of matrices"},
+         "every rule of the library, one after another, sorted by kind: elementwise, reductions, "
+         "products of matrices"},
         {"bars", 0, OPT_TEXT, &bars_path, "FILE",
          "the table of bars (default: tests/bench/bars.txt of the source tree)"},
         {"bar", 0, OPT_TEXT, &b.given, "LIST",
-         "bars for each SPEC, such as ms=45,host_us=200 (also share, torch, graph, slowest, cold_ms, warm_ms): fails "
-         "if one is missed or not measured. Also measures the rate of products, for rules that have some"},
+         "bars for each SPEC, such as ms=45,host_us=200 (also share, torch, graph, slowest, "
+         "cold_ms, warm_ms): fails "
+         "if one is missed or not measured. Also measures the rate of products, for rules that "
+         "have some"},
         {"size", 0, OPT_SIZE, &b.size, "N",
-         "elements of all tensors (default: 64M, on a GPU 256M; for rules with products 4 matrices of 512 x 512, "
+         "elements of all tensors (default: 64M, on a GPU 256M; for rules with products 4 matrices "
+         "of 512 x 512, "
          "on a GPU 64 of 2048 x 2048); scales a workload down"},
-        {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape instead of --size; may be repeated"},
-        {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
+        {"shape", 0, OPT_SHAPES, &shapes, "RxC",
+         "a tensor of this shape instead of --size; may be repeated"},
+        {"tensors", 0, OPT_COUNT, &b.tensors, "N",
+         "split --size into N equal tensors, or have N of each --shape"},
         {"queued", 0, OPT_FLAG, &b.queued, NULL,
          "on a GPU: time several consecutive steps, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N",
-         "rounds that time everything once (default: 11; 3 if a rule's steps differ, as with every(k))"},
+         "rounds that time everything once (default: 11; 3 if a rule's steps differ, as with "
+         "every(k))"},
         {"steps", 0, OPT_COUNT, &b.steps, "N",
          "steps of a period to time, if a rule's steps differ and a whole period takes too long"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads on the CPU (default: OpenMP's number)"},
         {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES",
-         "memory for the products of a batch of tensors (default: 1G, on a GPU more: 'optc doctor' prints it)"},
+         "memory for the products of a batch of tensors (default: 1G, on a GPU more: 'optc doctor' "
+         "prints it)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
-         "torch, numpy: also time PyTorch or NumPy ($OPTC_PYTHON names the interpreter); untuned: the same rule "
-         "without tuned results; sharded: the same rule, sharded over one rank ($OPTC_NCCL names a libnccl.so.2); "
-         "mixed: the same rule in two sets of types, as two connected bindings; types: in other types"},
+         "torch, numpy: also time PyTorch or NumPy ($OPTC_PYTHON names the interpreter); untuned: "
+         "the same rule "
+         "without tuned results; sharded: the same rule, sharded over one rank ($OPTC_NCCL names a "
+         "libnccl.so.2); "
+         "mixed: the same rule in two sets of types, as two connected bindings; types: in other "
+         "types"},
         {"other-types", 0, OPT_TEXT, &b.other_types, "LIST",
-         "for --against types: its types; for --against mixed: those of tensors with one dimension (default: "
+         "for --against types: its types; for --against mixed: those of tensors with one dimension "
+         "(default: "
          "param=f32)"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         {"out", 'o', OPT_TEXT, &b.out, "FILE",

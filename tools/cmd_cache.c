@@ -1,4 +1,5 @@
-/* optc cache: lists, verifies and removes compiled code on disk. Removes only files with names of cache entries. */
+/* optc cache: lists, verifies and removes compiled code on disk. Removes only files with names of
+ * cache entries. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -32,7 +33,8 @@ static const char *age_text(char buf[32], double s)
     return buf;
 }
 
-/* Seconds of "30d", "12h", "90m", "45s" or "2w"; a plain number is days. Negative: not a duration. */
+/* Seconds of "30d", "12h", "90m", "45s" or "2w"; a plain number is days. Negative: not a
+ * duration. */
 static double parse_age(const char *s)
 {
     static const struct {
@@ -113,7 +115,8 @@ static void ls_json(const Job *j, const CacheList *l, int64_t now)
         if (!e->kind)
             continue;
         bool ok = cache_read_note(j->place, e->name, &n);
-        printf("%s\n    {\"key\": \"%.*s\", \"kind\": \"%s\", \"bytes\": %lld, \"used_seconds_ago\": %lld, "
+        printf("%s\n    {\"key\": \"%.*s\", \"kind\": \"%s\", \"bytes\": %lld, "
+               "\"used_seconds_ago\": %lld, "
                "\"readable\": %s",
                comma, (int)strcspn(e->name, "."), e->name, e->kind, (long long)e->bytes,
                (long long)((now - e->used_ns) / 1000000000), ok ? "true" : "false");
@@ -159,16 +162,21 @@ static int do_verify(const Job *j)
         const char *why;
         char *data = e->kind ? cache_read(j->place, e->name, CACHE_LOOK, &n, &why) : NULL;
         snprintf(path, sizeof path, "%s/%s", j->place, e->name);
-        if (e->kind && !data && access(path, F_OK) == 0) {       /* another process may have removed it meanwhile */
+        /* another process may have removed it meanwhile */
+        if (e->kind && !data && access(path, F_OK) == 0) {
             bool can = access(path, R_OK) == 0;
             bool gone = j->delete && can && remove(path) == 0;
-            cli_print("%s: %s%s\n", e->name, why, gone ? "; removed" : j->delete ? "; not removed" : "");
+            cli_print("%s: %s%s\n", e->name, why,
+                      gone        ? "; removed"
+                      : j->delete ? "; not removed"
+                                  : "");
             bad++;
             removed += gone;
         }
         free(data);
     }
-    printf("%d entr%s, %d damaged%s", l.entries, plural(l.entries), bad, bad && j->delete ? "" : "\n");
+    printf("%d entr%s, %d damaged%s", l.entries, plural(l.entries), bad,
+           bad && j->delete ? "" : "\n");
     if (bad && j->delete)
         printf(", %d removed\n", removed);
     free(l.entry);
@@ -185,16 +193,17 @@ static int say_swept(const Job *j, CacheSwept s)
     if (s.leftovers)
         printf(" with %d unfinished", s.leftovers);
     puts("");
-    return s.failed
-               ? cli_fail("cache: %d file%s in %s could not be removed", s.failed, s.failed == 1 ? "" : "s", j->place)
-               : CLI_OK;
+    return s.failed ? cli_fail("cache: %d file%s in %s could not be removed", s.failed,
+                               s.failed == 1 ? "" : "s", j->place)
+                    : CLI_OK;
 }
 
 static int do_prune(const Job *j)
 {
     double older = j->older ? parse_age(j->older) : -1;
     if (j->older && older < 0)
-        return cli_misuse(j->self, "--older '%s' must be a time such as 30d, 12h, 90m or 2w", j->older);
+        return cli_misuse(j->self, "--older '%s' must be a time such as 30d, 12h, 90m or 2w",
+                          j->older);
     char why[200];
     if (!j->max && !j->older && limit_wrong(LIMIT_CACHE_MAX, why, sizeof why))
         return cli_fail("cache: %s", why);
@@ -223,7 +232,8 @@ static int find_place(Job *j, bool *empty)
     if (!cache_location(j->dir, j->place, why, sizeof why))
         return cli_fail("cache: no folder: %s", why);
     if (!*j->place)
-        return cli_fail("cache: OPTC_CACHE is empty, so there is no cache; unset it, or name a folder with --dir");
+        return cli_fail("cache: OPTC_CACHE is empty, so there is no cache; unset it, or name a "
+                        "folder with --dir");
     cache_open(&c, "", "", 0);
     j->cap = c.max;
     cache_close(&c);
@@ -233,7 +243,9 @@ static int find_place(Job *j, bool *empty)
         return cli_fail("cache: %s: %s", j->place, strerror(errno));
     if (there && !S_ISDIR(st.st_mode))
         return cli_fail("cache: %s is not a folder", j->place);
-    return there && access(j->place, R_OK | X_OK) != 0 ? cli_fail("cache: %s: %s", j->place, strerror(errno)) : CLI_GO;
+    return there && access(j->place, R_OK | X_OK) != 0
+               ? cli_fail("cache: %s: %s", j->place, strerror(errno))
+               : CLI_GO;
 }
 
 static int pick_action(const Command *self, int n, char **argv)
@@ -247,8 +259,10 @@ static int pick_action(const Command *self, int n, char **argv)
     Buf b = {0};
     if (n == 1)
         cli_near("action", argv[0], names, &b);
-    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 ? cli_text(&b) : n ? "it takes one action" :
-                                                       "no action is given");
+    cli_misuse(self, "%s: ls, verify, prune or clear",
+               n == 1 ? cli_text(&b)
+               : n    ? "it takes one action"
+                      : "no action is given");
     buf_free(&b);
     return -1;
 }
@@ -257,11 +271,14 @@ int cmd_cache(const Command *self, int argc, char **argv)
 {
     Job j = {.self = self};
     const Opt opts[] = {
-        {"dir", 0, OPT_TEXT, &j.dir, "DIR", "the folder (default: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc)"},
+        {"dir", 0, OPT_TEXT, &j.dir, "DIR",
+         "the folder (default: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc)"},
         {"json", 0, OPT_FLAG, &j.json, NULL, "ls: print one JSON object"},
         {"delete", 0, OPT_FLAG, &j.delete, NULL, "verify: remove damaged entries"},
-        {"max", 0, OPT_SIZE, &j.max, "SIZE", "prune: the bytes to keep (default: $OPTC_CACHE_MAX, or 1G)"},
-        {"older", 0, OPT_TEXT, &j.older, "TIME", "prune: remove entries that were not used for 30d, 12h, 90m or 2w"},
+        {"max", 0, OPT_SIZE, &j.max, "SIZE",
+         "prune: the bytes to keep (default: $OPTC_CACHE_MAX, or 1G)"},
+        {"older", 0, OPT_TEXT, &j.older, "TIME",
+         "prune: remove entries that were not used for 30d, 12h, 90m or 2w"},
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
@@ -269,7 +286,8 @@ int cmd_cache(const Command *self, int argc, char **argv)
     int a = pick_action(self, n, argv);
     if (a < 0)
         return CLI_USAGE;
-    if ((j.json && !actions[a].json) || (j.delete && !actions[a].delete) || ((j.max || j.older) && !actions[a].prune))
+    if ((j.json && !actions[a].json) || (j.delete &&!actions[a].delete) ||
+        ((j.max || j.older) && !actions[a].prune))
         return cli_misuse(self, "%s does not take --%s", actions[a].name,
                           j.json && !actions[a].json      ? "json"
                           : j.delete &&!actions[a].delete ? "delete"

@@ -27,8 +27,8 @@ static void summary(const Spec *s, const char *label, int width)
         for (int m = 0; m < p->entry[e].nphase; m++)
             most = p->entry[e].phase[m].nstage > most ? p->entry[e].phase[m].nstage : most;
         spec_bytes_text(&b, p, e);
-        printf("%s  %s %d stage%s, %s bytes per element", e ? ";" : "", p->entry[e].name, most, most == 1 ? "" : "s",
-               cli_text(&b));
+        printf("%s  %s %d stage%s, %s bytes per element", e ? ";" : "", p->entry[e].name, most,
+               most == 1 ? "" : "s", cli_text(&b));
         buf_free(&b);
     }
     puts(r->nvariant > 1 ? " (vectors/matrices)" : "");
@@ -73,7 +73,7 @@ int cmd_check(const Command *self, int argc, char **argv)
     }
     /* Only for a spec of the user, which is probably being written; IR text cannot be tried. */
     if (rc == CLI_OK && n == 1 && !is_ir && (strchr(argv[0], '/') || strstr(argv[0], ".lua")))
-        cli_print("%snext: optc try %s steps it on small tensors%s\n", cli_paint(PAINT_DIM), argv[0],
-                  cli_paint(PAINT_NONE));
+        cli_print("%snext: optc try %s steps it on small tensors%s\n", cli_paint(PAINT_DIM),
+                  argv[0], cli_paint(PAINT_NONE));
     return rc;
 }

@@ -9,7 +9,8 @@
 static int by_position(const void *a, const void *b)
 {
     const SafeTensor *x = *(const SafeTensor *const *)a, *y = *(const SafeTensor *const *)b;
-    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin) : strcmp(x->name, y->name);
+    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
+                                : strcmp(x->name, y->name);
 }
 
 /* The tensors in the order of the file; NULL: out of memory. */
@@ -31,7 +32,8 @@ static void shape_text(Buf *b, const SafeFile *f, const SafeTensor *t)
         buf_puts(b, "1 number");
 }
 
-/* The first n bytes of a text of the file, on one line: a newline could forge other lines of the output. */
+/* The first n bytes of a text of the file, on one line: a newline could forge other lines of the
+ * output. */
 static void put_name(const char *s, size_t n)
 {
     Buf b = {0};
@@ -40,7 +42,8 @@ static void put_name(const char *s, size_t n)
     buf_free(&b);
 }
 
-/* Hyperparameters of a checkpoint, one line per group: the table and the names of its columns have the same prefix. */
+/* Hyperparameters of a checkpoint, one line per group: the table and the names of its columns have
+ * the same prefix. */
 static optc_status print_hypers(const CheckpointSource *s, const SafeFile *f, const SafeTensor *t)
 {
     static const char end[] = "optc.hyper";
@@ -52,7 +55,9 @@ static optc_status print_hypers(const CheckpointSource *s, const SafeFile *f, co
     const char *names = safe_meta(f, cli_text(&key));
     int64_t groups = f->dim[t->dim], columns = f->dim[t->dim + 1];
     optc_status status = OPTC_OK;
-    for (int64_t g = 0; names && columns > 0 && columns == about_count(names) && g < groups && status == OPTC_OK; g++) {
+    for (int64_t g = 0;
+         names && columns > 0 && columns == about_count(names) && g < groups && status == OPTC_OK;
+         g++) {
         const char *name = names;
         put_name(t->name, n - k);
         printf("group %lld:", (long long)g);
@@ -80,7 +85,8 @@ static optc_status show_text(const CheckpointSource *s, const SafeFile *f, const
     if (!v)
         return no_memory("checkpoint");
     cli_print("%s: %s, %lld tensors, %s\n", source_name(s),
-              safe_meta(f, "optc") ? "a checkpoint of optc" : "a safetensors file, no checkpoint of optc",
+              safe_meta(f, "optc") ? "a checkpoint of optc"
+                                   : "a safetensors file, no checkpoint of optc",
               (long long)f->n, cli_bytes(size, (double)s->size));
     printf("hash: %s\n", hash);
     for (int64_t i = 0; i < f->nmeta; i++) {
@@ -148,16 +154,22 @@ static int show(const char *path, bool json)
         status = source_header(&s, &f);
     if (status == OPTC_OK)
         hashed = source_verify(&s, &f, &has);
-    bool damaged = hashed == OPTC_ERROR_ARGUMENT;          /* the contents are printed nevertheless */
+    /* the contents are printed nevertheless */
+    bool damaged = hashed == OPTC_ERROR_ARGUMENT;
     char why[MOST_MESSAGE];
     snprintf(why, sizeof why, "%s", optc_message());
     if (hashed != OPTC_OK && !damaged)
         status = hashed;
     if (status == OPTC_OK)
-        status = (json ? show_json : show_text)(&s, &f, damaged ? "does not fit" : has ? "fits" : "none");
+        status = (json ? show_json : show_text)(&s, &f,
+                                                damaged ? "does not fit"
+                                                : has   ? "fits"
+                                                        : "none");
     source_close(&s);
     safe_free(&f);
-    return status != OPTC_OK ? cli_fail("%s", optc_message()) : damaged ? cli_fail("%s", why) : CLI_OK;
+    return status != OPTC_OK ? cli_fail("%s", optc_message())
+           : damaged         ? cli_fail("%s", why)
+                             : CLI_OK;
 }
 
 int cmd_checkpoint(const Command *self, int argc, char **argv)

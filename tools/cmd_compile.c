@@ -27,7 +27,8 @@ static int read_archs(const Command *self, const char *text, const Archs *all, A
             Buf b = {0};
             for (int i = 0; i < all->n; i++)
                 buf_printf(&b, " sm_%d", all->v[i]);
-            int rc = cli_misuse(self, "this NVRTC does not compile for sm_%d (it knows:%s)", arch, cli_text(&b));
+            int rc = cli_misuse(self, "this NVRTC does not compile for sm_%d (it knows:%s)", arch,
+                                cli_text(&b));
             buf_free(&b);
             return rc;
         }
@@ -47,7 +48,8 @@ int cli_archs(const Command *self, const char *text, const Nvrtc *nvrtc, Archs *
     return read_archs(self, text, &all, out);
 }
 
-static bool compile_one(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, const char *out)
+static bool compile_one(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx,
+                        const char *out)
 {
     size_t size = 0;
     char *log = NULL, *code = nvrtc_build(n, source, name, arch, ptx, &size, &log);
@@ -69,13 +71,14 @@ int cmd_compile(const Command *self, int argc, char **argv)
     const char *arch = NULL, *out = NULL, *why;
     bool ptx = false;
     CompileOpts c = COMPILE_OPTS_INIT;
-    const Opt opts[] = {
-        {"arch", 'a', OPT_TEXT, &arch, "LIST", "sm_90, sm_80,sm_90 or all (all that the NVRTC found here supports)"},
-        {"ptx", 0, OPT_FLAG, &ptx, NULL, "PTX instead of machine code"},
-        {"output", 'o', OPT_TEXT, &out, "FILE",
-         "the file to write, for one architecture (default: write nothing, only report that it compiles)"},
-        COMPILE_OPTS(c),
-        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    const Opt opts[] = {{"arch", 'a', OPT_TEXT, &arch, "LIST",
+                         "sm_90, sm_80,sm_90 or all (all that the NVRTC found here supports)"},
+                        {"ptx", 0, OPT_FLAG, &ptx, NULL, "PTX instead of machine code"},
+                        {"output", 'o', OPT_TEXT, &out, "FILE",
+                         "the file to write, for one architecture (default: write nothing, only "
+                         "report that it compiles)"},
+                        COMPILE_OPTS(c),
+                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;

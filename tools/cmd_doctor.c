@@ -7,7 +7,8 @@
 
 int cmd_doctor(const Command *self, int argc, char **argv)
 {
-    int n, rc = cli_parse(self, (const Opt[]){{NULL, 0, OPT_FLAG, NULL, NULL, NULL}}, argc, argv, &n);
+    int n,
+        rc = cli_parse(self, (const Opt[]){{NULL, 0, OPT_FLAG, NULL, NULL, NULL}}, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
     if (n)

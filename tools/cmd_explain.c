@@ -1,4 +1,5 @@
-/* optc explain: the plan of a rule and its cost: bytes, launches, states, and the least time on this machine. */
+/* optc explain: the plan of a rule and its cost: bytes, launches, states, and the least time on
+ * this machine. */
 #include "tools/explain/explain.h"
 
 #include <math.h>
@@ -20,10 +21,11 @@ static void head(const Spec *s)
         buf_free(&b);
     }
     for (int i = 0; i < r->noption; i++)
-        cli_line(i ? "" : "options", arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
+        cli_line(i ? "" : "options",
+                 arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
     for (int i = 0; i < r->ninput; i++)
-        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name,
-                                                 dom_info[r->input[i].dom].name));
+        cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller",
+                                                 r->input[i].name, dom_info[r->input[i].dom].name));
     cli_line("types", arena_printf(a, "parameters %s, gradients %s, %s, computed in %s",
                                    type_info[s->types.p].name, type_info[s->types.g].name,
                                    explain_types(a, s), type_info[s->gen.plan->real].name));
@@ -44,8 +46,8 @@ const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
     return buf_text(&b);
 }
 
-
-static Cost stage_cost(const Plan *p, const Phase *ph, const Stage *st, Shape shape, const Bandwidth *f)
+static Cost stage_cost(const Plan *p, const Phase *ph, const Stage *st, Shape shape,
+                       const Bandwidth *f)
 {
     Traffic t = stage_traffic(p, st, shape);
     CallCost call = explain_call_cost(ph, st, shape, f);
@@ -87,7 +89,8 @@ static double factor_time(Cost c, const Bandwidth *f)
 
 double cost_time(Cost c, const Bandwidth *f) { return c.seconds + factor_time(c, f); }
 
-Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool staggered)
+Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f,
+                bool staggered)
 {
     Cost all = {0};
     for (int i = 0; i < ph->nstage; i++)
@@ -103,8 +106,9 @@ const char *limit_text(Arena *a, Cost c, const Bandwidth *f)
     if (f->rate <= 0 || computing <= 0)
         return "";
     const char *what = c.factors > 0 ? "products and factors" : "products";
-    return arena_printf(a, "memory %s, %s %s: %s limit%s it", cli_time(x, c.moving), what, cli_time(y, computing),
-                        computing > c.moving ? what : "memory", computing > c.moving ? "" : "s");
+    return arena_printf(a, "memory %s, %s %s: %s limit%s it", cli_time(x, c.moving), what,
+                        cli_time(y, computing), computing > c.moving ? what : "memory",
+                        computing > c.moving ? "" : "s");
 }
 
 bool has_stagger(const Phase *ph, int variant)
@@ -154,14 +158,18 @@ static void launches(Arena *a, const Plan *p)
             for (int v = 0; v < nvariant && nvariant > 1; v++)
                 more = arena_printf(a, "%s%s%d%s%s%s", more, v ? ", " : " (", n[v],
                                     v && nvariant > 3 ? " " : " where all are ",
-                                    variant_tensors(&p->rule->variant[v]), v == nvariant - 1 ? ")" : "");
-            cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, for any number of tensors%s",
-                                                            ph->nstage - calls, explain_phase(a, p, e, m), more));
+                                    variant_tensors(&p->rule->variant[v]),
+                                    v == nvariant - 1 ? ")" : "");
+            cli_line(e || m ? "" : "launches",
+                     arena_printf(a, "%d for %s, for any number of tensors%s", ph->nstage - calls,
+                                  explain_phase(a, p, e, m), more));
             if (calls)
-                cli_line("", arena_printf(a, "and %d product%s, each one call per shape and batch%s", calls,
-                                          calls == 1 ? "" : "s",
-                                          p->target->gpu ? "; before cuBLAS 13 some are one per matrix (SHARDING.md)"
-                                                         : ""));
+                cli_line("", arena_printf(
+                                 a, "and %d product%s, each one call per shape and batch%s", calls,
+                                 calls == 1 ? "" : "s",
+                                 p->target->gpu
+                                     ? "; before cuBLAS 13 some are one per matrix (SHARDING.md)"
+                                     : ""));
         }
 }
 
@@ -182,12 +190,15 @@ static void states(Arena *a, const Plan *p, unsigned variants)
                 bytes += explain_bytes(m->type);
                 buf_printf(&each, "%s%s", each.len ? ", " : ": ", m->name);
             } else
-                buf_printf(&rest, "; %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
+                buf_printf(&rest, "; %s %d per %s", m->name, type_info[m->type].bytes,
+                           dom_info[m->dom].name);
         }
         cli_line(key,
-                 arena_printf(a, "%s byte%s per parameter%s%s%s", explain_amount(a, bytes), bytes == 1 ? "" : "s",
-                              cli_text(&each), cli_text(&rest),
-                              r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
+                 arena_printf(a, "%s byte%s per parameter%s%s%s", explain_amount(a, bytes),
+                              bytes == 1 ? "" : "s", cli_text(&each), cli_text(&rest),
+                              r->nvariant == 1
+                                  ? ""
+                                  : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
         key = "";
         buf_free(&each);
         buf_free(&rest);
@@ -216,7 +227,8 @@ const char *flops_text(Arena *a, const Plan *p, const Bandwidth *f)
     for (int c = 0; c < NCALLEE; c++)
         if (any[c] && f->flops[c] > 0 && (c == CALL_MM || f->growth[c] > 0))
             text = arena_printf(a, "%s%s%s at %s/s%s", text, *text ? ", " : "",
-                                c == CALL_MM ? "products" : callee_facts[c].name, cli_flops(rate, f->flops[c]),
+                                c == CALL_MM ? "products" : callee_facts[c].name,
+                                cli_flops(rate, f->flops[c]),
                                 c == CALL_MM ? "" : " (256 rows, one thread)");
     text = *text ? explain_own_rates(a, p, f, text) : text;
     return *text && f->busy ? arena_printf(a, "%s, measured on a busy machine", text) : text;
@@ -230,7 +242,8 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
         cli_line("least", arena_printf(a, "time for %s elements at %s/s (%s)", cli_size(size, n),
                                        cli_bytes(rate, f->rate), f->whence));
     else
-        cli_line("least", arena_printf(a, "time for %s elements (%s)", cli_size(size, n), f->whence));
+        cli_line("least",
+                 arena_printf(a, "time for %s elements (%s)", cli_size(size, n), f->whence));
     if (*flops_text(a, p, f))
         cli_line("", arena_printf(a, "and %s", flops_text(a, p, f)));
     for (int e = 0; e < p->nentry; e++)
@@ -238,8 +251,10 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
             for (int v = 0; v < r->nvariant; v++) {
                 Dims d = v > 0 || rule_view(r) ? square(n) : (Dims){1, {n}};
                 char text[160];
-                Shape s = rule_shape(r, count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1));
-                const char *as = d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
+                Shape s = rule_shape(
+                    r, count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1));
+                const char *as =
+                    d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
                 const Phase *ph = &p->entry[e].phase[m];
                 bool stagger = has_stagger(ph, v);
                 cli_line("", arena_printf(a, "%s%s: %s", explain_phase(a, p, e, m), as,
@@ -269,7 +284,8 @@ static void put_cost(Cost c, bool calls, const Bandwidth *f)
 }
 
 /* Prints the temporaries of one tensor, and how many such tensors fit into the workspace. */
-static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s, double workspace)
+static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s,
+                     double workspace)
 {
     char room[32], all[32], held[32];
     double one = explain_room(a, p, ph, variant, s), states = 0;
@@ -278,27 +294,32 @@ static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shap
         if (p->state_used[variant * p->rule->nstate + i] && m->dom != GROUP)
             states += (double)stored_bytes(program_types, (int)m->type, dom_len(m->dom, s), s.n);
     }
-    printf("    states %s, temporaries %s at a time", cli_bytes(held, states), cli_bytes(room, one));
+    printf("    states %s, temporaries %s at a time", cli_bytes(held, states),
+           cli_bytes(room, one));
     if (one > workspace)
         printf(": more than a workspace of %s\n", cli_bytes(all, workspace));
     else
-        printf(": at most %.0f such tensors in a batch, in a workspace of %s\n", one > 0 ? floor(workspace / one) : 1,
-               cli_bytes(all, workspace));
+        printf(": at most %.0f such tensors in a batch, in a workspace of %s\n",
+               one > 0 ? floor(workspace / one) : 1, cli_bytes(all, workspace));
 }
 
-static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Bandwidth *f, double workspace)
+static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Bandwidth *f,
+                        double workspace)
 {
     char dims[160];
     int variant = variant_taken(p->rule, d);
-    Shape s = rule_shape(p->rule, count_shape(p->rule->variant[variant].view, d->rank, d->dim, false));
+    Shape s =
+        rule_shape(p->rule, count_shape(p->rule->variant[variant].view, d->rank, d->dim, false));
     const Phase *ph = &p->entry[e].phase[m];
     bool calls = plan_calls(p);
     int width = 6, digits = ph->nstage > 100 ? 3 : 2;
     for (int i = 0; i < ph->nstage; i++)
-        if (explain_runs(&ph->stage[i], variant) && (int)strlen(stage_info[ph->stage[i].kind].name) > width)
+        if (explain_runs(&ph->stage[i], variant) &&
+            (int)strlen(stage_info[ph->stage[i].kind].name) > width)
             width = (int)strlen(stage_info[ph->stage[i].kind].name);
     printf("  %s, %s%s\n", cli_dims(dims, d), explain_phase(a, p, e, m),
-           p->rule->nvariant > 1 ? arena_printf(a, " (by %s)", p->rule->variant[variant].name) : "");
+           p->rule->nvariant > 1 ? arena_printf(a, " (by %s)", p->rule->variant[variant].name)
+                                 : "");
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *st = &ph->stage[i];
         if (!explain_runs(st, variant))
@@ -320,20 +341,22 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
     return total;
 }
 
-static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const Bandwidth *f, double workspace)
+static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const Bandwidth *f,
+                         double workspace)
 {
     char rate[32];
     cli_heading("\nshapes");
     if (f->rate > 0)
-        cli_line("", arena_printf(a, "at %s/s%s%s", cli_bytes(rate, f->rate), *flops_text(a, p, f) ? ", " : "",
-                                  flops_text(a, p, f)));
+        cli_line("", arena_printf(a, "at %s/s%s%s", cli_bytes(rate, f->rate),
+                                  *flops_text(a, p, f) ? ", " : "", flops_text(a, p, f)));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             Cost total = {0};
             for (int i = 0; i < shapes->n; i++)
                 add_tensor(&total, shape_table(a, p, &shapes->v[i], e, m, f, workspace));
             if (shapes->n > 1)
-                printf("  all %d, %s: %s\n", shapes->n, explain_phase(a, p, e, m), floor_text(a, total, f));
+                printf("  all %d, %s: %s\n", shapes->n, explain_phase(a, p, e, m),
+                       floor_text(a, total, f));
         }
 }
 
@@ -412,26 +435,34 @@ int cmd_explain(const Command *self, int argc, char **argv)
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"full", 0, OPT_FLAG, &ask.full, NULL, "every stage, with its lines of the spec and the reason for each pass"},
+        {"full", 0, OPT_FLAG, &ask.full, NULL,
+         "every stage, with its lines of the spec and the reason for each pass"},
         {"size", 0, OPT_SIZE, &ask.size, "N",
          "elements of a tensor to predict the time for (default: 64M)"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC",
-         "exact figures for a tensor of this shape, and only the variants that it takes; may be repeated"},
+         "exact figures for a tensor of this shape, and only the variants that it takes; may be "
+         "repeated"},
         {"ranks", 0, OPT_COUNT, &ranks, "N",
-         "only what each of N processes of a sharded model sends, computes and holds; needs --work or --shape"},
-        {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a model, for --ranks (see 'optc bench --work list')"},
+         "only what each of N processes of a sharded model sends, computes and holds; needs --work "
+         "or --shape"},
+        {"work", 0, OPT_TEXT, &work, "NAME",
+         "the tensors of a model, for --ranks (see 'optc bench --work list')"},
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
          "memory bandwidth to predict with (default: that of the device, measured once)"},
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
-         "rate of matrix products to predict with (default: known for the GPU, or measured once on the CPU)"},
+         "rate of matrix products to predict with (default: known for the GPU, or measured once on "
+         "the CPU)"},
         {"workspace", 0, OPT_SIZE, &ask.workspace, "BYTES",
-         "memory for the products of a batch of tensors, for --full --shape and --ranks (default: 1G)"},
+         "memory for the products of a batch of tensors, for --full --shape and --ranks (default: "
+         "1G)"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
          "the device to predict for: cpu, cuda, cuda:N (default: best)"},
         {"gpu", 0, OPT_FLAG, &gpu, NULL, "show the plan for a GPU, whose products may use 16 bits"},
-        {"measure", 0, OPT_FLAG, &ask.anew, NULL, "measure the bandwidth again and store it in the cache folder"},
+        {"measure", 0, OPT_FLAG, &ask.anew, NULL,
+         "measure the bandwidth again and store it in the cache folder"},
         {"hashes", 0, OPT_FLAG, &only_hashes, NULL,
-         "print only the key and the default launch of each GPU stage, as tuning results have them"},
+         "print only the key and the default launch of each GPU stage, as tuning results have "
+         "them"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);

@@ -22,8 +22,10 @@ static int longest(const Row *v, int n, size_t field)
 
 static void print_rows(const Row *v, int n)
 {
-    Row head = {"name", "moves", "state", "what it is (bytes per element that a step moves and that states take)"};
-    int name = longest(v, n, offsetof(Row, name)) + 2, bytes = longest(v, n, offsetof(Row, bytes)) + 2,
+    Row head = {"name", "moves", "state",
+                "what it is (bytes per element that a step moves and that states take)"};
+    int name = longest(v, n, offsetof(Row, name)) + 2,
+        bytes = longest(v, n, offsetof(Row, bytes)) + 2,
         states = longest(v, n, offsetof(Row, states)) + 2;
     bytes = bytes < 7 ? 7 : bytes;
     states = states < 7 ? 7 : states;
@@ -74,7 +76,8 @@ static int list_wrappers(Arena *a, const char *pattern)
     Row *v = NEWS(a, Row, optc_library_size() + 1);
     int n = 0;
     for (int i = 0; i < optc_library_size(); i++)
-        if (catalogue_wrapper(optc_library_name(i)) && listed(catalogue_wrapper(optc_library_name(i)), pattern)) {
+        if (catalogue_wrapper(optc_library_name(i)) &&
+            listed(catalogue_wrapper(optc_library_name(i)), pattern)) {
             Fields f;
             const char *text = optc_library_text(optc_library_name(i));
             fields_read(a, text, strlen(text), &f);
@@ -130,7 +133,8 @@ static void detail_values(const Plan *p, const char *wrapper)
         const State *s = &p->rule->state[i];
         const char *name = fields_own(s->name, wrapper);
         if (name && s->report) {
-            printf("  %-9s %s: one per %s, to read after a step\n", key, name, dom_info[s->dom].name);
+            printf("  %-9s %s: one per %s, to read after a step\n", key, name,
+                   dom_info[s->dom].name);
             key = "";
         }
     }
@@ -168,7 +172,8 @@ static void detail_options(Arena *a, const Rule *r, const char *wrapper)
     const char *key = "options";
     for (int i = 0; i < r->noption; i++)
         if (fields_own(r->option[i].name, wrapper)) {
-            cli_line(key, arena_printf(a, "%s = %s", fields_own(r->option[i].name, wrapper), r->option[i].value));
+            cli_line(key, arena_printf(a, "%s = %s", fields_own(r->option[i].name, wrapper),
+                                       r->option[i].value));
             key = "";
         }
 }
@@ -178,8 +183,9 @@ static void detail_entries(Arena *a, const Plan *p, const char *around)
     for (int e = 0; e < p->nentry; e++) {
         Buf b = {0};
         spec_bytes_text(&b, p, e);
-        cli_line(e ? "" : "entries", arena_printf(a, "%s: %s bytes per element%s%s", p->entry[e].name, cli_text(&b),
-                                                  p->rule->nvariant > 1 ? " (vectors/matrices)" : "", around));
+        cli_line(e ? "" : "entries",
+                 arena_printf(a, "%s: %s bytes per element%s%s", p->entry[e].name, cli_text(&b),
+                              p->rule->nvariant > 1 ? " (vectors/matrices)" : "", around));
         buf_free(&b);
     }
 }
@@ -197,8 +203,10 @@ static int detail(const char *name, const CompileOpts *c)
     Fields f = {.kind = "", .name = r->name, .doc = r->doc, .cite = r->cite};
     if (s.wrapper)
         fields_read(a, s.src.text, s.src.len, &f);
-    cli_heading(s.wrapper ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, fields_call(a, &f))
-                          : *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
+    cli_heading(s.wrapper
+                    ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, fields_call(a, &f))
+                : *r->with ? arena_printf(a, "%s with %s", r->name, r->with)
+                           : r->name);
     if (*f.doc)
         cli_line("", f.doc);
     if (*f.cite)
@@ -208,7 +216,8 @@ static int detail(const char *name, const CompileOpts *c)
     for (int i = 0; i < r->ninput; i++)
         if (fields_own(r->input[i].name, s.wrapper))
             cli_line("input", arena_printf(a, "%s: one per %s, set by the caller",
-                                           fields_own(r->input[i].name, s.wrapper), dom_info[r->input[i].dom].name));
+                                           fields_own(r->input[i].name, s.wrapper),
+                                           dom_info[r->input[i].dom].name));
     detail_states(s.gen.plan, s.wrapper);
     detail_values(s.gen.plan, s.wrapper);
     detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");
@@ -238,30 +247,35 @@ int cmd_list(const Command *self, int argc, char **argv)
     bool names = false, wrappers = false, markdown = false, html = false;
     const char *output = NULL, *curves = NULL;
     CompileOpts c = COMPILE_OPTS_INIT;
-    const Opt opts[] = {
-        {"names", 0, OPT_FLAG, &names, NULL, "plain names, one per line"},
-        {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
-        {"markdown", 0, OPT_FLAG, &markdown, NULL, "the catalogue by family as a Markdown page: specs/CATALOGUE.md"},
-        {"output", 'o', OPT_TEXT, &output, "FILE", "the file of --markdown or --html (default: standard output)"},
-        {"html", 0, OPT_FLAG, &html, NULL, "the catalogue as one HTML page"},
-        {"curves", 0, OPT_TEXT, &curves, "FILE", "curves for --html, by optc race --curves: specs/curves.jsonl"},
-        COMPILE_OPTS(c),
-        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    const Opt opts[] = {{"names", 0, OPT_FLAG, &names, NULL, "plain names, one per line"},
+                        {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
+                        {"markdown", 0, OPT_FLAG, &markdown, NULL,
+                         "the catalogue by family as a Markdown page: specs/CATALOGUE.md"},
+                        {"output", 'o', OPT_TEXT, &output, "FILE",
+                         "the file of --markdown or --html (default: standard output)"},
+                        {"html", 0, OPT_FLAG, &html, NULL, "the catalogue as one HTML page"},
+                        {"curves", 0, OPT_TEXT, &curves, "FILE",
+                         "curves for --html, by optc race --curves: specs/curves.jsonl"},
+                        COMPILE_OPTS(c),
+                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
     if (n && (names || wrappers))
-        return cli_misuse(self, "--names and --wrappers list all specs and cannot be used with NAME");
+        return cli_misuse(self,
+                          "--names and --wrappers list all specs and cannot be used with NAME");
     if (!n && ((c.with && *c.with) || (c.options && *c.options)))
         return cli_misuse(self, "--with and --options belong to one rule: optc list NAME --with …");
     if (markdown && html)
         return cli_misuse(self, "--markdown and --html exclude each other");
     bool page = markdown || html;
     if (page && (n || names || wrappers))
-        return cli_misuse(self, "--%s lists all specs and cannot be used with NAME, --names or --wrappers",
-                          html ? "html" : "markdown");
+        return cli_misuse(
+            self, "--%s lists all specs and cannot be used with NAME, --names or --wrappers",
+            html ? "html" : "markdown");
     if ((output && !page) || (curves && !html))
-        return cli_misuse(self, output && !page ? "--output needs --markdown or --html" : "--curves needs --html");
+        return cli_misuse(self, output && !page ? "--output needs --markdown or --html"
+                                                : "--curves needs --html");
     if (page)
         return write_page(&c, output ? output : "-", html, curves);
     rc = CLI_OK;

@@ -1,4 +1,5 @@
-/* optc race: options, the list of tasks and rules, and the files that are written. race/ has the rest. */
+/* optc race: options, the list of tasks and rules, and the files that are written. race/ has the
+ * rest. */
 #include "tools/race/race.h"
 
 #include <errno.h>
@@ -48,8 +49,10 @@ static int check_gradients(void)
     for (int i = 0; race_tasks[i]; i++) {
         const char *where;
         double off = task_check_gradients(race_tasks[i], 1, &where);
-        bool ok = off < 1e-6;                              /* central differences in double precision: 1e-8 or less */
-        printf("%s  %-10s  largest difference %.1e (%s)\n", ok ? "ok" : "WRONG", race_tasks[i]->name, off, where);
+        /* central differences in double precision: 1e-8 or less */
+        bool ok = off < 1e-6;
+        printf("%s  %-10s  largest difference %.1e (%s)\n", ok ? "ok" : "WRONG",
+               race_tasks[i]->name, off, where);
         rc = ok ? rc : CLI_FAILED;
     }
     return rc;
@@ -119,7 +122,8 @@ static int default_threads(void)
 
 static void make_seeds(RaceReport *p, const RaceOpts *o)
 {
-    enum { TUNING_SEEDS = 3, FAR = 1000000 };              /* tuning seeds are never among the reported ones */
+    /* tuning seeds are never among the reported ones */
+    enum { TUNING_SEEDS = 3, FAR = 1000000 };
     p->nseed = o->seeds;
     p->ntune = TUNING_SEEDS;
     p->most_trials = o->trials;
@@ -137,7 +141,8 @@ static bool open_rules(Race *race, char **label, int n, const char *path)
 {
     RaceReport *p = race->report;
     bool terminal = isatty(STDOUT_FILENO);
-    if (optc_open(&(optc_engine_options){.device = "cpu", .threads = 1, .spec_path = path}, &race->engine) != OPTC_OK)
+    if (optc_open(&(optc_engine_options){.device = "cpu", .threads = 1, .spec_path = path},
+                  &race->engine) != OPTC_OK)
         return cli_error("%s", optc_message()), false;
     p->nrule = n;
     p->rule = NEWS(&p->arena, RaceRuleInfo, n);
@@ -146,7 +151,8 @@ static bool open_rules(Race *race, char **label, int n, const char *path)
             cli_print("compiling %s …", label[i]);
             fflush(stdout);
         }
-        bool ok = race_rule_open(&race->rule[i], &p->rule[i], &p->arena, race->engine, label[i], path);
+        bool ok =
+            race_rule_open(&race->rule[i], &p->rule[i], &p->arena, race->engine, label[i], path);
         if (terminal)
             printf("\r\033[K");
         if (!ok)
@@ -167,8 +173,8 @@ static void describe(RaceReport *p, int threads)
     strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime_r(&now, &utc));
     p->date = arena_strdup(&p->arena, date);
     p->version = optc_version();
-    p->machine = arena_printf(&p->arena, "%s, %d of %ld cores", cpu_model(model, sizeof model), threads,
-                              sysconf(_SC_NPROCESSORS_ONLN));
+    p->machine = arena_printf(&p->arena, "%s, %d of %ld cores", cpu_model(model, sizeof model),
+                              threads, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 static int run_race(const Command *self, Race *race, const RaceOpts *o, char **label, int n)
@@ -180,8 +186,8 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
     race->threads = o->threads ? o->threads : default_threads();
     make_seeds(p, o);
     describe(p, race->threads);
-    if (!cli_writable(self, o->out) || !cli_writable(self, o->json) || !cli_writable(self, o->curves) ||
-        !open_rules(race, label, n, o->path))
+    if (!cli_writable(self, o->out) || !cli_writable(self, o->json) ||
+        !cli_writable(self, o->curves) || !open_rules(race, label, n, o->path))
         return CLI_FAILED;
     make_entries(p);
     race_set_budgets(p);
@@ -200,7 +206,8 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
         return CLI_FAILED;
     if (!quiet) {
         race_table(p);
-        printf("\n%.1f s, %.1f s CPU%s\n", p->seconds, p->cpu_seconds, p->interrupted ? "; interrupted" : "");
+        printf("\n%.1f s, %.1f s CPU%s\n", p->seconds, p->cpu_seconds,
+               p->interrupted ? "; interrupted" : "");
     }
     return !write_reports(p, o) ? CLI_FAILED : p->interrupted ? 130 : CLI_OK;
 }
@@ -215,7 +222,8 @@ static void warn_few_seeds(int seeds, int rules)
         need = pairs * 2 / ways < RACE_ALPHA ? n : 0;
     }
     if (need > seeds)
-        cli_warning("race: %d seeds cannot separate any two of %d rules; use --seeds %d or more", seeds, rules, need);
+        cli_warning("race: %d seeds cannot separate any two of %d rules; use --seeds %d or more",
+                    seeds, rules, need);
 }
 
 static int check_args(const Command *self, const RaceOpts *o, char **label, int n)
@@ -225,15 +233,17 @@ static int check_args(const Command *self, const RaceOpts *o, char **label, int 
     if (o->from || o->check)
         return CLI_GO;
     if (!n)
-        return cli_misuse(self, "no rule is given: name at least one, such as adamw muon ./mine.lua");
+        return cli_misuse(self,
+                          "no rule is given: name at least one, such as adamw muon ./mine.lua");
     if (n > RACE_MOST_RULES)
         return cli_misuse(self, "%d rules are given: at most %d race at once", n, RACE_MOST_RULES);
     if (o->seeds < RACE_LEAST_SEEDS || o->seeds > RACE_MOST_SEEDS)
-        return cli_misuse(self, "--seeds %d: a race has %d to %d seeds; fewer rarely separate two rules", o->seeds,
-                          RACE_LEAST_SEEDS, RACE_MOST_SEEDS);
+        return cli_misuse(self,
+                          "--seeds %d: a race has %d to %d seeds; fewer rarely separate two rules",
+                          o->seeds, RACE_LEAST_SEEDS, RACE_MOST_SEEDS);
     if (o->first > RACE_LARGEST_SEED - o->seeds + 1)
-        return cli_misuse(self, "--seed %d: at most %d with %d seeds; the last seed is at most %d", o->first,
-                          RACE_LARGEST_SEED - o->seeds + 1, o->seeds, RACE_LARGEST_SEED);
+        return cli_misuse(self, "--seed %d: at most %d with %d seeds; the last seed is at most %d",
+                          o->first, RACE_LARGEST_SEED - o->seeds + 1, o->seeds, RACE_LARGEST_SEED);
     if (strcmp(o->schedule, "linear") && strcmp(o->schedule, "constant"))
         return cli_misuse(self, "--schedule knows linear and constant, not '%s'", o->schedule);
     if (o->trials > RACE_MOST_TRIALS)
@@ -277,23 +287,35 @@ int cmd_race(const Command *self, int argc, char **argv)
     const Opt opts[] = {
         {"tasks", 0, OPT_TEXT, &o.tasks, "LIST",
          "of matrix, logistic, spirals, embedding, digits, text (default: the first four)"},
-        {"full", 0, OPT_FLAG, &o.full, NULL, "all tasks: also digits, and a small transformer on text"},
-        {"seeds", 0, OPT_COUNT, &o.seeds, "N", "runs of every rule on every task, from 6 (default: 8)"},
+        {"full", 0, OPT_FLAG, &o.full, NULL,
+         "all tasks: also digits, and a small transformer on text"},
+        {"seeds", 0, OPT_COUNT, &o.seeds, "N",
+         "runs of every rule on every task, from 6 (default: 8)"},
         {"seed", 0, OPT_COUNT, &o.first, "N", "the first seed (default: 1)"},
-        {"trials", 0, OPT_COUNT, &o.trials, "N", "trials of rate and decay, on three other seeds (default: 12)"},
+        {"trials", 0, OPT_COUNT, &o.trials, "N",
+         "trials of rate and decay, on three other seeds (default: 12)"},
         {"steps", 0, OPT_COUNT, &o.steps, "N", "the step budget (default: that of the task)"},
-        {"target", 0, OPT_REAL, &o.target, "LOSS", "the loss to reach; with one task (default: that of the task)"},
+        {"target", 0, OPT_REAL, &o.target, "LOSS",
+         "the loss to reach; with one task (default: that of the task)"},
         {"schedule", 0, OPT_TEXT, &o.schedule, "NAME",
-         "linear (default): rates fall to 0 over the steps; or constant. Rules that average are always constant"},
-        {"threads", 0, OPT_COUNT, &o.threads, "N", "runs at the same time (default: one for each core)"},
-        {"out", 'o', OPT_TEXT, &o.out, "FILE", "the HTML report (default: race.html); FILE.svg: only the curves"},
-        {"json", 0, OPT_TEXT, &o.json, "FILE", "also write the report as JSON; '-' is standard output"},
-        {"curves", 0, OPT_TEXT, &o.curves, "FILE", "also write the median curves, one line of JSON per rule and task"},
+         "linear (default): rates fall to 0 over the steps; or constant. Rules that average are "
+         "always constant"},
+        {"threads", 0, OPT_COUNT, &o.threads, "N",
+         "runs at the same time (default: one for each core)"},
+        {"out", 'o', OPT_TEXT, &o.out, "FILE",
+         "the HTML report (default: race.html); FILE.svg: only the curves"},
+        {"json", 0, OPT_TEXT, &o.json, "FILE",
+         "also write the report as JSON; '-' is standard output"},
+        {"curves", 0, OPT_TEXT, &o.curves, "FILE",
+         "also write the median curves, one line of JSON per rule and task"},
         {"from", 0, OPT_TEXT, &o.from, "FILE", "only write the HTML report of such a JSON file"},
-        {"path", 0, OPT_TEXT, &o.path, "DIRS", "folders with your own specs, separated by ':' (default: $OPTC_PATH)"},
-        {"check-gradients", 0, OPT_FLAG, &o.check, NULL, "only compare the tasks' gradients with finite differences"},
+        {"path", 0, OPT_TEXT, &o.path, "DIRS",
+         "folders with your own specs, separated by ':' (default: $OPTC_PATH)"},
+        {"check-gradients", 0, OPT_FLAG, &o.check, NULL,
+         "only compare the tasks' gradients with finite differences"},
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
-    static RaceReport report;                              /* the arena jumps to `out` if memory ends */
+    /* the arena jumps to `out` if memory ends */
+    static RaceReport report;
     jmp_buf out;
     volatile int rc = CLI_FAILED;
     report.arena.out = &out;

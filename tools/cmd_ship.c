@@ -43,8 +43,10 @@ static bool open_library(Ship *s, const Asked *a)
             ok = open_rule(s, optc_library_name(i), "", a);
     for (const Composition *c = library_compositions; c->rule && ok; c++)
         ok = open_rule(s, c->rule, c->with, a);
-    /* the library finds a rule by its code; in a program's package a second sgd would only be sgd_2 */
-    for (const Configuration *v = library_variants; v->rule && ok && a->code && !a->compile.options; v++) {
+    /* the library finds a rule by its code; in a program's package a second sgd would only be
+     * sgd_2 */
+    for (const Configuration *v = library_variants; v->rule && ok && a->code && !a->compile.options;
+         v++) {
         Asked with = *a;
         with.compile.options = v->options;
         ok = open_rule(s, v->rule, "", &with);
@@ -68,7 +70,8 @@ static const char *rule_id(Ship *s, int rule)
     const Rule *r = s->spec[rule].gen.rule;
     Buf b = {.arena = &s->pack.arena};
     bool function = rule >= s->nspec - s->pack.nfunction;
-    buf_printf(&b, function ? "function_%s_%s" : "%s", r->name, type_info[s->spec[rule].gen.plan->p].name);
+    buf_printf(&b, function ? "function_%s_%s" : "%s", r->name,
+               type_info[s->spec[rule].gen.plan->p].name);
     int depth = 0;
     bool word = true;
     for (const char *c = r->with; *c; c++) {
@@ -84,7 +87,8 @@ static const char *rule_id(Ship *s, int rule)
     }
     char *id = b.s;
     for (char *c = id; *c; c++)
-        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_'))
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
+              *c == '_'))
             *c = '_';
     for (int n = 1; ; n++) {
         bool taken = false;
@@ -123,23 +127,25 @@ static int name_rules(Ship *s)
         Gen *g = &s->spec[i].gen;
         for (int k = 0; k < i && i < named; k++)
             if (same_rule(&s->spec[k], &s->spec[i]))
-                return cli_fail("ship: the rule '%s%s%s' is given twice", g->rule->name, *g->rule->with ? " with " : "",
-                                g->rule->with);
-        p->rule[i] = (PackRule){.gen = g, .id = rule_id(s, i), .text = i < named ? NULL : s->spec[i].src.text};
+                return cli_fail("ship: the rule '%s%s%s' is given twice", g->rule->name,
+                                *g->rule->with ? " with " : "", g->rule->with);
+        p->rule[i] = (PackRule){
+            .gen = g, .id = rule_id(s, i), .text = i < named ? NULL : s->spec[i].src.text};
         p->nrule = i + 1;
         digest_hex(s->spec[i].src.text, s->spec[i].src.len, p->rule[i].spec);
         if (!plan_for_gpu(s, i))
             return CLI_FAILED;
-        char *source = gen_emit(p->rule[i].gpu, &(EmitOptions){.target = &target_cuda, .command = ""}, &g->diag);
+        char *source = gen_emit(p->rule[i].gpu,
+                                &(EmitOptions){.target = &target_cuda, .command = ""}, &g->diag);
         bool known = source && emit_key(source, p->rule[i].key);
         free(source);
         if (!known)
             return spec_fail(&s->spec[i]);
     }
     if (pack_clash(p, &clash))
-        return cli_fail(
-            "ship: two rules would both have a stage '%s': give one of them another name, or a package of its own",
-            clash);
+        return cli_fail("ship: two rules would both have a stage '%s': give one of them another "
+                        "name, or a package of its own",
+                        clash);
     return CLI_GO;
 }
 
@@ -147,7 +153,8 @@ static int name_rules(Ship *s)
 /* An earlier function has the same GPU code: exponents and steps are arguments of its kernels. */
 static bool same_code(Ship *s, Spec *x)
 {
-    char *source = gen_emit(&x->gen, &(EmitOptions){.target = &target_cuda, .command = ""}, &x->gen.diag);
+    char *source =
+        gen_emit(&x->gen, &(EmitOptions){.target = &target_cuda, .command = ""}, &x->gen.diag);
     char key[DIGEST_HEX];
     bool same = false;
     if (source && emit_key(source, key)) {
@@ -159,14 +166,15 @@ static bool same_code(Ship *s, Spec *x)
     return same;
 }
 
-/* Opens their specs after the rules. GPU kernels of exponents other than the specs' come from more plans. code: the
- * library's own specs, whose exponents are not those of a package. */
+/* Opens their specs after the rules. GPU kernels of exponents other than the specs' come from more
+ * plans. code: the library's own specs, whose exponents are not those of a package. */
 static int open_functions(Ship *s, const char *list, bool code)
 {
     Pack *p = &s->pack;
     char why[400];
     PackedForm *form = calloc(MOST_PACKED_FORMS, sizeof *form);
-    int n = form ? packed_forms(list, code, form, MOST_PACKED_FORMS, why, sizeof why) : 0, rc = CLI_GO;
+    int n = form ? packed_forms(list, code, form, MOST_PACKED_FORMS, why, sizeof why) : 0,
+        rc = CLI_GO;
     if (!form || n < 0)
         rc = cli_fail("ship: --functions: %s", form ? why : "out of memory");
     s->donor = calloc((size_t)(n > 0 ? n : 1), sizeof *s->donor);
@@ -177,7 +185,8 @@ static int open_functions(Ship *s, const char *list, bool code)
     p->functions = list;
     for (int i = 0; i < n && rc == CLI_GO; i++) {
         CompileOpts c = COMPILE_OPTS_INIT;
-        Spec *to = form[i].kernels_only ? s->donor ? &s->donor[s->ndonor] : NULL : &s->spec[s->nspec];
+        Spec *to =
+            form[i].kernels_only ? s->donor ? &s->donor[s->ndonor] : NULL : &s->spec[s->nspec];
         c.p = (int)form[i].type;
         c.target = code || form[i].kernels_only ? &target_cuda : NULL;
         if (!to)
@@ -207,7 +216,8 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
     for (int i = 0; i < want->n; i++)
         if (!i || want->v[i] != want->v[i - 1])
             p->arch[p->narch++] = (PackArch){.arch = want->v[i]};
-    if (ptx)                                   /* of the lowest architecture: every later GPU can compile it */
+    /* of the lowest architecture: every later GPU can compile it */
+    if (ptx)
         p->arch[p->narch++] = (PackArch){.arch = want->v[0], .ptx = true};
     ship_key_stages(s);
     for (int i = 0; i < p->narch; i++) {
@@ -217,8 +227,8 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
 }
 
 /* ---- the command ---- */
-/* The command that makes the package again. Rules are named without their files' folders, and -o without the folders
- * above the package; --path is as given. */
+/* The command that makes the package again. Rules are named without their files' folders, and -o
+ * without the folders above the package; --path is as given. */
 static void make_command(Ship *s, const Asked *a)
 {
     Pack *p = &s->pack;
@@ -268,15 +278,18 @@ static void make_command(Ship *s, const Asked *a)
     buf_free(&b);
 }
 
-/* Names that are refused: their files or functions would replace others that a package or its users need. */
+/* Names that are refused: their files or functions would replace others that a package or its users
+ * need. */
 static const struct { const char *names, *why;
 } taken[] = {
     {"optc", "its functions would be those of the library"},
     {"example", "its example is"},
     {"Makefile makefile GNUmakefile CMakeLists", "a file of the package is"},
-    {"assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
+    {"assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal "
+     "stdalign stdarg stdatomic "
      "stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string "
-     "tgmath threads time uchar wchar wctype alloca dlfcn endian features omp pthread sched strings unistd cuda nvrtc",
+     "tgmath threads time uchar wchar wctype alloca dlfcn endian features omp pthread sched "
+     "strings unistd cuda nvrtc",
      "its header would take the place of another of that name"},
     {"fts iconv mq sem shm svc pidfd pkey atomic obstack aligned res va",
      "its functions would be those of the C library"},
@@ -290,7 +303,8 @@ static const struct { const char *names, *why;
      "typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq",
      "it is a word of C or C++"},
     {"f r w x rtld", "its constants would be those of the C library"},
-    {"all clean help install test package edit_cache rebuild_cache m dl", "CMake has that name for something else"},
+    {"all clean help install test package edit_cache rebuild_cache m dl",
+     "CMake has that name for something else"},
 };
 
 static const char *why_taken(const char *name)
@@ -310,17 +324,21 @@ static int pick_name(const Command *self, const Asked *a, Ship *s)
     while (n > 1 && a->out[n - 1] == '/')
         n--;
     s->out = arena_strndup(&s->pack.arena, a->out, n);
-    const char *base = strrchr(s->out, '/') ? strrchr(s->out, '/') + 1 : s->out, *name = a->name ? a->name : base;
+    const char *base = strrchr(s->out, '/') ? strrchr(s->out, '/') + 1 : s->out,
+               *name = a->name ? a->name : base;
     if (!*base || !strcmp(base, ".") || !strcmp(base, ".."))
         return cli_misuse(self, "-o '%s': name the folder that is to be made", a->out);
     if (n + 40 >= PATH_MAX)
         return cli_misuse(self, "-o: the path is too long");
     if (!is_ident(name) || *name == '_')
-        return cli_misuse(self, "'%s' is not a name for a package: letters, digits and _, a letter first, at most 40%s",
-                          name, a->name ? "" : "; give one with --name");
+        return cli_misuse(
+            self,
+            "'%s' is not a name for a package: letters, digits and _, a letter first, at most 40%s",
+            name, a->name ? "" : "; give one with --name");
     const char *why = why_taken(name);
     if (why)
-        return cli_misuse(self, "a package cannot be called '%s': %s; give another name with --name", name, why);
+        return cli_misuse(
+            self, "a package cannot be called '%s': %s; give another name with --name", name, why);
     s->pack.name = arena_strdup(&s->pack.arena, name);
     s->pack.version = optc_version();
     return CLI_GO;
@@ -409,20 +427,24 @@ int cmd_ship(const Command *self, int argc, char **argv)
 {
     Asked a = {.compile = COMPILE_OPTS_INIT};
     const Opt opts[] = {
-        {"arch", 'a', OPT_TEXT, &a.arch, "LIST", "sm_90, sm_80,sm_90 or all (what the NVRTC at hand knows); "
+        {"arch", 'a', OPT_TEXT, &a.arch, "LIST",
+         "sm_90, sm_80,sm_90 or all (what the NVRTC at hand knows); "
          "without it the package is for the CPU alone"},
         {"ptx", 0, OPT_FLAG, &a.ptx, NULL,
          "also PTX of the lowest of them, which drivers compile for GPUs that are not in the list"},
         {"output", 'o', OPT_TEXT, &a.out, "DIR",
          "the folder to make; a package that is there is replaced, anything else refused"},
-        {"name", 0, OPT_TEXT, &a.name, "NAME", "what its files and functions are called (default: as the folder)"},
+        {"name", 0, OPT_TEXT, &a.name, "NAME",
+         "what its files and functions are called (default: as the folder)"},
         {"all-specs", 0, OPT_FLAG, &a.all, NULL,
          "every rule of the library, and the compositions that are built into it"},
         {"functions", 0, OPT_TEXT, &a.functions, "LIST",
-         "also functions of matrices without a rule: all, or some of products, matrix_power, eigh, cholesky, solve, "
+         "also functions of matrices without a rule: all, or some of products, matrix_power, eigh, "
+         "cholesky, solve, "
          "polar, polar(5,jordan), qr, linear"},
         {"code-only", 0, OPT_FLAG, &a.code, NULL,
-         "only the GPU code and its manifest, for the library ($OPTC_CACHE_BASE), without C sources; --functions then "
+         "only the GPU code and its manifest, for the library ($OPTC_CACHE_BASE), without C "
+         "sources; --functions then "
          "needs no rule"},
         {"check", 0, OPT_TEXT, &a.check, "DIR",
          "hold a package against its manifest, and say which GPUs it would run on"},
@@ -432,7 +454,8 @@ int cmd_ship(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (a.check)
-        return n || a.arch || a.out || a.all ? cli_misuse(self, "--check takes no other options") : ship_check(a.check);
+        return n || a.arch || a.out || a.all ? cli_misuse(self, "--check takes no other options")
+                                             : ship_check(a.check);
     if (a.code && !a.arch)
         return cli_misuse(self, "--code-only needs --arch: without it there is no GPU code");
     if (!a.all && !n && !(a.code && a.functions))
@@ -446,11 +469,13 @@ int cmd_ship(const Command *self, int argc, char **argv)
     if (n > MOST_RULES / 2)
         return cli_misuse(self, "at most %d specs", MOST_RULES / 2);
     Ship s = {.out = NULL, .code_only = a.code};
-    struct sigaction act = {.sa_handler = on_signal}, was[3];          /* no SA_RESTART: a signal ends waiting calls */
+    /* no SA_RESTART: a signal ends waiting calls */
+    struct sigaction act = {.sa_handler = on_signal}, was[3];
     static const int number[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < 3; i++)
         if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
-            sigaction(number[i], &was[i], NULL);               /* the parent process wants it ignored */
+            /* the parent process wants it ignored */
+            sigaction(number[i], &was[i], NULL);
     tuned_open(&s.tuned);
     rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why)
                       : ship_or_fail(self, &a, &s, n, argv);

@@ -1,5 +1,5 @@
-/* optc show: one rule or wrapper on two screens: its texts, its code, its states, its cost, and what it combines with.
- * Texts come from the spec's fields, numbers from its plan. */
+/* optc show: one rule or wrapper on two screens: its texts, its code, its states, its cost, and
+ * what it combines with. Texts come from the spec's fields, numbers from its plan. */
 #include "tools/catalogue/catalogue.h"
 #include "tools/explain/explain.h"
 
@@ -18,8 +18,8 @@ static void put_text(const char *key, const char *text)
 }
 
 /* ---- the code ---- */
-/* The length of the field `hyper = { … }` at the start of a line, with its comma and the rest of its last line; 0:
- * there is none. Its values are printed in the head. */
+/* The length of the field `hyper = { … }` at the start of a line, with its comma and the rest of
+ * its last line; 0: there is none. Its values are printed in the head. */
 static size_t hyper_length(const char *line)
 {
     const char *s = line + strspn(line, " ");
@@ -34,8 +34,8 @@ static size_t hyper_length(const char *line)
     return 0;
 }
 
-/* The spec's text without comments, without the fields that the head shows, and without empty lines. A comment starts
- * at two dashes outside of a string. */
+/* The spec's text without comments, without the fields that the head shows, and without empty
+ * lines. A comment starts at two dashes outside of a string. */
 static const char *code_text(Arena *a, const Source *src, const Fields *f)
 {
     Buf all = {.arena = a}, out = {.arena = a};
@@ -53,7 +53,9 @@ static const char *code_text(Arena *a, const Source *src, const Fields *f)
             const char *block = s[2] == '[' && s[3] == '[' ? strstr(s, "]]") : NULL;
             s = block ? block + 2 : s + strcspn(s, "\n");
         } else {
-            quote = quote ? (*s == quote || *s == '\n' ? 0 : quote) : *s == '"' || *s == '\'' ? *s : 0;
+            quote = quote                     ? (*s == quote || *s == '\n' ? 0 : quote)
+                    : *s == '"' || *s == '\'' ? *s
+                                              : 0;
             buf_add(&all, s++, 1);
         }
     }
@@ -69,8 +71,9 @@ static const char *code_text(Arena *a, const Source *src, const Fields *f)
     return out.len ? buf_text(&out) : "";
 }
 
-/* Prints the lines of code, up to row MOST_CODE; rows: those printed before. Long lines continue on the next row,
- * indented by four more. rest: where the other lines are. Returns the number of rows. */
+/* Prints the lines of code, up to row MOST_CODE; rows: those printed before. Long lines continue on
+ * the next row, indented by four more. rest: where the other lines are. Returns the number of
+ * rows. */
 static int put_code(Arena *a, const char *code, int rows, const char *rest)
 {
     int left = 0;
@@ -143,7 +146,8 @@ static double state_bytes(const Plan *p, int variant, Shape s)
     double bytes = 0;
     for (int i = 0; i < p->rule->nstate; i++) {
         const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-        if (p->state_used[variant * p->rule->nstate + i] && m->dom != GROUP && !p->rule->state[i].report)
+        if (p->state_used[variant * p->rule->nstate + i] && m->dom != GROUP &&
+            !p->rule->state[i].report)
             bytes += (double)stored_bytes(program_types, (int)m->type, dom_len(m->dom, s), s.n);
     }
     return bytes;
@@ -179,7 +183,8 @@ static const char *flops(char buf[32], double x)
 
 typedef struct CostRow { const char *of, *passes, *bytes, *flops, *states; } CostRow;
 
-/* The cost of one step for a tensor of this shape: the entry "step", least and most over its phases. */
+/* The cost of one step for a tensor of this shape: the entry "step", least and most over its
+ * phases. */
 static CostRow cost_row(Arena *a, const Plan *p, const Dims *d)
 {
     static const Bandwidth none;
@@ -200,8 +205,9 @@ static CostRow cost_row(Arena *a, const Plan *p, const Dims *d)
             ends_add(&work, cost.flops, first);
         }
     }
-    return (CostRow){arena_strdup(a, cli_dims(dims, d)), ends_text(a, passes, plain), ends_text(a, bytes, plain),
-                     ends_text(a, work, flops), arena_strdup(a, cli_bytes(held, state_bytes(p, v, s)))};
+    return (CostRow){arena_strdup(a, cli_dims(dims, d)), ends_text(a, passes, plain),
+                     ends_text(a, bytes, plain), ends_text(a, work, flops),
+                     arena_strdup(a, cli_bytes(held, state_bytes(p, v, s)))};
 }
 
 static void put_cost_row(const CostRow *r)
@@ -221,7 +227,8 @@ static void put_cost(Arena *a, const Spec *s, const CompileOpts *c)
     const Plan *p = s->gen.plan;
     cli_heading(arena_printf(a, "\ncost of a step%s", s->wrapper ? ", around sgd" : ""));
     fputs(cli_paint(PAINT_DIM), stdout);
-    put_cost_row(&(CostRow){"shape", "passes", "bytes per parameter", "flops of products", "states"});
+    put_cost_row(
+        &(CostRow){"shape", "passes", "bytes per parameter", "flops of products", "states"});
     fputs(cli_paint(PAINT_NONE), stdout);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         CostRow row = cost_row(a, p, &shapes[i]);
@@ -266,7 +273,8 @@ static const char *accepted_text(Arena *a, const Buf *yes, int nyes, const Buf *
     if (nyes == n || !nyes)
         return nyes ? arena_printf(a, "all %d", n) : "none";
     bool most = 2 * nyes > n;
-    return arena_printf(a, "%d of %d: %s%s", nyes, n, most ? "all but " : "", buf_text(most ? no : yes));
+    return arena_printf(a, "%d of %d: %s%s", nyes, n, most ? "all but " : "",
+                        buf_text(most ? no : yes));
 }
 
 /* Compiles the rule in each wrapper of the library. */
@@ -290,7 +298,8 @@ static void put_wrappers(Arena *a, const char *spec, const CompileOpts *c)
     }
     cli_heading("\nwrappers (optc list --wrappers names them)");
     put_text("accept it", accepted_text(a, &yes, nyes, &no, n));
-    put_text("with apart=true", apart.len ? buf_text(&apart) : "none: the rule does not step by shrink and descend");
+    put_text("with apart=true",
+             apart.len ? buf_text(&apart) : "none: the rule does not step by shrink and descend");
     if (refused)
         put_text("the reason", arena_printf(a, "optc check %s --with %s", spec, refused));
 }
@@ -313,7 +322,8 @@ static void put_rules(Arena *a, const char *wrapper, const CompileOpts *c)
     put_text("it accepts", accepted_text(a, &yes, nyes, &no, n));
 }
 
-/* Whether a text includes the shared text of a file: include "NAME", include 'NAME' or include("NAME"). */
+/* Whether a text includes the shared text of a file: include "NAME", include 'NAME' or
+ * include("NAME"). */
 static bool includes(const char *text, const char *file)
 {
     size_t n = strcspn(file, ".");
@@ -326,8 +336,8 @@ static bool includes(const char *text, const char *file)
     return false;
 }
 
-/* The index of the next text from i on that the spec includes, also through another one; -1: there is none. seen holds
- * the texts read so far. */
+/* The index of the next text from i on that the spec includes, also through another one; -1: there
+ * is none. seen holds the texts read so far. */
 static int next_shared(const Rule *r, int i, Buf *seen)
 {
     for (; i < r->ntext && i < r->nfile; i++)
@@ -350,7 +360,8 @@ static void put_shared(Arena *a, const Spec *s, int rows, const char *rest)
     }
 }
 
-/* The spec's text, complete. The texts that it includes follow in comments: what is printed is still a spec. */
+/* The spec's text, complete. The texts that it includes follow in comments: what is printed is
+ * still a spec. */
 static void put_texts(Arena *a, const Spec *s)
 {
     const Rule *r = s->gen.rule;
@@ -368,27 +379,34 @@ static void put_texts(Arena *a, const Spec *s)
 static void put_head(Arena *a, const Spec *s, const Fields *f)
 {
     const Rule *r = s->gen.rule;
-    cli_heading(s->wrapper ? arena_printf(a, "%s, a wrapper: --with '%s'", f->name, fields_call(a, f))
+    cli_heading(s->wrapper
+                    ? arena_printf(a, "%s, a wrapper: --with '%s'", f->name, fields_call(a, f))
                 : *r->with ? arena_printf(a, "%s with %s", r->name, r->with)
                            : r->name);
     Buf hyper = {.arena = a};
     for (int i = 0; i < r->nhyper; i++)
         if (fields_own(r->hyper[i].name, s->wrapper))
-            buf_printf(&hyper, "%s%s = %g", hyper.len ? ", " : "", fields_own(r->hyper[i].name, s->wrapper),
-                       r->hyper[i].def);
+            buf_printf(&hyper, "%s%s = %g", hyper.len ? ", " : "",
+                       fields_own(r->hyper[i].name, s->wrapper), r->hyper[i].def);
     put_text("what it does", f->doc);
     put_text("when to use it", f->use);
     put_text("paper", f->cite);
     put_text("family", f->family);
-    put_text("compared with", *f->follows ? f->follows : "nothing: the spec has no field 'follows'");
+    put_text("compared with",
+             *f->follows ? f->follows : "nothing: the spec has no field 'follows'");
     put_text("hyperparameters", hyper.len ? buf_text(&hyper) : "");
 }
 
 static int show(Spec *s, const char *arg, const CompileOpts *c)
 {
     Arena *a = &s->gen.arena;
-    Fields f = {.kind = "", .name = s->gen.rule->name, .doc = s->gen.rule->doc, .cite = s->gen.rule->cite, .use = "",
-                .family = "", .follows = ""};
+    Fields f = {.kind = "",
+                .name = s->gen.rule->name,
+                .doc = s->gen.rule->doc,
+                .cite = s->gen.rule->cite,
+                .use = "",
+                .family = "",
+                .follows = ""};
     if (!s->is_ir)
         fields_read(a, s->src.text, s->src.len, &f);
     put_head(a, s, &f);
@@ -439,7 +457,8 @@ int cmd_show(const Command *self, int argc, char **argv)
 {
     bool code = false;
     CompileOpts c = COMPILE_OPTS_INIT;
-    const Opt opts[] = {{"code", 0, OPT_FLAG, &code, NULL, "only the spec's text, complete, with those it includes"},
+    const Opt opts[] = {{"code", 0, OPT_FLAG, &code, NULL,
+                         "only the spec's text, complete, with those it includes"},
                         COMPILE_OPTS(c),
                         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);

@@ -46,8 +46,11 @@ static bool inputs_possible(const Try *x)
         optc_state_info info;
         if (optc_rule_input_info(x->rule, i, &info) == OPTC_OK && strcmp(info.domain, "group") &&
             strcmp(info.domain, "elem"))
-            return cli_error("try: the input '%s' has one value per %s; only inputs per element or per group can be "
-                             "tried", info.name, info.domain), false;
+            return cli_error("try: the input '%s' has one value per %s; only inputs per element or "
+                             "per group can be "
+                             "tried",
+                             info.name, info.domain),
+                   false;
     }
     return true;
 }
@@ -71,8 +74,8 @@ static void warn_zeros(const Rule *r, const char *file)
     for (int i = 0; i < r->nstate; i++)
         if (r->state[i].init == INIT_FILL && r->state[i].value != 0 &&
             (float)r->state[i].value == 0)
-            cli_warning("try: %s: the state '%s' starts at %g, which is 0 in f32", file, r->state[i].name,
-                        r->state[i].value);
+            cli_warning("try: %s: the state '%s' starts at %g, which is 0 in f32", file,
+                        r->state[i].name, r->state[i].value);
 }
 
 static bool compile_both(Try *x, const char *arg)
@@ -83,26 +86,36 @@ static bool compile_both(Try *x, const char *arg)
         if (!ok)
             spec_fail(&s);
         else
-            cli_error("try: %s is %s", arg, s.is_ir ? "IR text; it needs a spec" : "a spec without an entry 'step'");
+            cli_error("try: %s is %s", arg,
+                      s.is_ir ? "IR text; it needs a spec" : "a spec without an entry 'step'");
         spec_close(&s);
         return false;
     }
     spec_warnings(&s);
     warn_zeros(s.gen.plan->rule, arg);
     x->period = period_of(s.gen.plan);
-    for (int i = 0; i < s.gen.plan->rule->nstate; i++) {   /* an array of a ring changes at one push in `ring` */
+    /* an array of a ring changes at one push in `ring` */
+    for (int i = 0; i < s.gen.plan->rule->nstate; i++) {
         int ring = s.gen.plan->rule->state[i].ring;
         x->period = ring > x->period ? ring : x->period;
     }
-    Buf label = {0};                                       /* a wrapper is tried around sgd, as `optc check` does */
+    /* a wrapper is tried around sgd, as `optc check` does */
+    Buf label = {0};
     buf_printf(&label, s.wrapper ? "sgd+%s" : "%s", arg);
-    optc_rule_options o = {.spec = cli_text(&label), .with = x->asked.with, .options = x->asked.options};
+    optc_rule_options o = {
+        .spec = cli_text(&label), .with = x->asked.with, .options = x->asked.options};
     if (!strcmp(arg, "-"))
-        o = (optc_rule_options){.spec = "stdin", .text = s.src.text, .with = x->asked.with, .options = o.options};
+        o = (optc_rule_options){
+            .spec = "stdin", .text = s.src.text, .with = x->asked.with, .options = o.options};
     optc_engine_options fast = {.device = "cpu", .threads = 1, .spec_path = x->asked.path};
-    optc_engine_options slow = {.device = "cpu", .threads = 1, .spec_path = x->asked.path, .compiler = "",
-                                .cache_dir = "", .no_builtin = 1};
-    ok = optc_open(&fast, &x->native) == OPTC_OK && optc_compile(x->native, &o, &x->rule) == OPTC_OK;
+    optc_engine_options slow = {.device = "cpu",
+                                .threads = 1,
+                                .spec_path = x->asked.path,
+                                .compiler = "",
+                                .cache_dir = "",
+                                .no_builtin = 1};
+    ok =
+        optc_open(&fast, &x->native) == OPTC_OK && optc_compile(x->native, &o, &x->rule) == OPTC_OK;
     o.param = OPTC_F64;
     ok = ok && optc_open(&slow, &x->evaluator) == OPTC_OK;
     if (ok)
@@ -122,7 +135,8 @@ static const char *dims_text(char buf[64], int t)
 {
     int n = snprintf(buf, 64, "%s", try_shapes[t].rank ? "" : "rank 0");
     for (int i = 0; i < try_shapes[t].rank; i++)
-        n += snprintf(buf + n, 64 - (size_t)n, "%s%lld", i ? "x" : "", (long long)try_shapes[t].dim[i]);
+        n += snprintf(buf + n, 64 - (size_t)n, "%s%lld", i ? "x" : "",
+                      (long long)try_shapes[t].dim[i]);
     return buf;
 }
 
@@ -167,11 +181,12 @@ static void report_bad(Try *x, const TryRun *r)
     int np = names_of(&b, params), ns = names_of(&c, states);
     Buf *to = extreme ? &x->notes : &x->found;
     if (np)
-        add(to, "%s gradients make parameters NaN or infinite: %s", try_grad_names[r->kind], cli_text(&b));
+        add(to, "%s gradients make parameters NaN or infinite: %s", try_grad_names[r->kind],
+            cli_text(&b));
     optc_state_info info;
     if (ns && optc_rule_state(x->rule, which, &info) == OPTC_OK)
-        add(to, "%s gradients make the state '%s' NaN or infinite: %s", try_grad_names[r->kind], info.name,
-            cli_text(&c));
+        add(to, "%s gradients make the state '%s' NaN or infinite: %s", try_grad_names[r->kind],
+            info.name, cli_text(&c));
     x->problems += extreme ? 0 : (np > 0) + (ns > 0);
     buf_free(&b);
     buf_free(&c);
@@ -186,11 +201,17 @@ static void report_spread(Try *x, const TryRun *r)
     if (!tensors)
         add(&x->notes, "one NaN in a gradient does not reach the parameters");
     else if (tensors == 1)
-        add(&x->notes, "one NaN in the gradient of 'square' makes %d of its 36 parameters NaN, and no other tensor's; "
-                       "--with skip leaves out such steps", r->bad_params[3]);
+        add(&x->notes,
+            "one NaN in the gradient of 'square' makes %d of its 36 parameters NaN, and no other "
+            "tensor's; "
+            "--with skip leaves out such steps",
+            r->bad_params[3]);
     else
-        add(&x->notes, "one NaN in the gradient of 'square' makes parameters of %d of %d tensors NaN; --with skip "
-                       "leaves out such steps", tensors, TRY_TENSORS);
+        add(&x->notes,
+            "one NaN in the gradient of 'square' makes parameters of %d of %d tensors NaN; --with "
+            "skip "
+            "leaves out such steps",
+            tensors, TRY_TENSORS);
 }
 
 static void report_factors(Try *x, const TryRun *r)
@@ -198,13 +219,16 @@ static void report_factors(Try *x, const TryRun *r)
     if (!r->factors.refused)
         return;
     bool problem = r->kind == GRAD_ORDINARY;
-    add(problem ? &x->found : &x->notes, "%s gradients: %lld of %lld factors of matrices were refused (largest "
-        "residual %.1e); the rule keeps the previous one or gets NaN", try_grad_names[r->kind],
-        (long long)r->factors.refused, (long long)r->factors.computed, r->factors.residual);
+    add(problem ? &x->found : &x->notes,
+        "%s gradients: %lld of %lld factors of matrices were refused (largest "
+        "residual %.1e); the rule keeps the previous one or gets NaN",
+        try_grad_names[r->kind], (long long)r->factors.refused, (long long)r->factors.computed,
+        r->factors.residual);
     x->problems += problem;
 }
 
-/* The largest difference of f32 and f64, relative to the largest move; rounding of the parameter itself is allowed. */
+/* The largest difference of f32 and f64, relative to the largest move; rounding of the parameter
+ * itself is allowed. */
 static double difference(const TryRun *a, const TryRun *b, int *where)
 {
     double worst = 0;
@@ -216,7 +240,8 @@ static double difference(const TryRun *a, const TryRun *b, int *where)
             move = fmax(move, fabs(b->compared[t][k] - start));
             size = fmax(size, fmax(fabs(start), fabs(b->compared[t][k])));
         }
-        off -= TRY_COMPARED * 1.2e-7 * size;               /* half a unit in the last place of every step */
+        /* half a unit in the last place of every step */
+        off -= TRY_COMPARED * 1.2e-7 * size;
         if (off > 0 && move > 0 && off / move > worst) {
             worst = off / move;
             *where = t;
@@ -237,7 +262,8 @@ static void report_states(Try *x, const TryRun *r)
         if (last == 0)
             add(&x->notes, "the state '%s' never changes", info.name);
         else if (r->steps - last > x->period)
-            add(&x->notes, "the state '%s' stops changing after step %d of %d", info.name, last, r->steps);
+            add(&x->notes, "the state '%s' stops changing after step %d of %d", info.name, last,
+                r->steps);
     }
 }
 
@@ -253,9 +279,10 @@ static void row(const TryRun *r, double off)
         most = r->moved[t] > most ? r->moved[t] : most;
     }
     char refused[32];
-    snprintf(refused, sizeof refused, "%lld of %lld", (long long)r->factors.refused, (long long)r->factors.computed);
-    printf("  %-12s  %6d of %d  %8.1e to %8.1e  %8d of %d", try_grad_names[r->kind], moved, TRY_TENSORS, least, most,
-           bad, TRY_TENSORS);
+    snprintf(refused, sizeof refused, "%lld of %lld", (long long)r->factors.refused,
+             (long long)r->factors.computed);
+    printf("  %-12s  %6d of %d  %8.1e to %8.1e  %8d of %d", try_grad_names[r->kind], moved,
+           TRY_TENSORS, least, most, bad, TRY_TENSORS);
     if (r->kind == GRAD_NAN)
         printf("  %11s", "-");
     else
@@ -279,11 +306,15 @@ static bool try_kind(Try *x, TryGrad kind)
         report_still(x, &r[0]);
         report_factors(x, &r[0]);
         if (off > 0.05) {
-            /* Eigenvectors of nearly singular matrices are not unique: there rounding decides, and it is no mistake. */
+            /* Eigenvectors of nearly singular matrices are not unique: there rounding decides, and
+             * it is no mistake. */
             bool problem = kind == GRAD_ORDINARY && !r[0].factors.computed;
-            add(problem ? &x->found : &x->notes, "%s gradients: after %d steps f32 differs from f64 by %.0f %% of the "
-                "move (%s)%s", try_grad_names[kind], TRY_COMPARED, 100 * off, try_shapes[where].name,
-                r[0].factors.computed ? "; factors of nearly singular matrices are not unique" : "");
+            add(problem ? &x->found : &x->notes,
+                "%s gradients: after %d steps f32 differs from f64 by %.0f %% of the "
+                "move (%s)%s",
+                try_grad_names[kind], TRY_COMPARED, 100 * off, try_shapes[where].name,
+                r[0].factors.computed ? "; factors of nearly singular matrices are not unique"
+                                      : "");
             x->problems += problem;
         }
         if (kind == GRAD_ORDINARY)
@@ -308,10 +339,10 @@ static void print_lines(const char *head, const char *paint, const Buf *b)
 static bool try_all(Try *x)
 {
     x->steps = 2 * x->period + 2 > TRY_COMPARED ? 2 * x->period + 2 : TRY_COMPARED;
-    cli_print("%s: %d steps on %d tensors of rank 0 to 4, %s\n", optc_rule_name(x->rule), x->steps, TRY_TENSORS,
-              optc_rule_path(x->rule));
-    printf("  %-12s  %11s  %19s  %13s  %11s  %s\n", "gradients", "moved", "largest moves", "not finite", "f32 and f64",
-           "refused factors");
+    cli_print("%s: %d steps on %d tensors of rank 0 to 4, %s\n", optc_rule_name(x->rule), x->steps,
+              TRY_TENSORS, optc_rule_path(x->rule));
+    printf("  %-12s  %11s  %19s  %13s  %11s  %s\n", "gradients", "moved", "largest moves",
+           "not finite", "f32 and f64", "refused factors");
     for (int t = 0; t < TRY_TENSORS; t++)
         if ((x->flat[t] = !try_binds(x->rule, t)))
             add(&x->notes, "%s; it is tried as a vector", optc_message());
@@ -329,7 +360,8 @@ int cmd_try(const Command *self, int argc, char **argv)
 {
     Try x = {.asked = COMPILE_OPTS_INIT};
     const Opt opts[] = {
-        {"with", 0, OPT_TEXT, &x.asked.with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"},
+        {"with", 0, OPT_TEXT, &x.asked.with, "LIST",
+         "wrappers, the last outermost: 'clip(1),ema(0.999)'"},
         {"options", 0, OPT_TEXT, &x.asked.options, "LIST", "compile-time choices: 'amsgrad=true'"},
         {"path", 0, OPT_TEXT, &x.asked.path, "DIRS",
          "folders with your own specs, separated by ':' (default: $OPTC_PATH)"},

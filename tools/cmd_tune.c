@@ -5,20 +5,27 @@
 
 static const Command actions[] = {
     {"tune export", "", "results as text",
-     "Writes your own results as text that 'optc tune merge' takes in elsewhere; the same results give the same bytes.",
-     "optc tune export > results.txt\noptc tune export --all --device H200 -o results.txt", tune_export},
+     "Writes your own results as text that 'optc tune merge' takes in elsewhere; the same results "
+     "give the same bytes.",
+     "optc tune export > results.txt\noptc tune export --all --device H200 -o results.txt",
+     tune_export},
     {"tune merge", "FILE…", "take results in",
-     "Takes the results of files ('-': standard input) into your own, entry by entry: of two for one stage, size and "
+     "Takes the results of files ('-': standard input) into your own, entry by entry: of two for "
+     "one stage, size and "
      "device the one with the\n"
-     "greater gain over the model stays, then the one of more samples. All files are read and checked first: one that "
+     "greater gain over the model stays, then the one of more samples. All files are read and "
+     "checked first: one that "
      "is wrong changes nothing.",
-     "optc tune merge results.txt\noptc tune merge --dry-run a.txt b.txt\noptc tune merge --into /etc/optc/tune a.txt",
+     "optc tune merge results.txt\noptc tune merge --dry-run a.txt b.txt\noptc tune merge --into "
+     "/etc/optc/tune a.txt",
      tune_merge},
     {"tune show", "[FILE]", "results as a table, trials by parameter",
-     "Without --stage: the results that are used here, or those of FILE. With it: for every parameter the best time of "
+     "Without --stage: the results that are used here, or those of FILE. With it: for every "
+     "parameter the best time of "
      "any trial by value.\n"
      "Trials are kept beside the results (FILE.trials) by the machine that made them.",
-     "optc tune show\noptc tune show --stage 'adamw step_1'\noptc tune show --stage 0123abcd --device H200\noptc tune "
+     "optc tune show\noptc tune show --stage 'adamw step_1'\noptc tune show --stage 0123abcd "
+     "--device H200\noptc tune "
      "show --json results.txt",
      tune_show},
     {NULL, NULL, NULL, NULL, NULL, NULL}};

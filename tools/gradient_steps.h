@@ -5,8 +5,8 @@
 
 #include "optc.h"
 
-/* Steps between two runs of an entry: 1 is every step. 0: the entry is not listed, or it runs at most once in `most`
- * steps. */
+/* Steps between two runs of an entry: 1 is every step. 0: the entry is not listed, or it runs at
+ * most once in `most` steps. */
 int gradient_period(const optc_rule *r, const char *entry, int most);
 bool gradient_listed(const optc_rule *r, const char *entry);
 #endif

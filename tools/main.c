@@ -1,4 +1,5 @@
-/* optc: the command. One table of subcommands with their help; each subcommand is implemented in its own file. */
+/* optc: the command. One table of subcommands with their help; each subcommand is implemented in
+ * its own file. */
 #include "tools/tools.h"
 
 #include "optc.h"
@@ -12,119 +13,170 @@ static int cmd_version(const Command *self, int argc, char **argv);
 
 const Command cli_commands[] = {
     {"list", "[NAME]", "the optimizers and wrappers of the library",
-     "Without NAME: every rule with the bytes per element that a step moves (vectors/matrices if they differ) and its\n"
-     "states, then every wrapper. With NAME (or a path): everything that this spec declares. With a pattern\n"
+     "Without NAME: every rule with the bytes per element that a step moves (vectors/matrices if "
+     "they differ) and its\n"
+     "states, then every wrapper. With NAME (or a path): everything that this spec declares. With "
+     "a pattern\n"
      "such as '*muon*': the rules and wrappers whose names fit.",
      "optc list\noptc list adamw\noptc list '*muon*'\n"
      "optc list ema\noptc list --names | wc -l\noptc list --markdown -o catalogue.md",
      cmd_list},
     {"show", "NAME", "one rule or wrapper: code, paper, states, cost, when to use it",
-     "Prints on two screens what the spec's fields and its plan say: what it does, when to use it, which\n"
-     "implementation its results are compared with, its code without comments, the memory of its states, the cost\n"
-     "of a step, and which wrappers accept it. A wrapper is shown around sgd, with the rules that accept it.",
+     "Prints on two screens what the spec's fields and its plan say: what it does, when to use it, "
+     "which\n"
+     "implementation its results are compared with, its code without comments, the memory of its "
+     "states, the cost\n"
+     "of a step, and which wrappers accept it. A wrapper is shown around sgd, with the rules that "
+     "accept it.",
      "optc show adamw\noptc show soap\noptc show ema\noptc show ./mine.lua", cmd_show},
     {"check", "SPEC…", "compile specs and say whether they are well formed",
-     "Prints 'ok' and the cost of a step, or the error with its line. Checks all specs, even after one failed. Warns\n"
-     "about hyperparameters that nothing reads with the chosen options, and about valid lines that are probably\n"
-     "mistakes: values that an entry returns, solve(A, B) with a symmetric A, roots of singular matrices.\n"
+     "Prints 'ok' and the cost of a step, or the error with its line. Checks all specs, even after "
+     "one failed. Warns\n"
+     "about hyperparameters that nothing reads with the chosen options, and about valid lines that "
+     "are probably\n"
+     "mistakes: values that an entry returns, solve(A, B) with a symmetric A, roots of singular "
+     "matrices.\n"
      "A wrapper is checked around sgd.",
-     "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
+     "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua",
+     cmd_check},
     {"try", "SPEC", "step a rule a few times on small tensors and say what looks wrong",
-     "Steps tensors of every rank with ordinary gradients, and with gradients that are zero, of rank one, huge, tiny\n"
-     "or not a number. Reports parameters that never move, NaN, refused factors of matrices, results in f32 that are\n"
-     "far from f64, and states that stop changing. A wrapper is tried around sgd. Exit code 1: there is a problem;\n"
+     "Steps tensors of every rank with ordinary gradients, and with gradients that are zero, of "
+     "rank one, huge, tiny\n"
+     "or not a number. Reports parameters that never move, NaN, refused factors of matrices, "
+     "results in f32 that are\n"
+     "far from f64, and states that stop changing. A wrapper is tried around sgd. Exit code 1: "
+     "there is a problem;\n"
      "notes are no problems.",
      "optc try mine.lua\noptc try adamw --with 'clip(1),skip'\noptc try soap", cmd_try},
     {"explain", "SPEC", "what a rule costs: passes over memory, bytes, launches, state, least time",
-     "Prints on two screens what the rule declares, which tensors take which variant, and for each variant\n"
-     "the passes over memory, bytes, launches, products, state memory and the least time of a step. The time\n"
-     "is predicted from the bandwidth of the device, and for products from its arithmetic rate; both are\n"
+     "Prints on two screens what the rule declares, which tensors take which variant, and for each "
+     "variant\n"
+     "the passes over memory, bytes, launches, products, state memory and the least time of a "
+     "step. The time\n"
+     "is predicted from the bandwidth of the device, and for products from its arithmetic rate; "
+     "both are\n"
      "measured once and kept in the cache folder. It is a lower bound: a step takes longer.\n"
      "--full prints every stage with its lines of the spec, and why each pass is needed.\n"
      "--ranks prints the collectives, bytes, work and memory of each process of a sharded model.",
-     "optc explain adamw\noptc explain muon --full\noptc explain adafactor --shape 4096x4096 --shape 4096\n"
+     "optc explain adamw\noptc explain muon --full\noptc explain adafactor --shape 4096x4096 "
+     "--shape 4096\n"
      "optc explain lamb --size 1G --bandwidth 3350\noptc explain lamb --device cpu --measure\n"
      "optc explain muon --ranks 8 --work llama-1b",
      cmd_explain},
     {"emit", "SPEC", "the source that is compiled for a rule",
      "Writes the generated source for a target. Its head says how to make it again.",
-     "optc emit adamw --target c\noptc emit adamw --target cuda\noptc emit ./mine.lua --with 'clip(1)' -o mine.c",
+     "optc emit adamw --target c\noptc emit adamw --target cuda\noptc emit ./mine.lua --with "
+     "'clip(1)' -o mine.c",
      cmd_emit},
     {"compile", "SPEC", "GPU machine code for an architecture, by NVRTC",
-     "Compiles the rule's CUDA source; no GPU is needed, only NVRTC ('optc doctor' says whether it was found).",
+     "Compiles the rule's CUDA source; no GPU is needed, only NVRTC ('optc doctor' says whether it "
+     "was found).",
      "optc compile adamw --arch sm_90 -o adamw.cubin\noptc compile adamw --arch all", cmd_compile},
     {"ship", "SPEC…", "a package: one C file, its header, GPU code, nothing else needed",
-     "Writes a folder that a C or C++ program builds with its compiler alone and that runs without Lua, NVRTC and\n"
-     "liboptc: the rules as C for the CPU, machine code for the GPUs of --arch (without --arch: none, and NVRTC is\n"
-     "not needed), and a small runtime. The bits are those of the library. If $OPTC_CACHE_BASE names the folder, the\n"
+     "Writes a folder that a C or C++ program builds with its compiler alone and that runs without "
+     "Lua, NVRTC and\n"
+     "liboptc: the rules as C for the CPU, machine code for the GPUs of --arch (without --arch: "
+     "none, and NVRTC is\n"
+     "not needed), and a small runtime. The bits are those of the library. If $OPTC_CACHE_BASE "
+     "names the folder, the\n"
      "library runs its rules without a compiler.\n"
      "NAME+WRAPPERS is a rule with its own wrappers.\n"
-     "--check compares a package with its manifest and prints the GPUs that it runs on; exit code 1: it is damaged.",
-     "optc ship adamw -o myopt\noptc ship adamw --with 'clip(1)' --arch sm_80,sm_90 --ptx -o myopt\n"
+     "--check compares a package with its manifest and prints the GPUs that it runs on; exit code "
+     "1: it is damaged.",
+     "optc ship adamw -o myopt\noptc ship adamw --with 'clip(1)' --arch sm_80,sm_90 --ptx -o "
+     "myopt\n"
      "optc ship 'adamw+clip(1)' adafactor ./mine.lua --arch all -o build/rules --name rules\n"
      "optc ship --all-specs --arch all -o optc-rules\noptc ship --check myopt",
      cmd_ship},
     {"dump", "SPEC", "the rule as text after a pass, its plan or its schedule",
-     "Prints the rule's IR after a pass (default: the last one), or the plan. --pass schedule prints what each rank\n"
-     "does in a step, in order: stages, products, copies and exchanges. check, explain, emit, compile, ship, show and\n"
+     "Prints the rule's IR after a pass (default: the last one), or the plan. --pass schedule "
+     "prints what each rank\n"
+     "does in a step, in order: stages, products, copies and exchanges. check, explain, emit, "
+     "compile, ship, show and\n"
      "dump read IR text in place of a SPEC.",
-     "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc "
-     "dump lion | optc explain -\noptc dump muon --pass schedule --work gpt2-124m --ranks 4 --device cuda",
+     "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir "
+     "--pass plan\noptc "
+     "dump lion | optc explain -\noptc dump muon --pass schedule --work gpt2-124m --ranks 4 "
+     "--device cuda",
      cmd_dump},
     {"bench", "[SPEC…]", "time steps on this machine's best device against its memory's rate",
-     "Steps real tensors and compares the time with the plan's bytes and with copying memory (on a CPU also with\n"
-     "scaling it in place), measured in the same rounds. On a GPU also: host time of a step, and the first step with\n"
+     "Steps real tensors and compares the time with the plan's bytes and with copying memory (on a "
+     "CPU also with\n"
+     "scaling it in place), measured in the same rounds. On a GPU also: host time of a step, and "
+     "the first step with\n"
      "an empty and a full cache.\n"
-     "-o FILE also profiles the stages and writes a page that draws each below the roofs of memory and of products,\n"
+     "-o FILE also profiles the stages and writes a page that draws each below the roofs of memory "
+     "and of products,\n"
      "beside whole steps and peers. Ctrl-C then ends the measurement and writes what is done.\n"
-     "NAME+WRAPPERS is a rule with its own wrappers. Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
+     "NAME+WRAPPERS is a rule with its own wrappers. Without SPEC: adamw, lamb, adafactor and "
+     "adamw+clip(1).",
      "optc bench\noptc bench adamw muon -o report.html\n"
-     "optc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' "
+     "optc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench "
+     "'adamw+clip(1),ema(0.999)' "
      "--tensors 100\n"
-     "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work gpt2-1.5b adamw lion\n"
+     "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work "
+     "gpt2-1.5b adamw lion\n"
      "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch\n"
      "optc bench --device cuda --work gpt2-124m adamw lamb --against untuned",
      cmd_bench},
     {"race", "SPEC…", "train small tasks with several rules and report which one wins",
-     "Trains each task with each rule on the CPU, from the same data, weights and batches. Rate and decay of every\n"
-     "rule are tuned first, with the same number of trials on other seeds. Prints a table and writes an HTML page\n"
-     "with the curves, the sweep, the verdicts and the specs. Verdicts come from an exact Mann-Whitney test over the\n"
-     "seeds, with Holm's correction over the pairs of a task. A race repeats bit for bit; only its times differ.\n"
-     "NAME(HYPER=VALUE,OPTION=VALUE)+WRAPPERS is a rule with its own settings and wrappers. Ctrl-C ends the race and\n"
+     "Trains each task with each rule on the CPU, from the same data, weights and batches. Rate "
+     "and decay of every\n"
+     "rule are tuned first, with the same number of trials on other seeds. Prints a table and "
+     "writes an HTML page\n"
+     "with the curves, the sweep, the verdicts and the specs. Verdicts come from an exact "
+     "Mann-Whitney test over the\n"
+     "seeds, with Holm's correction over the pairs of a task. A race repeats bit for bit; only its "
+     "times differ.\n"
+     "NAME(HYPER=VALUE,OPTION=VALUE)+WRAPPERS is a rule with its own settings and wrappers. Ctrl-C "
+     "ends the race and\n"
      "writes what is done.",
      "optc race adamw muon ./mine.lua\noptc race 'adamw(beta2=0.95)' adamw\n"
      "optc race adamw 'adamw+clip(1)' --tasks spirals,embedding --seeds 12\n"
-     "optc race sgd lion --full -o full.html --json full.json\noptc race --from full.json -o again.html",
+     "optc race sgd lion --full -o full.html --json full.json\noptc race --from full.json -o "
+     "again.html",
      cmd_race},
-    {"tune", "[SPEC…] | export|merge|show …", "measure which launches are fastest here, and keep the results",
+    {"tune", "[SPEC…] | export|merge|show …",
+     "measure which launches are fastest here, and keep the results",
      "export  writes results as text\n"
      "merge   adds the results of such files, entry by entry\n"
      "show    lists results, or the launches that were tried for a stage\n"
-     "'optc help tune export' and so on describe them. Results are read from $OPTC_TUNE or ~/.config/optc/tune, then\n"
-     "$OPTC_TUNE_SITE or /etc/optc/tune, then from the built-in list. Other stages use the model's launches.",
-     "optc tune show\noptc tune show --stage adamw\noptc tune export -o results.txt\noptc tune merge results.txt",
+     "'optc help tune export' and so on describe them. Results are read from $OPTC_TUNE or "
+     "~/.config/optc/tune, then\n"
+     "$OPTC_TUNE_SITE or /etc/optc/tune, then from the built-in list. Other stages use the model's "
+     "launches.",
+     "optc tune show\noptc tune show --stage adamw\noptc tune export -o results.txt\noptc tune "
+     "merge results.txt",
      cmd_tune},
     {"cache", "ls|verify|prune|clear", "the compiled code that is kept on disk",
      "ls      lists the entries: rule, target, size, last use\n"
-     "verify  reads every entry and names damaged ones, which would be compiled again; exit code 1 if there are any\n"
-     "prune   removes entries that were not used for a time, or those unused longest until the rest is small enough\n"
+     "verify  reads every entry and names damaged ones, which would be compiled again; exit code 1 "
+     "if there are any\n"
+     "prune   removes entries that were not used for a time, or those unused longest until the "
+     "rest is small enough\n"
      "clear   removes all entries. Other files stay, and programs that use an entry continue",
-     "optc cache ls\noptc cache ls --json\noptc cache verify --delete\noptc cache prune --older 30d --max 256M\noptc "
+     "optc cache ls\noptc cache ls --json\noptc cache verify --delete\noptc cache prune --older "
+     "30d --max 256M\noptc "
      "cache clear --dir /tmp/mine",
      cmd_cache},
     {"checkpoint", "show FILE", "what a file of optc_save contains",
-     "show    prints the rule, step count, hyperparameters and tensors of a checkpoint, and checks its hash. Other\n"
-     "        safetensors files are shown too. Exit code 1: the file is damaged, or is no safetensors file.",
-     "optc checkpoint show run.safetensors\noptc checkpoint show run.safetensors --json", cmd_checkpoint},
+     "show    prints the rule, step count, hyperparameters and tensors of a checkpoint, and checks "
+     "its hash. Other\n"
+     "        safetensors files are shown too. Exit code 1: the file is damaged, or is no "
+     "safetensors file.",
+     "optc checkpoint show run.safetensors\noptc checkpoint show run.safetensors --json",
+     cmd_checkpoint},
     {"doctor", "", "what this machine has and what optc will use",
-     "Looks for compilers, vector levels, GPUs, libraries for products (a BLAS, cuBLAS) and eigenvectors (cuSOLVER),\n"
+     "Looks for compilers, vector levels, GPUs, libraries for products (a BLAS, cuBLAS) and "
+     "eigenvectors (cuSOLVER),\n"
      "and the cache, and prints what works.",
      "optc doctor", cmd_doctor},
-    {"new", "NAME", "write a commented starter spec", "Writes NAME.lua, a working rule with comments, to begin from.",
+    {"new", "NAME", "write a commented starter spec",
+     "Writes NAME.lua, a working rule with comments, to begin from.",
      "optc new mine\noptc new mine --wrapper -o wrappers/mine.lua", cmd_new},
     {"version", "", "the version", "Prints the version.", "optc version", cmd_version},
-    {"help", "[COMMAND]", "this page, or the page of a command", "Prints the list of commands, or the help of one.",
-     "optc help bench", cmd_help},
+    {"help", "[COMMAND]", "this page, or the page of a command",
+     "Prints the list of commands, or the help of one.", "optc help bench", cmd_help},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -138,14 +190,17 @@ static const Command *find_command(const char *name)
 
 static void overview(FILE *f)
 {
-    fprintf(f, "optc compiles optimizers: a spec of twenty lines becomes one fused program.\n\nusage: optc COMMAND "
+    fprintf(f, "optc compiles optimizers: a spec of twenty lines becomes one fused "
+               "program.\n\nusage: optc COMMAND "
                "[ARGUMENTS]\n\n");
     for (const Command *c = cli_commands; c->name; c++)
         fprintf(f, "  %-10s %s\n", c->name, c->summary);
-    fprintf(f, "\nA SPEC is a name of the library (adamw), a path (./mine.lua) or - for standard input.\n"
-               "Specs in folders of your own are found by name too: --path DIR:DIR, or $OPTC_PATH.\n"
-               "OPTC_PROFILE=out.json records the stages of the steps of any program with the library.\n"
-               "'optc help COMMAND' has the options and examples of one.\n");
+    fprintf(
+        f,
+        "\nA SPEC is a name of the library (adamw), a path (./mine.lua) or - for standard input.\n"
+        "Specs in folders of your own are found by name too: --path DIR:DIR, or $OPTC_PATH.\n"
+        "OPTC_PROFILE=out.json records the stages of the steps of any program with the library.\n"
+        "'optc help COMMAND' has the options and examples of one.\n");
 }
 
 static int unknown_command(const char *name)
@@ -178,7 +233,8 @@ static int cmd_help(const Command *self, int argc, char **argv)
         return cli_misuse(self, "one command at a time");
     char ask[] = "--help";
     char *args[] = {action ? argv[1] : ask, action ? ask : NULL, NULL};
-    return c->run(c, action ? 2 : 1, args);       /* the command has the options, so it prints the page */
+    /* the command has the options, so it prints the page */
+    return c->run(c, action ? 2 : 1, args);
 }
 
 static int cmd_version(const Command *self, int argc, char **argv)
@@ -206,19 +262,24 @@ static int dispatch(int argc, char **argv)
         name = "version";
     const Command *c = find_command(name);
     if (!c && name[0] == '-')
-        return cli_error("unknown option '%s': a command comes first; 'optc help' lists them", name), CLI_USAGE;
+        return cli_error("unknown option '%s': a command comes first; 'optc help' lists them",
+                         name),
+               CLI_USAGE;
     return c ? c->run(c, argc - 2, argv + 2) : unknown_command(name);
 }
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN);        /* writes to a peer or a reader that has ended fail, and are handled there */
+    signal(SIGPIPE, SIG_IGN);        /* writes to a peer or a reader that has ended fail, and are
+                                      * handled there */
     int rc = dispatch(argc, argv);
     errno = 0;
     bool failed = ferror(stdout);
     if (fclose(stdout) != 0 || failed) {
-        if (errno != EPIPE)          /* `optc list | head` closes the pipe: no message, but the exit code is 1 */
-            cli_error("the output could not be written%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+        if (errno != EPIPE)          /* `optc list | head` closes the pipe: no message, but the exit
+                                      * code is 1 */
+            cli_error("the output could not be written%s%s", errno ? ": " : "",
+                      errno ? strerror(errno) : "");
         return CLI_FAILED;
     }
     return rc;

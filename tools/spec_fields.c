@@ -1,6 +1,7 @@
-/* Reads the texts (name, doc, cite, family, use, follows) and args from a spec's text, without running it. The compiler
- * stores some of them, and only for the innermost rule; `list` and `show` need all of them, of wrappers too. A field
- * counts as absent unless it is a plain string or plain strings joined by `..`. */
+/* Reads the texts (name, doc, cite, family, use, follows) and args from a spec's text, without
+ * running it. The compiler stores some of them, and only for the innermost rule; `list` and `show`
+ * need all of them, of wrappers too. A field counts as absent unless it is a plain string or plain
+ * strings joined by `..`. */
 #include "tools/tools.h"
 
 #include <ctype.h>
@@ -38,7 +39,8 @@ static void skip_space(Lexer *l)
             l->s++;
         if (l->end - l->s < 2 || l->s[0] != '-' || l->s[1] != '-')
             return;
-        const char *inside, *close = l->end - l->s > 3 ? long_bracket(l->s + 2, l->end, &inside) : NULL;
+        const char *inside,
+            *close = l->end - l->s > 3 ? long_bracket(l->s + 2, l->end, &inside) : NULL;
         if (close)
             l->s = close < l->end ? strchr(close + 1, ']') + 1 : l->end;
         else
@@ -85,12 +87,17 @@ static void next(Lexer *l)
     }
 }
 
-static bool is(const Lexer *l, Kind k, const char *text) { return l->kind == k && !strcmp(l->text, text); }
+static bool is(const Lexer *l, Kind k, const char *text)
+{
+    return l->kind == k && !strcmp(l->text, text);
+}
 
 /* 1: the word opens a block of code; -1: it closes one. Fields occur only outside of blocks. */
 static int block(const Lexer *l)
 {
-    static const char *const open[] = {"function", "if", "do", "repeat", NULL}, *const close[] = {"end", "until", NULL};
+    static const char *const open[] = {"function", "if", "do", "repeat", NULL}, *const close[] = {
+                                                                                    "end", "until",
+                                                                                    NULL};
     for (int i = 0; l->kind == WORD && open[i]; i++)
         if (!strcmp(l->text, open[i]))
             return 1;
@@ -124,8 +131,9 @@ static void take_field(Lexer *l, const char *name, const char *at, Fields *out)
     const struct {
         const char *name;
         const char **to;
-    } text[NFIELD_TEXT] = {{"name", &out->name}, {"doc", &out->doc},       {"cite", &out->cite},
-                           {"use", &out->use},   {"family", &out->family}, {"follows", &out->follows}};
+    } text[NFIELD_TEXT] = {{"name", &out->name},     {"doc", &out->doc},
+                           {"cite", &out->cite},     {"use", &out->use},
+                           {"family", &out->family}, {"follows", &out->follows}};
     for (int i = 0; i < NFIELD_TEXT; i++)
         if (!strcmp(name, text[i].name) && l->kind == STRING) {
             out->text_at[i] = at;
@@ -141,7 +149,8 @@ static void take_field(Lexer *l, const char *name, const char *at, Fields *out)
 
 void fields_read(Arena *a, const char *text, size_t len, Fields *out)
 {
-    *out = (Fields){.kind = "", .name = "", .doc = "", .cite = "", .use = "", .family = "", .follows = ""};
+    *out = (Fields){
+        .kind = "", .name = "", .doc = "", .cite = "", .use = "", .family = "", .follows = ""};
     Lexer l = {.s = text, .end = text + len, .a = a};
     int depth = 0, code = 0;
     bool fresh = false;                        /* after { , or ; where a field's name may follow */
@@ -162,7 +171,9 @@ void fields_read(Arena *a, const char *text, size_t len, Fields *out)
         if (!*out->kind)
             continue;
         code += block(&l);
-        depth += l.kind == PUNCT && strchr("{([", *l.text) ? 1 : l.kind == PUNCT && strchr("})]", *l.text) ? -1 : 0;
+        depth += l.kind == PUNCT && strchr("{([", *l.text)   ? 1
+                 : l.kind == PUNCT && strchr("})]", *l.text) ? -1
+                                                             : 0;
         if (depth == 0)
             return;
         if (fresh && depth == 1 && code == 0 && l.kind == WORD) {

@@ -1,4 +1,5 @@
-/* SPEC arguments: loads a spec by name, by path or from standard input, and compiles it to a rule and a plan. */
+/* SPEC arguments: loads a spec by name, by path or from standard input, and compiles it to a rule
+ * and a plan. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -8,7 +9,8 @@
 
 static const char ir_mark[] = "optc-ir ";        /* the reader checks the version */
 
-/* Finds wrappers by name. For a wrapper that is being checked, own is its text, wherever the file is. */
+/* Finds wrappers by name. For a wrapper that is being checked, own is its text, wherever the file
+ * is. */
 typedef struct Finder { const char *path; const char *own_name; Source own; } Finder;
 
 static bool find(void *ctx, const char *name, Arena *a, Source *out, Diag *d)
@@ -46,13 +48,15 @@ static bool load(Spec *s, const char *arg, const CompileOpts *c, bool wrappers)
     if (find_spec(c->path, arg, a, &s->src, d))
         return true;
     Diag quiet = {0};
-    bool wrapper = is_ident(arg) && find_wrapper((void *)(uintptr_t)c->path, arg, a, &s->src, &quiet);
+    bool wrapper =
+        is_ident(arg) && find_wrapper((void *)(uintptr_t)c->path, arg, a, &s->src, &quiet);
     diag_free(&quiet);
     if (wrapper && wrappers)
         diag_free(d);
     else if (wrapper) {
         diag_free(d);
-        diag_set(d, NULL, 0, NULL, "'%s' is a wrapper: put it around a rule with --with %s", arg, arg);
+        diag_set(d, NULL, 0, NULL, "'%s' is a wrapper: put it around a rule with --with %s", arg,
+                 arg);
     }
     return wrapper && wrappers;
 }
@@ -61,14 +65,19 @@ static bool compile(Spec *s, const CompileOpts *c, bool wrappers, const SpecDump
 {
     Arena *a = &s->gen.arena;
     Finder f = {.path = c->path};
-    GenOptions o = {.with = c->with, .options = c->options, .types = s->types, .product = c->product,
+    GenOptions o = {.with = c->with,
+                    .options = c->options,
+                    .types = s->types,
+                    .product = c->product,
                     .target = c->target,
-                    .find = find, .find_ctx = &f};
+                    .find = find,
+                    .find_ctx = &f};
     if (dump) {
         o.dump = dump->pass;
         o.dump_to = dump->to;
         o.time_passes = dump->time;
-        o.rule_only = dump->pass && !dump->time && strcmp(dump->pass, "plan") && strcmp(dump->pass, "all");
+        o.rule_only =
+            dump->pass && !dump->time && strcmp(dump->pass, "plan") && strcmp(dump->pass, "all");
     }
     s->is_ir = s->src.len >= strlen(ir_mark) && !memcmp(s->src.text, ir_mark, strlen(ir_mark));
     if (s->is_ir) {
@@ -120,7 +129,8 @@ bool spec_open_text(Spec *s, const char *name, const char *text, const CompileOp
     if (setjmp(out)) {
         diag_set(&s->gen.diag, name, 0, NULL, "out of memory");
     } else {
-        s->src = (Source){arena_strdup(&s->gen.arena, name), arena_strdup(&s->gen.arena, text), strlen(text)};
+        s->src = (Source){arena_strdup(&s->gen.arena, name), arena_strdup(&s->gen.arena, text),
+                          strlen(text)};
         ok = types_choose(&s->gen.arena, c->types, c->p, c->g, c->state, &s->types, &s->gen.diag) &&
              compile(s, c, false, NULL);
     }
@@ -147,8 +157,13 @@ static optc_type public_type(int t) { return t < 0 ? OPTC_DEFAULT : (optc_type)(
 
 optc_rule_options spec_rule_options(const CompileOpts *c, const char *spec, const char *with)
 {
-    return (optc_rule_options){.spec = spec, .with = with, .options = c->options, .param = public_type(c->p),
-                               .grad = public_type(c->g), .state = public_type(c->state), .types = c->types,
+    return (optc_rule_options){.spec = spec,
+                               .with = with,
+                               .options = c->options,
+                               .param = public_type(c->p),
+                               .grad = public_type(c->g),
+                               .state = public_type(c->state),
+                               .types = c->types,
                                .products = c->product ? product_info[c->product - 1].name : NULL};
 }
 

@@ -1,7 +1,7 @@
 /* Shared by the subcommands of `optc`.
  *
- * Shared names start with a prefix (cli_, spec_, fields_, stream_, bench_, work_, peer_, tune_, cmd_), because the
- * library is linked statically and has short names too. */
+ * Shared names start with a prefix (cli_, spec_, fields_, stream_, bench_, work_, peer_, tune_,
+ * cmd_), because the library is linked statically and has short names too. */
 #ifndef OPTC_TOOLS_H
 #define OPTC_TOOLS_H
 #include "runtime/library/internal.h"
@@ -9,12 +9,14 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { CLI_OK, CLI_FAILED, CLI_USAGE, CLI_GO = -1 };       /* exit codes; CLI_GO: no exit, continue */
+/* exit codes; CLI_GO: no exit, continue */
+enum { CLI_OK, CLI_FAILED, CLI_USAGE, CLI_GO = -1 };
 
 typedef struct Command Command;
 struct Command {
     const char *name, *args, *summary, *about, *examples;
-    int (*run)(const Command *self, int argc, char **argv);  /* argv[0] is the first argument; returns an exit code */
+    /* argv[0] is the first argument; returns an exit code */
+    int (*run)(const Command *self, int argc, char **argv);
 };
 extern const Command cli_commands[];                         /* NULL-terminated */
 
@@ -51,10 +53,12 @@ typedef enum {
     OPT_SHAPES     /* DimsList: each use adds a shape */
 } OptKind;
 /* One option. A table ends with a NULL name. */
-typedef struct Opt { const char *name; char letter; OptKind kind; void *to; const char *value, *help; } Opt;
+typedef struct Opt {
+    const char *name; char letter; OptKind kind; void *to; const char *value, *help;
+} Opt;
 
-/* Reads options at any position and leaves the other arguments, in order, in argv[0 … *n). Prints the page of --help.
- * Returns CLI_GO, or the exit code. */
+/* Reads options at any position and leaves the other arguments, in order, in argv[0 … *n). Prints
+ * the page of --help. Returns CLI_GO, or the exit code. */
 int cli_parse(const Command *self, const Opt *opts, int argc, char **argv, int *n);
 /* Prints the error and returns CLI_USAGE. */
 int cli_misuse(const Command *self, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -69,7 +73,8 @@ int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool cli_parse_size(const char *s, int64_t *out);
 /* Writes "unknown WHAT 'GOT'; did you mean …" */
 void cli_near(const char *what, const char *got, const char *const *names, Buf *b);
-/* The same with all names, as an error; and the error of n specs where one is needed. Both return CLI_USAGE. */
+/* The same with all names, as an error; and the error of n specs where one is needed. Both return
+ * CLI_USAGE. */
 int cli_unknown(const Command *self, const char *what, const char *got, const char *const *names);
 int cli_one_spec(const Command *self, int n);
 
@@ -90,45 +95,73 @@ void cli_put_clean(FILE *f, const char *s, bool lines);
 /* printf for texts from outside, such as paths and labels: control characters become blanks. */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_json(const char *s);                                /* a string of JSON */
-void cli_line(const char *key, const char *text);            /* one of the lines of `list` and `explain` */
-enum { CLI_WIDTH = 100 };                                    /* columns of `list` and of the short `explain` */
-/* Prints text from the cursor, which is in column `indent`. Further lines are indented by as much. Ends the line. */
+/* one of the lines of `list` and `explain` */
+void cli_line(const char *key, const char *text);
+/* columns of `list` and of the short `explain` */
+enum { CLI_WIDTH = 100 };
+/* Prints text from the cursor, which is in column `indent`. Further lines are indented by as much.
+ * Ends the line. */
 void cli_wrapped(const char *text, int indent);
-const char *cli_bytes(char buf[32], double bytes);           /* "1.88 GB", powers of ten as in bandwidths */
+/* "1.88 GB", powers of ten as in bandwidths */
+const char *cli_bytes(char buf[32], double bytes);
 const char *cli_flops(char buf[32], double flops);
 const char *cli_time(char buf[32], double seconds);
-const char *cli_size(char buf[32], int64_t n);               /* "64M" if that is exact, otherwise the number */
+/* "64M" if that is exact, otherwise the number */
+const char *cli_size(char buf[32], int64_t n);
 const char *cli_dims(char buf[160], const Dims *d);          /* "4096x4096" */
 void cli_hyper(Buf *b, const Hyper *h);                      /* "beta1 = 0.9 in [0, 1)" */
 char *cli_read_all(FILE *f, size_t most, size_t *len);       /* NULL: unreadable or out of memory */
-bool cli_write_file(const char *path, const char *text);     /* "-": stdout. Prints the reason of a failure */
+/* "-": stdout. Prints the reason of a failure */
+bool cli_write_file(const char *path, const char *text);
 
 /* ---- cli_report.c: commands that run long and write a report ---- */
 /* The command as it was typed, quoted for a shell. */
 const char *cli_command_text(Arena *a, const Command *self, int argc, char **argv);
-/* Tests before the work whether a file can be written. An existing file stays as it is. Prints the reason. */
+/* Tests before the work whether a file can be written. An existing file stays as it is. Prints the
+ * reason. */
 bool cli_writable(const Command *self, const char *path);
-/* The first Ctrl-C (or SIGTERM) sets *stop: the command writes what is done. A second one ends the program at once. */
+/* The first Ctrl-C (or SIGTERM) sets *stop: the command writes what is done. A second one ends the
+ * program at once. */
 void cli_catch_interrupt(volatile sig_atomic_t *stop);
 
 /* ---- spec_open.c ---- */
-/* Options of a compilation. p, g, state: a Type, or -1: the default; product: 1 + a Product, or 0: as the rule says. */
-typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; const Target *target;
-    const char *types; } CompileOpts;
+/* Options of a compilation. p, g, state: a Type, or -1: the default; product: 1 + a Product, or 0:
+ * as the rule says. */
+typedef struct CompileOpts {
+    const char *with, *options, *path;
+    int p, g, state, product;
+    const Target *target;
+    const char *types;
+} CompileOpts;
 /* The options of optc_compile for a spec and its wrappers. */
 optc_rule_options spec_rule_options(const CompileOpts *c, const char *spec, const char *with);
 #define COMPILE_OPTS_INIT {.p = -1, .g = -1, .state = -1}
 #define COMPILE_OPTS(c) \
-    {"with", 0, OPT_TEXT, &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"}, \
+    { \
+        "with",    0,      OPT_TEXT, \
+        &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"}, \
         {"options", 0, OPT_TEXT, &(c).options, "LIST", "compile-time choices: 'amsgrad=true'"}, \
-        {"path", 0, OPT_TEXT, &(c).path, "DIRS", \
-         "folders with your own specs, separated by ':', searched before the library's (default: $OPTC_PATH)"}, \
-        {"type", 0, OPT_TYPE, &(c).p, "TYPE", "storage of the parameters: f32 (default), f64, bf16, f16"}, \
-        {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"}, \
-        {"state-type", 0, OPT_TYPE, &(c).state, "TYPE", \
-         "storage of the states (default: as the parameters; f32 for 16-bit ones)"}, \
-        {"types", 0, OPT_TEXT, &(c).types, "LIST", \
-         "all of these and single states: 'param=bf16,state=q8,ema.avg=bf16'; ahead of the three above"}, \
+        {"path", \
+         0, \
+         OPT_TEXT, \
+         &(c).path, \
+         "DIRS", \
+         "folders with your own specs, separated by ':', searched before the library's (default: " \
+         "$OPTC_PATH)"}, \
+        {"type", 0,      OPT_TYPE, \
+         &(c).p, "TYPE", "storage of the parameters: f32 (default), f64, bf16, f16"}, \
+        {"grad-type", 0,      OPT_TYPE, \
+         &(c).g,      "TYPE", "storage of the gradients (default: as the parameters)"}, \
+        {"state-type", 0, \
+         OPT_TYPE,     &(c).state, \
+         "TYPE",       "storage of the states (default: as the parameters; f32 for 16-bit ones)"}, \
+        {"types", \
+         0, \
+         OPT_TEXT, \
+         &(c).types, \
+         "LIST", \
+         "all of these and single states: 'param=bf16,state=q8,ema.avg=bf16'; ahead of the three " \
+         "above"}, \
     { \
         "products", 0, OPT_PRODUCT, &(c).product, "TYPE", \
             "products of matrices in f64, f32, tf32, bf16 or f16 (default: as the rule says)" \
@@ -139,21 +172,25 @@ typedef struct Spec {
     Source src;
     Types types;
     bool is_ir;
-    const char *wrapper;       /* not NULL: the spec is a wrapper of this name, and was compiled around sgd */
+    const char *wrapper;       /* not NULL: the spec is a wrapper of this name, and was compiled
+                                * around sgd */
     CompileOpts asked;         /* the options it was compiled with; `with` has all its wrappers */
 } Spec;
-/* Loads and compiles one SPEC argument: a name of the library, a path or "-" for stdin, with wrappers
- * ("adamw+clip(1)"). It may be a spec or IR text. false: gen.diag has the reason. Call spec_close in both cases. A spec
- * that is a wrapper is refused unless `wrappers` is set. */
+/* Loads and compiles one SPEC argument: a name of the library, a path or "-" for stdin, with
+ * wrappers ("adamw+clip(1)"). It may be a spec or IR text. false: gen.diag has the reason. Call
+ * spec_close in both cases. A spec that is a wrapper is refused unless `wrappers` is set. */
 typedef struct SpecDump { const char *pass; Buf *to; bool time; } SpecDump;
 bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, const SpecDump *dump);
 /* Plans the same rule for a GPU; plans of rules with products differ. `of` must outlive it. */
 bool spec_open_text(Spec *s, const char *name, const char *text, const CompileOpts *c);
 bool spec_for_gpu(Spec *s, const Spec *of);
 void spec_close(Spec *s);
-int spec_fail(const Spec *s);                                /* prints the diagnosis, returns CLI_FAILED */
-void spec_warnings(const Spec *s);                 /* prints warnings: valid specs that are probably mistakes */
-void spec_note(const Spec *s);                     /* prints what a user of the composition should know */
+/* prints the diagnosis, returns CLI_FAILED */
+int spec_fail(const Spec *s);
+/* prints warnings: valid specs that are probably mistakes */
+void spec_warnings(const Spec *s);
+/* prints what a user of the composition should know */
+void spec_note(const Spec *s);
 /* Bytes per element that one run of an entry moves, least and most over its phases. */
 void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most);
 /* "28", "16/20" (vectors/matrices), "20-28" (over phases) */
@@ -162,7 +199,8 @@ int spec_entry(const Plan *p, const char *name);             /* -1: none */
 
 /* ---- spec_fields.c ---- */
 enum { MAX_FIELD_ARGS = 8, NFIELD_TEXT = 6 };
-/* Fields of a spec's head; "" if absent. text_at, text_end: where each text stands, with its name; NULL if absent. */
+/* Fields of a spec's head; "" if absent. text_at, text_end: where each text stands, with its name;
+ * NULL if absent. */
 typedef struct Fields {
     const char *kind, *name, *doc, *cite, *use, *family, *follows;
     const char *text_at[NFIELD_TEXT], *text_end[NFIELD_TEXT];
@@ -170,15 +208,19 @@ typedef struct Fields {
     int narg;
 } Fields;
 void fields_read(Arena *a, const char *text, size_t len, Fields *out);
-/* The name without the wrapper's prefix; NULL if it belongs to the rule inside, whose names have no prefix. */
+/* The name without the wrapper's prefix; NULL if it belongs to the rule inside, whose names have no
+ * prefix. */
 const char *fields_own(const char *name, const char *wrapper);
-const char *fields_call(Arena *a, const Fields *f);          /* "lookahead(k, alpha)", as --with takes it */
+/* "lookahead(k, alpha)", as --with takes it */
+const char *fields_call(Arena *a, const Fields *f);
 
 /* ---- stream.c ---- */
-double cli_cpu_seconds(void);                                /* CPU time of all threads of this process */
+/* CPU time of all threads of this process */
+double cli_cpu_seconds(void);
 double cli_now(void);                                        /* seconds, monotonic */
 double cli_median(const double *v, int n);
-double cli_spread(const double *v, int n);                   /* half the interquartile range, divided by the median */
+/* half the interquartile range, divided by the median */
+double cli_spread(const double *v, int n);
 /* Memory aligned to 2 MiB, with huge pages if possible, not yet touched; for free(). */
 void *stream_alloc(size_t bytes);
 /* Writes the memory in parallel, so that each page is near the thread that uses it. */

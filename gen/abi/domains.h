@@ -2,15 +2,18 @@
  *
  *   X(ID, name, scope, down, across, one value per)
  *
- * scope   what has one set of values: the compilation, a hyperparameter group, a tensor, a matrix of a tensor, or a
- *         block of such a matrix. SCOPE_BLOCK occurs in rules that declare `block`: values over two axes other than the
- *         elements, and their reductions. A block domain never joins a matrix domain
- * axes    the axes of the values of one matrix, down and across; AXIS_ONE: length 1. Two domains join axis by axis. An
- *         axis is a row of AXES: its id, and the field of Shape and of a view (stage_abi.h) that holds its length
+ * scope   what has one set of values: the compilation, a hyperparameter group, a tensor, a matrix
+ *         of a tensor, or a block of such a matrix. SCOPE_BLOCK occurs in rules that declare
+ *         `block`: values over two axes other than the elements, and their reductions. A block
+ *         domain never joins a matrix domain
+ * axes    the axes of the values of one matrix, down and across; AXIS_ONE: length 1. Two domains
+ *         join axis by axis. An axis is a row of AXES: its id, and the field of Shape and of a view
+ *         (stage_abi.h) that holds its length
  *
- * Lengths, joins, broadcasts, the index at which a value is read inside another domain, possible reductions, the
- * precision and the stage kind (S_ID, counts.h) follow from the row: a new domain is a row of SMALL_DOMAINS and
- * nothing else. Pasted into packages and included by the other sources, ahead of counts.h. */
+ * Lengths, joins, broadcasts, the index at which a value is read inside another domain, possible
+ * reductions, the precision and the stage kind (S_ID, counts.h) follow from the row: a new domain
+ * is a row of SMALL_DOMAINS and nothing else. Pasted into packages and included by the other
+ * sources, ahead of counts.h. */
 #ifndef OPTC_DOMAINS_H
 #define OPTC_DOMAINS_H
 #define OPTC_COUNT static inline __attribute__((unused))
@@ -26,37 +29,44 @@ typedef enum {
 } Axis;
 
 #define SMALL_DOMAINS(X) \
-    X(GROUP,  "group",  SCOPE_GROUP,  AXIS_ONE,  AXIS_ONE,  "group") \
-    X(TENSOR, "tensor", SCOPE_TENSOR, AXIS_ONE,  AXIS_ONE,  "tensor") \
-    X(SLICE,  "slice",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ONE,  "matrix") \
-    X(ROW,    "row",    SCOPE_MATRIX, AXIS_ROWS, AXIS_ONE,  "row") \
-    X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column") \
-    X(ROW_T,  "row_t",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ROWS, "row, transposed") \
-    X(COL_T,  "col_t",  SCOPE_MATRIX, AXIS_COLS, AXIS_ONE,  "column, transposed") \
-    X(RANK,   "rank1",  SCOPE_MATRIX, AXIS_RANK, AXIS_ONE,  "direction") \
+    X(GROUP, "group", SCOPE_GROUP, AXIS_ONE, AXIS_ONE, "group") \
+    X(TENSOR, "tensor", SCOPE_TENSOR, AXIS_ONE, AXIS_ONE, "tensor") \
+    X(SLICE, "slice", SCOPE_MATRIX, AXIS_ONE, AXIS_ONE, "matrix") \
+    X(ROW, "row", SCOPE_MATRIX, AXIS_ROWS, AXIS_ONE, "row") \
+    X(COL, "col", SCOPE_MATRIX, AXIS_ONE, AXIS_COLS, "column") \
+    X(ROW_T, "row_t", SCOPE_MATRIX, AXIS_ONE, AXIS_ROWS, "row, transposed") \
+    X(COL_T, "col_t", SCOPE_MATRIX, AXIS_COLS, AXIS_ONE, "column, transposed") \
+    X(RANK, "rank1", SCOPE_MATRIX, AXIS_RANK, AXIS_ONE, "direction") \
     X(RANK_T, "rank1_t", SCOPE_MATRIX, AXIS_ONE, AXIS_RANK, "direction, transposed") \
-    X(ROWS2,  "rows",   SCOPE_MATRIX, AXIS_ROWS, AXIS_ROWS, "pair of rows") \
-    X(COLS2,  "cols",   SCOPE_MATRIX, AXIS_COLS, AXIS_COLS, "pair of columns") \
-    X(RANK2,  "rank",   SCOPE_MATRIX, AXIS_RANK, AXIS_RANK, "pair of directions") \
+    X(ROWS2, "rows", SCOPE_MATRIX, AXIS_ROWS, AXIS_ROWS, "pair of rows") \
+    X(COLS2, "cols", SCOPE_MATRIX, AXIS_COLS, AXIS_COLS, "pair of columns") \
+    X(RANK2, "rank", SCOPE_MATRIX, AXIS_RANK, AXIS_RANK, "pair of directions") \
     X(ROWS_RANK, "rows_rank", SCOPE_MATRIX, AXIS_ROWS, AXIS_RANK, "row and direction") \
     X(COLS_RANK, "cols_rank", SCOPE_MATRIX, AXIS_COLS, AXIS_RANK, "column and direction") \
     X(RANK_ROWS, "rank_rows", SCOPE_MATRIX, AXIS_RANK, AXIS_ROWS, "direction and row") \
     X(RANK_COLS, "rank_cols", SCOPE_MATRIX, AXIS_RANK, AXIS_COLS, "direction and column") \
     X(ELEM_T, "elem_t", SCOPE_MATRIX, AXIS_COLS, AXIS_ROWS, "element, transposed") \
-    X(BLOCK,  "block",  SCOPE_BLOCK,  AXIS_ONE,  AXIS_ONE,  "block") \
+    X(BLOCK, "block", SCOPE_BLOCK, AXIS_ONE, AXIS_ONE, "block") \
     X(BLOCK_ROW, "block_row", SCOPE_BLOCK, AXIS_ROWS, AXIS_ONE, "row of a block") \
     X(BLOCK_COL, "block_col", SCOPE_BLOCK, AXIS_ONE, AXIS_COLS, "column of a block") \
     X(BLOCK_ROW_T, "block_row_t", SCOPE_BLOCK, AXIS_ONE, AXIS_ROWS, "row of a block, transposed") \
-    X(BLOCK_COL_T, "block_col_t", SCOPE_BLOCK, AXIS_COLS, AXIS_ONE, "column of a block, transposed") \
+    X(BLOCK_COL_T, "block_col_t", SCOPE_BLOCK, AXIS_COLS, AXIS_ONE, \
+      "column of a block, transposed") \
     X(BLOCK_RANK, "block_rank1", SCOPE_BLOCK, AXIS_RANK, AXIS_ONE, "direction of a block") \
-    X(BLOCK_RANK_T, "block_rank1_t", SCOPE_BLOCK, AXIS_ONE, AXIS_RANK, "direction of a block, transposed") \
+    X(BLOCK_RANK_T, "block_rank1_t", SCOPE_BLOCK, AXIS_ONE, AXIS_RANK, \
+      "direction of a block, transposed") \
     X(BLOCK_ROWS2, "block_rows", SCOPE_BLOCK, AXIS_ROWS, AXIS_ROWS, "pair of rows of a block") \
     X(BLOCK_COLS2, "block_cols", SCOPE_BLOCK, AXIS_COLS, AXIS_COLS, "pair of columns of a block") \
-    X(BLOCK_RANK2, "block_rank", SCOPE_BLOCK, AXIS_RANK, AXIS_RANK, "pair of directions of a block") \
-    X(BLOCK_ROWS_RANK, "block_rows_rank", SCOPE_BLOCK, AXIS_ROWS, AXIS_RANK, "row and direction of a block") \
-    X(BLOCK_COLS_RANK, "block_cols_rank", SCOPE_BLOCK, AXIS_COLS, AXIS_RANK, "column and direction of a block") \
-    X(BLOCK_RANK_ROWS, "block_rank_rows", SCOPE_BLOCK, AXIS_RANK, AXIS_ROWS, "direction and row of a block") \
-    X(BLOCK_RANK_COLS, "block_rank_cols", SCOPE_BLOCK, AXIS_RANK, AXIS_COLS, "direction and column of a block")
+    X(BLOCK_RANK2, "block_rank", SCOPE_BLOCK, AXIS_RANK, AXIS_RANK, \
+      "pair of directions of a block") \
+    X(BLOCK_ROWS_RANK, "block_rows_rank", SCOPE_BLOCK, AXIS_ROWS, AXIS_RANK, \
+      "row and direction of a block") \
+    X(BLOCK_COLS_RANK, "block_cols_rank", SCOPE_BLOCK, AXIS_COLS, AXIS_RANK, \
+      "column and direction of a block") \
+    X(BLOCK_RANK_ROWS, "block_rank_rows", SCOPE_BLOCK, AXIS_RANK, AXIS_ROWS, \
+      "direction and row of a block") \
+    X(BLOCK_RANK_COLS, "block_rank_cols", SCOPE_BLOCK, AXIS_RANK, AXIS_COLS, \
+      "direction and column of a block")
 
 #define DOMAINS(X) \
     X(CONST_, "const",  SCOPE_CONST,  AXIS_ONE,  AXIS_ONE,  "compilation") \
@@ -79,19 +89,22 @@ static const DomInfo dom_info[NDOM] = {
 
 /* A tensor as slices x rows x cols (a vector: 1 x 1 x n).
  * rank: length of the rank axis (rank_length); 0: the rule has no such axis.
- * block: matrices are cut into blocks of at most this many rows and columns, and each block has its own values in
- * domains of SCOPE_BLOCK; 0: they are not cut. */
+ * block: matrices are cut into blocks of at most this many rows and columns, and each block has its
+ * own values in domains of SCOPE_BLOCK; 0: they are not cut. */
 typedef struct Shape { int64_t n, slices, rows, cols, rank, block; } Shape;
 
-/* The length of the rank axis as a share of an axis, rounded up; of: AXIS_ONE is the shorter one of rows and columns.
- * share 0: it is a number. */
+/* The length of the rank axis as a share of an axis, rounded up; of: AXIS_ONE is the shorter one of
+ * rows and columns. share 0: it is a number. */
 typedef struct RankShare { double share; Axis of; } RankShare;
 
 /* The length of the rank axis: at most `most`, rows and columns, or the share. */
 OPTC_COUNT int64_t rank_length(int most, RankShare r, Shape s)
 {
     int64_t side = s.rows < s.cols ? s.rows : s.cols;
-    int64_t of = r.of == AXIS_ROWS ? s.rows : r.of == AXIS_COLS ? s.cols : side, n = most < side ? most : side;
+    int64_t of = r.of == AXIS_ROWS   ? s.rows
+                 : r.of == AXIS_COLS ? s.cols
+                                     : side,
+            n = most < side ? most : side;
     if (!(r.share > 0))
         return n;
     n = (int64_t)(r.share * (double)of);
@@ -109,8 +122,8 @@ OPTC_COUNT int64_t axis_len(Axis a, Shape s)
     }
 }
 
-/* A product of lengths, saturated at 2^58: no memory holds as many values, so every allocation of them fails, and later
- * arithmetic does not overflow. */
+/* A product of lengths, saturated at 2^58: no memory holds as many values, so every allocation of
+ * them fails, and later arithmetic does not overflow. */
 OPTC_COUNT int64_t dom_times(int64_t a, int64_t b)
 {
     const int64_t most = (int64_t)1 << 58;
@@ -127,12 +140,14 @@ OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope >= SCOPE_MATRIX; }
 OPTC_COUNT bool dom_of_block(Dom d) { return dom_info[d].scope == SCOPE_BLOCK; }
 
 /* Blocks of one size: whole blocks, the right edge, the bottom edge, the corner.
- * down, across: how many blocks of this size a matrix has along each axis; row, col: where the first one begins. */
+ * down, across: how many blocks of this size a matrix has along each axis; row, col: where the
+ * first one begins. */
 enum { BLOCK_SIZES = 4 };
 typedef struct BlockSize { Shape shape; int64_t down, across, row, col; } BlockSize;
 
-/* Cuts a length n: if n is at most `block`, there is one edge piece and no whole one; else n / block whole pieces, and
- * an edge piece if there is a remainder. Returns the number of pieces of the requested kind. */
+/* Cuts a length n: if n is at most `block`, there is one edge piece and no whole one; else n /
+ * block whole pieces, and an edge piece if there is a remainder. Returns the number of pieces of
+ * the requested kind. */
 OPTC_COUNT int64_t block_pieces(int64_t n, int64_t block, bool edge, int64_t *each, int64_t *from)
 {
     int64_t whole = n <= block ? 0 : n / block;
@@ -141,8 +156,8 @@ OPTC_COUNT int64_t block_pieces(int64_t n, int64_t block, bool edge, int64_t *ea
     return edge ? !whole || *each : whole;
 }
 
-/* All blocks of size k (0 to BLOCK_SIZES - 1) as a tensor with one matrix per block, ordered by matrix of the tensor,
- * then by row of blocks. slices 0: there are no blocks of this size. */
+/* All blocks of size k (0 to BLOCK_SIZES - 1) as a tensor with one matrix per block, ordered by
+ * matrix of the tensor, then by row of blocks. slices 0: there are no blocks of this size. */
 OPTC_COUNT BlockSize block_size(Shape s, int k)
 {
     BlockSize b;
@@ -169,7 +184,8 @@ OPTC_COUNT int64_t dom_len(Dom d, Shape s)                /* values of a tensor 
     return n;
 }
 
-/* The smallest domain that both broadcast to, axis by axis (an axis of length one broadcasts); n if there is none. */
+/* The smallest domain that both broadcast to, axis by axis (an axis of length one broadcasts); n if
+ * there is none. */
 OPTC_COUNT int dom_join_in(const DomInfo *table, int n, int a, int b)
 {
     const DomInfo *x = &table[a], *y = &table[b];
@@ -196,22 +212,31 @@ OPTC_COUNT bool dom_spreads(Dom from, Dom to) { return dom_join(from, to) == to;
 OPTC_COUNT bool dom_fixed(Dom d) { return dom_info[d].scope == SCOPE_CONST; }
 
 /* Varies along both axes. */
-OPTC_COUNT bool dom_square(Dom d) { return dom_info[d].axis[0] != AXIS_ONE && dom_info[d].axis[1] != AXIS_ONE; }
+OPTC_COUNT bool dom_square(Dom d)
+{
+    return dom_info[d].axis[0] != AXIS_ONE && dom_info[d].axis[1] != AXIS_ONE;
+}
 
 OPTC_COUNT Dom dom_scoped(Scope scope, Axis down, Axis across)       /* NDOM: there is none */
 {
     for (int i = 0; i < NDOM; i++)
-        if (dom_info[i].scope == scope && dom_info[i].axis[0] == down && dom_info[i].axis[1] == across)
+        if (dom_info[i].scope == scope && dom_info[i].axis[0] == down &&
+            dom_info[i].axis[1] == across)
             return (Dom)i;
     return NDOM;
 }
-OPTC_COUNT Dom dom_of_axes(Axis down, Axis across) { return dom_scoped(SCOPE_MATRIX, down, across); }
+OPTC_COUNT Dom dom_of_axes(Axis down, Axis across)
+{
+    return dom_scoped(SCOPE_MATRIX, down, across);
+}
 OPTC_COUNT Dom dom_transposed(Dom d)
 {
-    return dom_inside(d) ? dom_scoped(dom_info[d].scope, dom_info[d].axis[1], dom_info[d].axis[0]) : d;
+    return dom_inside(d) ? dom_scoped(dom_info[d].scope, dom_info[d].axis[1], dom_info[d].axis[0])
+                         : d;
 }
 
-/* The block domain with the axes of a matrix domain. ELEM has none and stays: elements belong to the matrix. */
+/* The block domain with the axes of a matrix domain. ELEM has none and stays: elements belong to
+ * the matrix. */
 OPTC_COUNT Dom dom_blocked(Dom d)
 {
     const DomInfo *x = &dom_info[d];
@@ -232,7 +257,8 @@ OPTC_COUNT MatrixAxes dom_matrix(Dom d, bool transposed)
     }
     return m;
 }
-/* The domain of a product with these axes. A result along one axis has domain row or col, also if it is transposed. */
+/* The domain of a product with these axes. A result along one axis has domain row or col, also if
+ * it is transposed. */
 OPTC_COUNT Dom dom_product(Axis down, Axis across)
 {
     if ((down == AXIS_ONE) == (across == AXIS_ONE))
@@ -241,15 +267,21 @@ OPTC_COUNT Dom dom_product(Axis down, Axis across)
     return a == AXIS_COLS ? COL : dom_of_axes(a, AXIS_ONE);
 }
 
-/* At most one value per matrix. Such values are computed in f64, whatever the type of the elements. */
-OPTC_COUNT bool dom_wide(Dom d) { return dom_info[d].axis[0] == AXIS_ONE && dom_info[d].axis[1] == AXIS_ONE; }
+/* At most one value per matrix. Such values are computed in f64, whatever the type of the
+ * elements. */
+OPTC_COUNT bool dom_wide(Dom d)
+{
+    return dom_info[d].axis[0] == AXIS_ONE && dom_info[d].axis[1] == AXIS_ONE;
+}
 
-/* The index at which a stage over `in` reads the value of domain `d` that belongs to its current value. */
+/* The index at which a stage over `in` reads the value of domain `d` that belongs to its current
+ * value. */
 typedef enum {
     INDEX_NONE,            /* no single value belongs to it */
     INDEX_ONE,             /* the tensor's or group's only value */
     INDEX_MATRIX,          /* the index of the matrix or block */
-    INDEX_DOWN,            /* along the first axis: position in the matrix / length of the second axis */
+    INDEX_DOWN,            /* along the first axis: position in the matrix / length of the second
+                            * axis */
     INDEX_ACROSS,          /* along the second axis: position % length of the second axis */
     INDEX_SAME             /* the same index */
 } DomIndex;
@@ -263,23 +295,28 @@ OPTC_COUNT DomIndex dom_find(Dom in, Dom d)
         return INDEX_ONE;
     if (d == in)
         return INDEX_SAME;
-    return dom_wide(d) ? INDEX_MATRIX : x->axis[1] == AXIS_ONE ? INDEX_DOWN : x->axis[0] == AXIS_ONE ? INDEX_ACROSS
-        : INDEX_NONE;
+    return dom_wide(d)              ? INDEX_MATRIX
+           : x->axis[1] == AXIS_ONE ? INDEX_DOWN
+           : x->axis[0] == AXIS_ONE ? INDEX_ACROSS
+                                    : INDEX_NONE;
 }
 
-/* A reduction from `from` to `to` exists. Transposed elements are never folded: the front end folds them before it
- * transposes. */
+/* A reduction from `from` to `to` exists. Transposed elements are never folded: the front end folds
+ * them before it transposes. */
 OPTC_COUNT bool dom_folds(Dom from, Dom to)
 {
-    return from != to && from != ELEM_T && dom_info[to].scope != SCOPE_CONST && dom_spreads(to, from);
+    return from != to && from != ELEM_T && dom_info[to].scope != SCOPE_CONST &&
+           dom_spreads(to, from);
 }
 
-/* The index of the value of domain `to` that belongs to value i of domain `from`; `to` must broadcast to `from`. For
+/* The index of the value of domain `to` that belongs to value i of domain `from`; `to` must
+ * broadcast to `from`. For
  * blocks: the index among blocks of one size. */
 OPTC_COUNT int64_t dom_index(Dom from, Dom to, int64_t i, Shape s)
 {
     const DomInfo *x = &dom_info[from], *y = &dom_info[to];
-    if (from == to)                            /* most calls; the divisions below take ten times as long */
+    /* most calls; the divisions below take ten times as long */
+    if (from == to)
         return i;
     if (y->scope < SCOPE_MATRIX)
         return 0;

@@ -1,5 +1,5 @@
-/* A 64-bit hash of bytes, for keys of compiled code and checksums of files. Not cryptographic. Pasted into packages and
- * included by gen/base/util.c. */
+/* A 64-bit hash of bytes, for keys of compiled code and checksums of files. Not cryptographic.
+ * Pasted into packages and included by gen/base/util.c. */
 #ifndef OPTC_HASH_H
 #define OPTC_HASH_H
 static inline uint64_t hash_mix(uint64_t x)

@@ -1,5 +1,5 @@
-/* Finds the up to three known names nearest to a misspelt one, for "did you mean". Pasted into packages and included by
- * gen/base/diag.h. */
+/* Finds the up to three known names nearest to a misspelt one, for "did you mean". Pasted into
+ * packages and included by gen/base/diag.h. */
 #ifndef OPTC_NEAR_H
 #define OPTC_NEAR_H
 #include <ctype.h>
@@ -24,7 +24,8 @@ OPTC_NEAR int edit_distance(const char *a, const char *b)
         row[0] = (int)i;
         for (size_t j = 1; j <= m; j++) {
             int up = row[j];
-            int cost = diag + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
+            int cost =
+                diag + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
             int least = up + 1 < row[j - 1] + 1 ? up + 1 : row[j - 1] + 1;
             row[j] = cost < least ? cost : least;
             diag = up;
@@ -48,8 +49,10 @@ OPTC_NEAR void near_try(Near *n, const char *name)
         if (!strcmp(n->best[i], name))
             return;
     int at = n->n;
-    while (at > 0 && (n->dist[at - 1] > d || (n->dist[at - 1] == d && strcmp(n->best[at - 1], name) > 0)))
-        at--;                            /* equal distances: by name, so the result does not depend on input order */
+    while (at > 0 &&
+           (n->dist[at - 1] > d || (n->dist[at - 1] == d && strcmp(n->best[at - 1], name) > 0)))
+        at--;                            /* equal distances: by name, so the result does not depend
+                                          * on input order */
     if (at >= 3)
         return;
     for (int i = n->n < 3 ? n->n : 2; i > at; i--) {
@@ -71,7 +74,8 @@ OPTC_NEAR const char *near_print(const Near *n, char *buf, size_t size)
     else if (n->n == 2)
         snprintf(buf, size, "; did you mean '%s' or '%s'?", n->best[0], n->best[1]);
     else
-        snprintf(buf, size, "; did you mean '%s', '%s' or '%s'?", n->best[0], n->best[1], n->best[2]);
+        snprintf(buf, size, "; did you mean '%s', '%s' or '%s'?", n->best[0], n->best[1],
+                 n->best[2]);
     return buf;
 }
 #endif

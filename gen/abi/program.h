@@ -1,13 +1,14 @@
-/* A Program: the tables that describe a compiled rule to the runtime. Constant data, made from a plan (program_make.c).
- * The library holds it in memory; a package contains it as C tables. The same sources (runtime/core) run both. C11 and
- * C++17.
+/* A Program: the tables that describe a compiled rule to the runtime. Constant data, made from a
+ * plan (program_make.c). The library holds it in memory; a package contains it as C tables. The
+ * same sources (runtime/core) run both. C11 and C++17.
  *
- *   arrays    everything that stages read or write, numbered like the plan's Mems. Each tensor (or group) has a table
- *             of pointers by array number
- *   stages    sorted by the number of their function; equal stages share one. Their reads and writes determine which
- *             gradients must be set, what is transferred, and the live ranges of temporaries
- *   entries   for each phase (a combination of the periods that divide t) a list of actions: advance t, launch a stage
- *             over all its tensors, copy an array over another
+ *   arrays    everything that stages read or write, numbered like the plan's Mems. Each tensor (or
+ *             group) has a table of pointers by array number
+ *   stages    sorted by the number of their function; equal stages share one. Their reads and
+ *             writes determine which gradients must be set, what is transferred, and the live
+ *             ranges of temporaries
+ *   entries   for each phase (a combination of the periods that divide t) a list of actions:
+ *             advance t, launch a stage over all its tensors, copy an array over another
  *   variants  a tensor takes the variant whose tests it passes */
 #ifndef OPTC_PROGRAM_H
 #define OPTC_PROGRAM_H
@@ -44,44 +45,60 @@ OPTC_COUNT int plain_type(int t)
 
 typedef struct ProgType { const char *name; int bytes, block; } ProgType;
 
-/* Returns the type in which a tensor stores its values. Small tensors store f32 in place of block codes. */
+/* Returns the type in which a tensor stores its values. Small tensors store f32 in place of block
+ * codes. */
 OPTC_COUNT int stored_type(const ProgType *types, int t, int64_t whole)
 {
     return types[t].block > 1 && whole < OPTC_LEAST_CODED ? (int)T_F32 : t;
 }
 
-/* Bytes of n values of a tensor with `whole` elements; block codes are padded to whole blocks, and scales follow. */
+/* Bytes of n values of a tensor with `whole` elements; block codes are padded to whole blocks, and
+ * scales follow. */
 OPTC_COUNT int64_t stored_bytes(const ProgType *types, int t, int64_t n, int64_t whole)
 {
     ProgType x = types[stored_type(types, t, whole)];
-    return x.block == 1 ? n * x.bytes : (n + x.block - 1) / x.block * (x.block * x.bytes + (int64_t)sizeof(float));
+    return x.block == 1
+               ? n * x.bytes
+               : (n + x.block - 1) / x.block * (x.block * x.bytes + (int64_t)sizeof(float));
 }
 
 /* every(k, { offset = o }): steps t with t % every == offset */
 typedef struct Period { int every, offset; } Period;
-/* every(k, { stagger = true }): each tensor or block has a slot below `every` and runs at steps with count % every ==
- * slot, where count = (t + ahead) / of. first: all of them run at count 1. every 0: not staggered. */
+/* every(k, { stagger = true }): each tensor or block has a slot below `every` and runs at steps
+ * with count % every == slot, where count = (t + ahead) / of. first: all of them run at count 1.
+ * every 0: not staggered. */
 typedef struct Stagger { int every, of, ahead, first; } Stagger;
 typedef struct ProgHyper { const char *name; double def, lo, hi; bool lo_open, hi_open; } ProgHyper;
 
 typedef struct ProgArray {
     MemKind kind;
     Dom dom, from;                 /* dom: of the values; partials: folded to dom, from `from` */
-    StageKind by;                  /* partials: the stage kind that folds them; its units determine their layout */
+    StageKind by;                  /* partials: the stage kind that folds them; its units determine
+                                    * their layout */
     int type;                      /* number of a storage type */
     const char *name;
     bool copies_p; double value;   /* states: the initial value */
-    /* states: 0, or 1 + the number of the hyperparameter that is the initial value (normal: that is the seed) */
+    /* states: 0, or 1 + the number of the hyperparameter that is the initial value (normal: that is
+     * the seed) */
     int hyper;
-    bool report;                   /* states: written for the caller and never read; not needed to resume a run */
-    bool follows_p;                /* states: optc_params_changed sets it to its initial value again */
-    unsigned held_by;              /* states, temporaries, partials: bits, the variants whose tensors have it */
-    bool eye;                      /* states over two equal axes: the initial value on the diagonal, 0 elsewhere */
-    bool lower;                    /* states over two equal axes: all values right of the diagonal are 0, and must be */
-    Stagger slots;                 /* every != 0: holds the slots of tensors or blocks, set at bind; not in the spec */
-    int ring;                      /* states: 0, or 1 + its number in a ring of adjacent arrays; stages select by t */
-    bool kernel;                   /* states of tensors: nkernel, set at bind and never written; hidden from callers */
-    int normal;                    /* states: 0, or 1 + the stream of the draws that are the initial values (step 0) */
+    bool report;                   /* states: written for the caller and never read; not needed to
+                                    * resume a run */
+    bool follows_p;                /* states: optc_params_changed sets it to its initial value
+                                    * again */
+    unsigned held_by;              /* states, temporaries, partials: bits, the variants whose
+                                    * tensors have it */
+    bool eye;                      /* states over two equal axes: the initial value on the diagonal,
+                                    * 0 elsewhere */
+    bool lower;                    /* states over two equal axes: all values right of the diagonal
+                                    * are 0, and must be */
+    Stagger slots;                 /* every != 0: holds the slots of tensors or blocks, set at bind;
+                                    * not in the spec */
+    int ring;                      /* states: 0, or 1 + its number in a ring of adjacent arrays;
+                                    * stages select by t */
+    bool kernel;                   /* states of tensors: nkernel, set at bind and never written;
+                                    * hidden from callers */
+    int normal;                    /* states: 0, or 1 + the stream of the draws that are the initial
+                                    * values (step 0) */
 } ProgArray;
 
 /* ---- kernels of matrix calls: gen/abi/kernels.def ---- */
@@ -100,8 +117,15 @@ typedef enum {
 #include "gen/abi/kernels.def"
     NCALLKERNEL
 } CallKernel;
-typedef enum {                     /* bits: kernels that a rule with such a call needs */
-    FOR_PRODUCTS = 0, FOR_ANY = 1, FOR_ROOT = 2, FOR_PANEL = 4, FOR_QR = 8, FOR_EIGEN = 16, FOR_SORT = 32, FOR_TAKE = 64
+typedef enum { /* bits: kernels that a rule with such a call needs */
+               FOR_PRODUCTS = 0,
+               FOR_ANY = 1,
+               FOR_ROOT = 2,
+               FOR_PANEL = 4,
+               FOR_QR = 8,
+               FOR_EIGEN = 16,
+               FOR_SORT = 32,
+               FOR_TAKE = 64
 } KernelSet;
 typedef enum { GRID_ONE, GRID_VALUES, GRID_ROWS, GRID_COLS, GRID_TILES, GRID_TRIANGLE } KernelGrid;
 typedef enum { FAILED_SKIP, FAILED_RUN, FAILED_FLAG, FAILED_LIMIT } KernelFailed;
@@ -117,7 +141,13 @@ typedef struct KernelInfo {
 } KernelInfo;
 static const KernelInfo kernel_info[NCALLKERNEL] __attribute__((unused)) = {
 #define KERNEL(ID, program, sets, grid, tile, failed, f32, f32_in, f64, f64_in) \
-    {PROGRAM_##program, sets, GRID_##grid, tile, FAILED_##failed, {f32, f64}, {SECTION_##f32_in, SECTION_##f64_in}},
+    {PROGRAM_##program, \
+     sets, \
+     GRID_##grid, \
+     tile, \
+     FAILED_##failed, \
+     {f32, f64}, \
+     {SECTION_##f32_in, SECTION_##f64_in}},
 #include "gen/abi/kernels.def"
 };
 
@@ -139,7 +169,8 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 #include "gen/abi/products.def"
 };
 
-/* The product precision for operands stored as type t on a GPU: p if it has that type, else the first that has it;
+/* The product precision for operands stored as type t on a GPU: p if it has that type, else the
+ * first that has it;
  * NPRODUCT: none. */
 OPTC_COUNT Product product_of_type(Product p, int t)
 {
@@ -151,32 +182,37 @@ OPTC_COUNT Product product_of_type(Product p, int t)
     return (Product)i;
 }
 
-/* The GPU kernels that a rule's calls need. sets: bits of KernelSet, 0 for a rule without calls; products: a bit per
- * Product; f64: the operands of its factors are f64. */
+/* The GPU kernels that a rule's calls need. sets: bits of KernelSet, 0 for a rule without calls;
+ * products: a bit per Product; f64: the operands of its factors are f64. */
 typedef struct CallNeeds { unsigned sets, products; bool f64; } CallNeeds;
 
-OPTC_COUNT bool kernel_multiplies(CallKernel k)                    /* the mm of some row of products.def */
+/* the mm of some row of products.def */
+OPTC_COUNT bool kernel_multiplies(CallKernel k)
 {
     for (int i = 0; i < NPRODUCT; i++)
         if (product_info[i].mm == k)
             return true;
     return false;
 }
-OPTC_COUNT bool kernel_of_halves(const ProductInfo *p, CallKernel k)       /* one of `symmetric` and the two after it */
+/* one of `symmetric` and the two after it */
+OPTC_COUNT bool kernel_of_halves(const ProductInfo *p, CallKernel k)
 {
     return p->symmetric != p->mm && (int)k >= (int)p->symmetric && (int)k < (int)p->symmetric + 3;
 }
-OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* products.def names it for the rule's products */
+/* products.def names it for the rule's products */
+OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)
 {
     for (int i = 0; i < NPRODUCT && n.sets; i++) {
         const ProductInfo *p = &product_info[i];
-        if (n.products >> i & 1 && (k == p->mm || k == p->over || k == p->mirror || kernel_of_halves(p, k)))
+        if (n.products >> i & 1 &&
+            (k == p->mm || k == p->over || k == p->mirror || kernel_of_halves(p, k)))
             return true;
     }
     return false;
 }
 
-OPTC_COUNT const char *call_kernel_name(CallKernel k, CallNeeds n)      /* NULL: the rule does not need it */
+/* NULL: the rule does not need it */
+OPTC_COUNT const char *call_kernel_name(CallKernel k, CallNeeds n)
 {
     const KernelInfo *x = &kernel_info[k];
     return kernel_of_products(k, n) ? x->name[0] : x->sets & n.sets ? x->name[n.f64] : NULL;
@@ -187,7 +223,8 @@ typedef enum {
     TRANS_B = 2,           /* the second operand is transposed */
     SYMMETRIC = 4,         /* the result is symmetric: its lower triangle determines it */
     LOWER = 8,             /* no stage reads the upper triangle of the result */
-    BLOCKED = 16,          /* computed block by block: elements inside the block, and the block's own other values */
+    BLOCKED = 16,          /* computed block by block: elements inside the block, and the block's
+                            * own other values */
     FLOORED = 32,          /* POWER: b holds the floor of the eigenvalues, one value per matrix */
     KEEP_LAST = 64,        /* factors: c is the result if the factor fails */
     FROM_RIGHT = 128,      /* SOLVE: X T = B instead of T X = B */
@@ -195,7 +232,8 @@ typedef enum {
     EXACT = 512,           /* the result is stored in f64 */
     IN_F32 = 1024,         /* MM: computed in f32, and not in the rule's precision */
     IN_TF32 = 2048,        /* MM: computed in tf32 */
-    LOWER_A = 4096,        /* MM: the first operand, before it is transposed, is 0 above its diagonal */
+    LOWER_A = 4096,        /* MM: the first operand, before it is transposed, is 0 above its
+                            * diagonal */
     LOWER_B = 8192,        /* MM: the second operand is */
     WITH_VALUES = 16384,   /* EIGH: the rule uses the eigenvalues, too */
     IN_F64 = 32768,        /* MM: computed in f64; operands and result are stored in f64 */
@@ -210,7 +248,8 @@ OPTC_COUNT Product product_precision(Product of_rule, unsigned flags)
            : flags & IN_F32  ? PRODUCT_F32
                              : of_rule;
 }
-/* Single products of a rule may be in f64. In f32 and tf32, too, if the rule's operands are stored in f32. */
+/* Single products of a rule may be in f64. In f32 and tf32, too, if the rule's operands are stored
+ * in f32. */
 OPTC_COUNT bool product_mixes(Product of_rule) { return product_info[of_rule].gpu == T_F32; }
 /* ---- callees: gen/abi/callees.def ---- */
 typedef enum {
@@ -220,7 +259,9 @@ typedef enum {
 } Callee;
 typedef enum { CALLEE_PRODUCT, CALLEE_FACTOR, CALLEE_ORDER } CalleeKind;
 typedef enum { EXPONENT = 1, SPECTRAL = 2 } CalleeTrait;
-typedef enum { FITS_PRODUCT, FITS_SQUARE, FITS_TALL, FITS_VECTORS, FITS_SOLUTION, FITS_LINE, FITS_TAKEN } CalleeFits;
+typedef enum {
+    FITS_PRODUCT, FITS_SQUARE, FITS_TALL, FITS_VECTORS, FITS_SOLUTION, FITS_LINE, FITS_TAKEN
+} CalleeFits;
 typedef struct CalleeFacts {
     const char *name;
     CalleeKind kind;
@@ -230,7 +271,8 @@ typedef struct CalleeFacts {
     const char *what, *measured;
 } CalleeFacts;
 static const CalleeFacts callee_facts[NCALLEE] __attribute__((unused)) = {
-#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, kernels, cpu, what, measured) \
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, kernels, cpu, what, \
+               measured) \
     {name, CALLEE_##kind, flags, traits, FITS_##fits, kernels, what, measured},
 #include "gen/abi/callees.def"
 };
@@ -238,13 +280,15 @@ static const CalleeFacts callee_facts[NCALLEE] __attribute__((unused)) = {
 OPTC_COUNT double callee_flops(Callee c, double m, double n)      /* for one matrix of m x n */
 {
     switch (c) {
-#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, ...) case CALL_##ID: return flops;
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, ...) \
+    case CALL_##ID: return flops;
 #include "gen/abi/callees.def"
     default: return 0;
     }
 }
 
-/* The domains of a factor's operand and result fit its callee. Most take a square matrix and return the same shape. */
+/* The domains of a factor's operand and result fit its callee. Most take a square matrix and return
+ * the same shape. */
 OPTC_COUNT bool factor_fits(Callee c, unsigned flags, Dom a, Dom out)
 {
     const Axis *of = dom_info[a].axis, *to = dom_info[out].axis;
@@ -252,8 +296,10 @@ OPTC_COUNT bool factor_fits(Callee c, unsigned flags, Dom a, Dom out)
     switch (callee_facts[c].fits) {
     case FITS_TALL: return a == out && dom_square(a) && (square || of[1] == AXIS_RANK);
     case FITS_VECTORS:
-        return square && dom_info[out].scope == dom_info[a].scope && to[0] == of[0] && (a == out || to[1] == AXIS_RANK);
-    case FITS_SOLUTION: return square && !dom_wide(out) && dom_matrix(out, (flags & FROM_RIGHT) != 0).down == of[0];
+        return square && dom_info[out].scope == dom_info[a].scope && to[0] == of[0] &&
+               (a == out || to[1] == AXIS_RANK);
+    case FITS_SOLUTION:
+        return square && !dom_wide(out) && dom_matrix(out, (flags & FROM_RIGHT) != 0).down == of[0];
     default: return a == out && square;
     }
 }
@@ -264,7 +310,8 @@ OPTC_COUNT bool sort_fits(unsigned flags, Dom a, Dom out)
     return !dom_wide(a) && !dom_square(a) && (a == out || (out == RANK && !(flags & BLOCKED)));
 }
 
-/* TAKE: `a` and the result differ at most in the axis that is taken along; the index varies along the result's. */
+/* TAKE: `a` and the result differ at most in the axis that is taken along; the index varies along
+ * the result's. */
 OPTC_COUNT bool take_fits(unsigned flags, Dom a, Dom out)
 {
     const DomInfo *x = &dom_info[a], *y = &dom_info[out];
@@ -277,18 +324,19 @@ OPTC_COUNT bool take_fits(unsigned flags, Dom a, Dom out)
     return !both || x->axis[same] == y->axis[same];
 }
 
-/* One call, computed for each matrix of the stage's tensors. alpha, beta and diagonal are constants: what depends on
- * a hyperparameter is computed in an element pass or read from an array.
+/* One call, computed for each matrix of the stage's tensors. alpha, beta and diagonal are
+ * constants: what depends on a hyperparameter is computed in an element pass or read from an array.
  *   MM     out = alpha * a b + beta * c + diagonal * I; diagonal: 0 unless the product is SYMMETRIC
  *   factors  out = f(a). If the factor fails: out = c, or NaN if there is no c
  *   POWER  out = a^alpha
- *   EIGH   the columns of out are eigenvectors of a, as many as out has columns, largest eigenvalue first. The first of
- *          each column's largest entries is positive
- *   SOLVE  T out = b, T being the lower triangle of a, transposed with TRANS_A. FROM_RIGHT: out T = b
- *   SORT   out holds indices into a, from 0, largest value first; equal values keep their order, NaN comes last. A
- *          shorter out holds the first of them
- *   TAKE   row i of out is row b[i] of a; OF_COLS: columns. An index out of range gives NaN. out may have more or fewer
- *          rows (columns) than a */
+ *   EIGH   the columns of out are eigenvectors of a, as many as out has columns, largest eigenvalue
+ *          first. The first of each column's largest entries is positive
+ *   SOLVE  T out = b, T being the lower triangle of a, transposed with TRANS_A. FROM_RIGHT: out T =
+ *          b
+ *   SORT   out holds indices into a, from 0, largest value first; equal values keep their order,
+ *          NaN comes last. A shorter out holds the first of them
+ *   TAKE   row i of out is row b[i] of a; OF_COLS: columns. An index out of range gives NaN. out
+ *          may have more or fewer rows (columns) than a */
 typedef struct ProgCall {
     Callee callee;
     unsigned flags;
@@ -300,7 +348,8 @@ typedef struct ProgCall {
 typedef struct ProgStage {
     StageKind kind;
     int variant;                   /* 0 for group stages, which belong to all variants */
-    int time;                      /* number of element passes before it: successive passes alternate in direction */
+    int time;                      /* number of element passes before it: successive passes
+                                    * alternate in direction */
     int fn;                        /* number of its function; equal stages share one */
     LaunchForm form;
     const int *reads; int nreads;          /* arrays */
@@ -308,31 +357,35 @@ typedef struct ProgStage {
     const char *kernel;            /* the name of its function on a GPU */
     const char *name, *where;      /* for messages: "map", "adamw.lua:12" or "" */
     const ProgCall *call;          /* kind CALL, whose fn is -1; else NULL */
-    /* not NULL: other stages share its function, which takes these numbers as an argument: MOST_SHARED array numbers
-     * (reads, then writes), and the stage's phase */
+    /* not NULL: other stages share its function, which takes these numbers as an argument:
+     * MOST_SHARED array numbers (reads, then writes), and the stage's phase */
     const int *at;
-    /* 0, or a bit per array of slots: the stage changes nothing for tensors that none of these slots schedules */
+    /* 0, or a bit per array of slots: the stage changes nothing for tensors that none of these
+     * slots schedules */
     unsigned stagger;
     /* names of the values in `reads`, then in `writes`: a temporary holds several, one after
      * another. NULL in packages */
     const char *const *value;
 } ProgStage;
 
-/* EXCHANGE: only in the derived programs of sharded bindings (runtime/core/shard). FORK, JOIN: only among their tasks
- * (runtime/core/memory/tasks.c) */
+/* EXCHANGE: only in the derived programs of sharded bindings (runtime/core/shard). FORK, JOIN: only
+ * among their tasks (runtime/core/memory/tasks.c) */
 typedef enum { ACT_ADVANCE_T, ACT_LAUNCH, ACT_COPY, ACT_EXCHANGE, ACT_FORK, ACT_JOIN } ActKind;
 typedef struct ProgAction {
     ActKind kind;
-    int stage;                     /* LAUNCH: its number in Program.stage. EXCHANGE: the exchange. COPY: 0 */
-    int to, from;                  /* COPY: arrays of one shape and type, over all tensors (or groups) */
+    int stage;                     /* LAUNCH: its number in Program.stage. EXCHANGE: the exchange.
+                                    * COPY: 0 */
+    int to, from;                  /* COPY: arrays of one shape and type, over all tensors (or
+                                    * groups) */
 } ProgAction;
 
 typedef struct ProgPhase { const ProgAction *action; int naction; } ProgPhase;
-/* phase: 1 << nperiod of them. shares: 0, or 1 + the number of the entry whose values of all tensors it computes for
- * other bindings (gen/ir/shared_reductions.c) */
+/* phase: 1 << nperiod of them. shares: 0, or 1 + the number of the entry whose values of all
+ * tensors it computes for other bindings (gen/ir/shared_reductions.c) */
 typedef struct ProgEntry { const char *name; const ProgPhase *phase; int shares; } ProgEntry;
 
-/* An entry that one training step runs after a fresh gradient, at steps with step % every == offset. */
+/* An entry that one training step runs after a fresh gradient, at steps with step % every ==
+ * offset. */
 typedef struct ProgGradient { const char *entry; Period at; } ProgGradient;
 
 typedef struct Program {
@@ -344,29 +397,36 @@ typedef struct Program {
     int nfn;
     const ProgEntry *entry; int nentry;
     const Period *period; int nperiod;        /* bits of a phase's number, by period */
-    const ProgGradient *gradient; int ngradient;           /* in order, "step" last; none: "step" alone */
+    /* in order, "step" last; none: "step" alone */
+    const ProgGradient *gradient; int ngradient;
     const Variant *variant; int nvariant;
     int p, g;                              /* storage types */
     bool needs_t;                          /* stages read the step number, so the device needs it */
     const char *advance_t;                 /* the kernel that increments t */
-    Product product;                       /* the precision of its products, except those with OWN_PRECISION */
-    int rank;                              /* the largest rank (directions of a tensor); 0: the rule has no such axis */
+    Product product;                       /* the precision of its products, except those with
+                                            * OWN_PRECISION */
+    int rank;                              /* the largest rank (directions of a tensor); 0: the rule
+                                            * has no such axis */
     RankShare share;                       /* of the rank axis; share 0: its length is `rank` */
-    int block;                             /* the most rows and columns of a block; 0: the rule has no blocks */
-    /* bits: the variants with random draws, stochastic rounding or dithers per element, which depend on the element's
-     * number in the whole tensor */
+    int block;                             /* the most rows and columns of a block; 0: the rule has
+                                            * no blocks */
+    /* bits: the variants with random draws, stochastic rounding or dithers per element, which
+     * depend on the element's number in the whole tensor */
     unsigned draws;
-    /* the spec's name, its wrappers and its options as text: the same in the library and in packages (checkpoints) */
+    /* the spec's name, its wrappers and its options as text: the same in the library and in
+     * packages (checkpoints) */
     const char *spec, *with, *options;
 } Program;
 
-/* POWER: a lower bound of eigenvalue / norm of the matrix, from the spec. It determines the number of iterations. */
+/* POWER: a lower bound of eigenvalue / norm of the matrix, from the spec. It determines the number
+ * of iterations. */
 #define USUAL_LOW 1e-10
 OPTC_COUNT double call_low(const ProgCall *c) { return c->beta; }
 
-/* Whether a GPU computes a power by products (inverse_root.h): A^(-1/p) without a floor and with eigenvalues that are
- * large enough for the iteration. Returns p, or 0: by eigenvectors. The steps of an inverse (p = 1) leave an error of
- * some thousand roundings, which is below the precision of f32. */
+/* Whether a GPU computes a power by products (inverse_root.h): A^(-1/p) without a floor and with
+ * eigenvalues that are large enough for the iteration. Returns p, or 0: by eigenvectors. The steps
+ * of an inverse (p = 1) leave an error of some thousand roundings, which is below the precision of
+ * f32. */
 OPTC_COUNT int root_by_products(double exponent, double low, unsigned flags)
 {
     for (int p = 1; p <= 16 && !(flags & FLOORED); p++) {
@@ -376,13 +436,18 @@ OPTC_COUNT int root_by_products(double exponent, double low, unsigned flags)
     }
     return 0;
 }
-OPTC_COUNT int call_root(const ProgCall *c) { return root_by_products(c->alpha, call_low(c), c->flags); }
+OPTC_COUNT int call_root(const ProgCall *c)
+{
+    return root_by_products(c->alpha, call_low(c), c->flags);
+}
 
-/* Whether a GPU computes a power by a triangle: inverses in f64 that products do not compute (gpu_factors.c). */
+/* Whether a GPU computes a power by a triangle: inverses in f64 that products do not compute
+ * (gpu_factors.c). */
 OPTC_COUNT bool inverse_by_triangle(double exponent, double low, unsigned flags)
 {
     bool inverse = exponent + 1 < 1e-9 && exponent + 1 > -1e-9;
-    return inverse && flags & EXACT && !(flags & FLOORED) && !root_by_products(exponent, low, flags);
+    return inverse && flags & EXACT && !(flags & FLOORED) &&
+           !root_by_products(exponent, low, flags);
 }
 
 /* The kernel sets that a call needs on a GPU. */
@@ -453,7 +518,10 @@ OPTC_COUNT int program_shares(const Program *p, int e, int level)
 }
 
 /* The entry whose tensors take part in entry e. */
-OPTC_COUNT int program_base(const Program *p, int e) { return p->entry[e].shares ? p->entry[e].shares - 1 : e; }
+OPTC_COUNT int program_base(const Program *p, int e)
+{
+    return p->entry[e].shares ? p->entry[e].shares - 1 : e;
+}
 
 /* Values of all tensors span several bindings. */
 OPTC_COUNT bool program_shared(const Program *p)

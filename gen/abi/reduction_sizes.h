@@ -1,7 +1,7 @@
-/* The fixed sizes that determine the order of every reduction on every target (gen/plan/plan.h). The last four: array
- * numbers that a launch of a shared kernel passes (gen/plan/merge_stages.c), scalars in device memory that are read
- * before a run, values of a block of codes, and elements of the smallest tensor that stores codes
- * (templates/codes.h). */
+/* The fixed sizes that determine the order of every reduction on every target (gen/plan/plan.h).
+ * The last four: array numbers that a launch of a shared kernel passes (gen/plan/merge_stages.c),
+ * scalars in device memory that are read before a run, values of a block of codes, and elements of
+ * the smallest tensor that stores codes (templates/codes.h). */
 
 //@ lines
 #define OPTC_SEG 4096

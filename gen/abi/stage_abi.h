@@ -1,4 +1,5 @@
-/* The binary interface between the runtime and generated C. Generated files contain a copy; the runtime includes it. */
+/* The binary interface between the runtime and generated C. Generated files contain a copy; the
+ * runtime includes it. */
 
 //@ none
 #ifndef OPTC_ABI
@@ -6,12 +7,15 @@
 #define OPTC_ABI 5
 
 typedef struct optc_view {              /* what a stage is given for one tensor or one group */
-    void *const *mem;                   /* pointers by array number: p, g, inputs, states, temporaries, partials */
-    const double *hyper;                /* of its group: [0] is t, then the hyperparameters, then the lag of t */
+    void *const *mem;                   /* pointers by array number: p, g, inputs, states,
+                                         * temporaries, partials */
+    const double *hyper;                /* of its group: [0] is t, then the hyperparameters, then
+                                         * the lag of t */
     long long n, slices, rows, cols;    /* n = slices * rows * cols; n < 0: skipped in this step */
-    long long id, ntensors, present, total;     /* number of the tensor; tensors in all, in this step; its elements */
-    /* Sizes of the whole tensor, of which this may be a piece, and the piece's first element, row, column and matrix.
-     * Random numbers and means use these. */
+    /* number of the tensor; tensors in all, in this step; its elements */
+    long long id, ntensors, present, total;
+    /* Sizes of the whole tensor, of which this may be a piece, and the piece's first element, row,
+     * column and matrix. Random numbers and means use these. */
     long long whole_n, whole_slices, whole_rows, whole_cols;
     long long first, first_row, first_col, first_slice;
     long long rank;                     /* length of the rank axis; 0: the rule has none */

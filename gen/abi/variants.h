@@ -1,9 +1,9 @@
 /* The variants of a rule, and which tensors take which.
  *
- * A spec may query a tensor in a plain `if`: whether it is a matrix (`matrix` beside `step`), how its sizes compare,
- * its name, its tags. Each combination of answers is traced as one variant; when a tensor is bound, it takes the one
- * variant whose tests it passes. Constant data, read by the compiler and by binding; pasted into packages after
- * counts.h. */
+ * A spec may query a tensor in a plain `if`: whether it is a matrix (`matrix` beside `step`), how
+ * its sizes compare, its name, its tags. Each combination of answers is traced as one variant; when
+ * a tensor is bound, it takes the one variant whose tests it passes. Constant data, read by the
+ * compiler and by binding; pasted into packages after counts.h. */
 #ifndef OPTC_VARIANTS_H
 #define OPTC_VARIANTS_H
 
@@ -14,8 +14,8 @@ typedef enum { IS_LESS, IS_AT_MOST, IS_EQUAL, IS_MULTIPLE, NRELATION } Relation;
 typedef struct Test {
     TestKind kind;
     bool yes;                              /* the answer that passes */
-    /* SIZES: compares factor[0] * size[0] with factor[1] * size[1], sizes taken in `view`. IS_MULTIPLE: factor[1] is a
-     * whole number from 1, size[1] is SIZE_ONE */
+    /* SIZES: compares factor[0] * size[0] with factor[1] * size[1], sizes taken in `view`.
+     * IS_MULTIPLE: factor[1] is a whole number from 1, size[1] is SIZE_ONE */
     Relation relation;
     Size size[2];
     double factor[2];
@@ -25,15 +25,20 @@ typedef struct Test {
 
 typedef struct Variant {
     const char *name;
-    int view;                              /* bits: the views that its row, col and slice values use */
-    const Test *test; int ntest;           /* all must pass; every tensor passes exactly one variant of a rule */
+    int view;                              /* bits: the views that its row, col and slice values
+                                            * use */
+    const Test *test; int ntest;           /* all must pass; every tensor passes exactly one variant
+                                            * of a rule */
 } Variant;
 
 typedef struct TensorFacts {               /* the input of the tests */
-    const char *name, *tags;               /* either may be NULL; tags: words separated by blanks or commas */
+    const char *name, *tags;               /* either may be NULL; tags: words separated by blanks or
+                                            * commas */
     int rank; const int64_t *dim;
-    bool matrix, flat;                     /* matrix: may be stepped as a matrix; flat: treated as a vector */
-    int64_t split;                         /* each matrix is this many matrices, stacked by rows; 0 or 1: not split */
+    bool matrix, flat;                     /* matrix: may be stepped as a matrix; flat: treated as a
+                                            * vector */
+    int64_t split;                         /* each matrix is this many matrices, stacked by rows; 0
+                                            * or 1: not split */
 } TensorFacts;
 
 /* The tensor's shape in a view, after splitting its matrices. */
@@ -89,13 +94,17 @@ OPTC_COUNT bool test_passes(const Test *t, const TensorFacts *a)
         Shape s = facts_shape(a, t->view);
         double x[2];
         for (int i = 0; i < 2; i++)
-            x[i] = t->factor[i] * (t->size[i] == SIZE_NUMEL ? (double)s.n : t->size[i] == SIZE_ROWS ? (double)s.rows
-                                 : t->size[i] == SIZE_COLS ? (double)s.cols : t->size[i] == SIZE_DIMS ? a->rank : 1);
+            x[i] = t->factor[i] * (t->size[i] == SIZE_NUMEL  ? (double)s.n
+                                   : t->size[i] == SIZE_ROWS ? (double)s.rows
+                                   : t->size[i] == SIZE_COLS ? (double)s.cols
+                                   : t->size[i] == SIZE_DIMS ? a->rank
+                                                             : 1);
         is = t->relation == IS_LESS ? x[0] < x[1] : t->relation == IS_AT_MOST ? x[0] <= x[1]
              : t->relation == IS_EQUAL ? x[0] == x[1] : (int64_t)x[0] % (int64_t)x[1] == 0;
     } else {
-        is = t->kind == TEST_MATRIX ? a->matrix : t->kind == TEST_NAMED ? word_matches(t->word, a->name ? a->name : "")
-                                                                        : has_word(a->tags, t->word);
+        is = t->kind == TEST_MATRIX  ? a->matrix
+             : t->kind == TEST_NAMED ? word_matches(t->word, a->name ? a->name : "")
+                                     : has_word(a->tags, t->word);
     }
     return is == t->yes;
 }

@@ -1,5 +1,5 @@
-/* BLAKE2s-256 (RFC 7693): a cryptographic hash, for keys of content that may come from other users. The other hashes
- * (util.h) are for tables, names and checksums. */
+/* BLAKE2s-256 (RFC 7693): a cryptographic hash, for keys of content that may come from other users.
+ * The other hashes (util.h) are for tables, names and checksums. */
 #ifndef OPTC_DIGEST_H
 #define OPTC_DIGEST_H
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Build helper. `embed TABLE FOLDER/ FILE...` prints a C table of the files' texts, keyed by path without FOLDER/ and
- * ".lua". */
+/* Build helper. `embed TABLE FOLDER/ FILE...` prints a C table of the files' texts, keyed by path
+ * without FOLDER/ and ".lua". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -87,7 +87,8 @@ void arena_free(Arena *a)
 void arena_scratch(Arena *a, void (*f)(void *ctx, Arena *scratch), void *ctx)
 {
     jmp_buf out, *outer = a->out;
-    Arena *scratch = NEW(a, Arena);                        /* not a local: its value would be undefined after longjmp */
+    /* not a local: its value would be undefined after longjmp */
+    Arena *scratch = NEW(a, Arena);
     if (outer && setjmp(out)) {
         a->out = outer;
         arena_free(scratch);
@@ -245,7 +246,8 @@ void locale_back(LocaleMark m)
         uselocale((locale_t)m.was);
 }
 
-/* Not cryptographic: cache entries are checked by length and checksum, and only the user writes the cache folder. */
+/* Not cryptographic: cache entries are checked by length and checksum, and only the user writes the
+ * cache folder. */
 uint64_t hash64(uint64_t seed, const void *data, size_t n) { return hash_bytes(seed, data, n); }
 
 Hash128 hash128(const void *data, size_t n)
@@ -282,7 +284,8 @@ int text_char(const char *text, const char *but, bool *control)
 {
     const unsigned char *s = (const unsigned char *)text;
     int n = char_bytes(s);
-    unsigned char c = n == 2 && *s == 0xc2 ? s[1] : *s;       /* U+0080 to U+009f, or a single byte */
+    /* U+0080 to U+009f, or a single byte */
+    unsigned char c = n == 2 && *s == 0xc2 ? s[1] : *s;
     *control = *s < 128 ? (c < 32 || c == 127) && !strchr(but, c) : c < 0xa0;
     return n;
 }
@@ -318,7 +321,8 @@ void buf_quoted(Buf *b, const char *s)
 
 void buf_shell(Buf *b, const char *s)
 {
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_=+-.,:/@%";
+    static const char safe[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_=+-.,:/@%";
     if (*s && !s[strspn(s, safe)]) {
         buf_puts(b, s);
         return;

@@ -1,5 +1,5 @@
-/* Names and expressions of emitted code. Values keep the spec's names. A value that is used once and has no name
- * becomes part of its user's expression. */
+/* Names and expressions of emitted code. Values keep the spec's names. A value that is used once
+ * and has no name becomes part of its user's expression. */
 #include "gen/emit/emit.h"
 #include "gen/emit/template.h"
 
@@ -13,7 +13,8 @@ const char *emit_real(const Emit *e) { return e->wide ? "double" : type_info[e->
 const char *emit_suffix(const Emit *e) { return e->wide || e->plan->real == T_F64 ? "" : "f"; }
 const char *emit_type_suffix(Type t) { return t == T_F64 ? "" : "f"; }
 
-/* The entry of an identifier, made if it is new (count 0). A hash table: a spec's loop can make thousands of locals. */
+/* The entry of an identifier, made if it is new (count 0). A hash table: a spec's loop can make
+ * thousands of locals. */
 static Used *used_entry(Emit *e, const char *s)
 {
     if (e->nused * 2 >= e->used_cap) {
@@ -27,7 +28,8 @@ static Used *used_entry(Emit *e, const char *s)
                 *used_entry(e, old[i].name) = old[i];
     }
     uint64_t h = hash64(3, s, strlen(s));
-    while (e->used[h & (uint64_t)(e->used_cap - 1)].name && strcmp(e->used[h & (uint64_t)(e->used_cap - 1)].name, s))
+    while (e->used[h & (uint64_t)(e->used_cap - 1)].name &&
+           strcmp(e->used[h & (uint64_t)(e->used_cap - 1)].name, s))
         h++;
     Used *u = &e->used[h & (uint64_t)(e->used_cap - 1)];
     if (!u->name) {
@@ -37,7 +39,8 @@ static Used *used_entry(Emit *e, const char *s)
     return u;
 }
 
-/* Names in capitals may be macros: NULL, EOF, INT_MAX, M_PI … Single letters are allowed, as papers use them. */
+/* Names in capitals may be macros: NULL, EOF, INT_MAX, M_PI … Single letters are allowed, as papers
+ * use them. */
 static bool is_loud(const char *s)
 {
     for (const char *c = s; *c; c++)
@@ -66,7 +69,10 @@ const char *emit_name(Emit *e, const char *want)
     return used_entry(e, base)->name;
 }
 
-const char *emit_value_name(Emit *e, Ref r) { return value_name(e->arena, e->plan->rule, e->phase, r); }
+const char *emit_value_name(Emit *e, Ref r)
+{
+    return value_name(e->arena, e->plan->rule, e->phase, r);
+}
 
 const char *emit_array_name(Emit *e, Access a)
 {
@@ -76,7 +82,8 @@ const char *emit_array_name(Emit *e, Access a)
     return e->own[a.mem];
 }
 
-enum { LONGEST = 7 };                       /* operations in one expression: a longer one gets a name */
+enum { LONGEST = 7 };                       /* operations in one expression: a longer one gets a
+                                             * name */
 
 static void weigh(Emit *e)
 {
@@ -110,18 +117,123 @@ static void count_uses(Emit *e)
 }
 
 /* Words that C and C++ reserve: a package must compile as either. */
-static const char *const language[] = {
-    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
-    "char", "class", "compl", "const", "const_cast", "constexpr", "continue", "decltype", "default", "delete", "do",
-    "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend",
-    "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr",
-    "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "restrict",
-    "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template",
-    "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
-    "virtual", "void", "volatile", "wchar_t", "char8_t", "char16_t", "char32_t", "concept", "consteval",
-    "constinit", "co_await", "co_return", "co_yield", "requires", "typeof_unqual", "while", "xor", "xor_eq",
-    "typeof", "linux", "unix", "errno", "stdin", "stdout", "stderr", "complex", "imaginary", "noreturn", "assert",
-    "I", "math_errhandling", "offsetof", "half", "half2", "fabs", "fabsf", "sqrt", "sqrtf", "fma", "fmaf", NULL};
+static const char *const language[] = {"alignas",
+                                       "alignof",
+                                       "and",
+                                       "and_eq",
+                                       "asm",
+                                       "auto",
+                                       "bitand",
+                                       "bitor",
+                                       "bool",
+                                       "break",
+                                       "case",
+                                       "catch",
+                                       "char",
+                                       "class",
+                                       "compl",
+                                       "const",
+                                       "const_cast",
+                                       "constexpr",
+                                       "continue",
+                                       "decltype",
+                                       "default",
+                                       "delete",
+                                       "do",
+                                       "double",
+                                       "dynamic_cast",
+                                       "else",
+                                       "enum",
+                                       "explicit",
+                                       "export",
+                                       "extern",
+                                       "false",
+                                       "float",
+                                       "for",
+                                       "friend",
+                                       "goto",
+                                       "if",
+                                       "inline",
+                                       "int",
+                                       "long",
+                                       "mutable",
+                                       "namespace",
+                                       "new",
+                                       "noexcept",
+                                       "not",
+                                       "not_eq",
+                                       "nullptr",
+                                       "operator",
+                                       "or",
+                                       "or_eq",
+                                       "private",
+                                       "protected",
+                                       "public",
+                                       "register",
+                                       "reinterpret_cast",
+                                       "restrict",
+                                       "return",
+                                       "short",
+                                       "signed",
+                                       "sizeof",
+                                       "static",
+                                       "static_assert",
+                                       "static_cast",
+                                       "struct",
+                                       "switch",
+                                       "template",
+                                       "this",
+                                       "thread_local",
+                                       "throw",
+                                       "true",
+                                       "try",
+                                       "typedef",
+                                       "typeid",
+                                       "typename",
+                                       "union",
+                                       "unsigned",
+                                       "using",
+                                       "virtual",
+                                       "void",
+                                       "volatile",
+                                       "wchar_t",
+                                       "char8_t",
+                                       "char16_t",
+                                       "char32_t",
+                                       "concept",
+                                       "consteval",
+                                       "constinit",
+                                       "co_await",
+                                       "co_return",
+                                       "co_yield",
+                                       "requires",
+                                       "typeof_unqual",
+                                       "while",
+                                       "xor",
+                                       "xor_eq",
+                                       "typeof",
+                                       "linux",
+                                       "unix",
+                                       "errno",
+                                       "stdin",
+                                       "stdout",
+                                       "stderr",
+                                       "complex",
+                                       "imaginary",
+                                       "noreturn",
+                                       "assert",
+                                       "I",
+                                       "math_errhandling",
+                                       "offsetof",
+                                       "half",
+                                       "half2",
+                                       "fabs",
+                                       "fabsf",
+                                       "sqrt",
+                                       "sqrtf",
+                                       "fma",
+                                       "fmaf",
+                                       NULL};
 
 static const char *slot(Arena *a, const char *prefix, const char *name)
 {
@@ -141,8 +253,8 @@ static void accesses_of(const Stage *s, Accesses out[NACCESSES])
     out[3] = (Accesses){s->fold, s->nfold};
 }
 
-/* Reserves names that no value of the stage may take: the enumerators of arrays, and the names of arrays and
- * hyperparameters of the rule. */
+/* Reserves names that no value of the stage may take: the enumerators of arrays, and the names of
+ * arrays and hyperparameters of the rule. */
 static void claim(Emit *e)
 {
     const Plan *p = e->plan;
@@ -166,8 +278,12 @@ static void claim(Emit *e)
 
 void emit_begin(Emit *e, const Target *t, const Plan *p, StageAt at, Arena *a, const char *prefix)
 {
-    *e = (Emit){
-        .target = t, .plan = p, .phase = &at.entry->phase[at.phase], .st = at.stage, .arena = a, .prefix = prefix};
+    *e = (Emit){.target = t,
+                .plan = p,
+                .phase = &at.entry->phase[at.phase],
+                .st = at.stage,
+                .arena = a,
+                .prefix = prefix};
     e->g = e->phase->g;
     e->wide = dom_wide(stage_info[at.stage->kind].dom);
     for (int k = 0; k < NEMITHOLE; k++)
@@ -216,7 +332,8 @@ const char *emit_number(const Emit *e, double x)
         return f32 ? "optc_frombitsf(0x7fc00000u)" : "optc_frombits(0x7ff8000000000000ull)";
     if (isinf(x))
         return f32 ? (x < 0 ? "optc_frombitsf(0xff800000u)" : "optc_frombitsf(0x7f800000u)")
-                   : (x < 0 ? "optc_frombits(0xfff0000000000000ull)" : "optc_frombits(0x7ff0000000000000ull)");
+                   : (x < 0 ? "optc_frombits(0xfff0000000000000ull)"
+                            : "optc_frombits(0x7ff0000000000000ull)");
     char s[40];
     for (int prec = 1; prec <= 17; prec++) {
         snprintf(s, sizeof s, "%.*g", prec, x);
@@ -232,15 +349,17 @@ const char *emit_number(const Emit *e, double x)
 bool emit_inlined(const Emit *e, Ref r)
 {
     const Node *n = &e->g->n[r];
-    return e->uses[r] == 1 && !n->name && !is_leaf(n) && !is_red(n) && e->weight[r] && e->weight[r] <= LONGEST;
+    return e->uses[r] == 1 && !n->name && !is_leaf(n) && !is_red(n) && e->weight[r] &&
+           e->weight[r] <= LONGEST;
 }
 
 /* 1 / sqrt(x) of elements on a GPU, in f32; no other value has the root. */
 static bool is_rsqrt(const Emit *e, const Node *n)
 {
     const Node *g = e->g->n;
-    return n->op == OP_DIV && g[n->arg[1]].op == OP_SQRT && !e->text[n->arg[1]] && g[n->arg[0]].op == OP_CONST &&
-           g[n->arg[0]].imm == 1 && e->target->gpu && is_elem(e->st->kind) && emit_suffix(e)[0] == 'f';
+    return n->op == OP_DIV && g[n->arg[1]].op == OP_SQRT && !e->text[n->arg[1]] &&
+           g[n->arg[0]].op == OP_CONST && g[n->arg[0]].imm == 1 && e->target->gpu &&
+           is_elem(e->st->kind) && emit_suffix(e)[0] == 'f';
 }
 
 /* Binding strength of an expression, from ops.def; names bind tightest. */
@@ -271,10 +390,12 @@ static const char *draw(Emit *e, const Node *n)
     const char *at = !dom_inside((Dom)n->dom)          ? "0"
                      : e->runs && (Dom)n->dom == ELEM ? "optc_nth(self, offset + i)"
                      : arena_printf(e->arena, "%soffset + i", first[n->dom] ? first[n->dom] : "");
-    const char *size = dom_of_block((Dom)n->dom) ? " + 256u * (unsigned)self->first" : "";     /* layout.c */
-    return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du%s, %s)",
-                        n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1,
-                        e->t_ahead ? " + 1.0" : "", (int)n->imm, size, at);
+    /* layout.c */
+    const char *size = dom_of_block((Dom)n->dom) ? " + 256u * (unsigned)self->first" : "";
+    return arena_printf(
+        e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du%s, %s)",
+        n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1,
+        e->t_ahead ? " + 1.0" : "", (int)n->imm, size, at);
 }
 
 /* A value after a store to the state's type and a load from it. */
@@ -305,8 +426,9 @@ static bool reaches_quotient(const Emit *e, Ref r)
     return found;
 }
 
-/* The form of an operation. Kernels with several powers call a function for them: the code of each has some 200
- * instructions, and with copies for every element of a vector the kernel exceeds the instruction cache. */
+/* The form of an operation. Kernels with several powers call a function for them: the code of each
+ * has some 200 instructions, and with copies for every element of a vector the kernel exceeds the
+ * instruction cache. */
 static const char *form_of(const Emit *e, Op op)
 {
     int powers = 0;
@@ -327,8 +449,8 @@ const char *emit_expr(Emit *e, Ref r)
     if (n->op == OP_STORED)
         return stored(e, n);
     if (e->quick && n->op == OP_SQRT)
-        return arena_printf(e->arena, "optc_root<%s>(%s, odd, exact)", reaches_quotient(e, r) ? "false" : "true",
-                            operand(e, n->arg[0], 0));
+        return arena_printf(e->arena, "optc_root<%s>(%s, odd, exact)",
+                            reaches_quotient(e, r) ? "false" : "true", operand(e, n->arg[0], 0));
     if (e->quick && n->op == OP_DIV)
         return arena_printf(e->arena, "optc_quotient(%s, %s, odd, exact)", operand(e, n->arg[0], 0),
                             operand(e, n->arg[1], 0));
@@ -338,12 +460,17 @@ const char *emit_expr(Emit *e, Ref r)
     const char *form = form_of(e, n->op);
     int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;
     for (const char *f = form; *f; f++) {
-        /* The right operand of an infix form must bind tighter than the form: a - (b - c). An argument may be anything.
+        /* The right operand of an infix form must bind tighter than the form: a - (b - c). An
+         * argument may be anything.
          */
         if (*f == '~')
             buf_puts(&b, emit_suffix(e));
         else if (*f == '%' && f[1] >= 'a' && f[1] <= 'c')
-            buf_puts(&b, operand(e, n->arg[f[1] - 'a'], mine == 9 ? 0 : f == form ? tight : tight + 1)), f++;
+            buf_puts(&b, operand(e, n->arg[f[1] - 'a'],
+                                 mine == 9   ? 0
+                                 : f == form ? tight
+                                             : tight + 1)),
+                f++;
         else
             buf_add(&b, f, 1);
     }
@@ -365,8 +492,8 @@ const char *emit_array_number(Emit *e, Access a)
         : slot(e->arena, e->prefix, a.name);
     if (!s || !s->rotates)
         return number;
-    return arena_printf(e->arena, "%s + optc_ring(self->hyper[0]%s, %d, %d)", number, e->t_ahead ? " + 1.0" : "",
-                        s->age, s->ring);
+    return arena_printf(e->arena, "%s + optc_ring(self->hyper[0]%s, %d, %d)", number,
+                        e->t_ahead ? " + 1.0" : "", s->age, s->ring);
 }
 
 const char *emit_array(Emit *e, Access a, bool writable)
@@ -375,7 +502,10 @@ const char *emit_array(Emit *e, Access a, bool writable)
                         type_info[e->plan->mem[a.mem].type].c, emit_array_number(e, a));
 }
 
-const char *emit_array_param(const Emit *e, const char *param) { return e->array_slot ? param : ""; }
+const char *emit_array_param(const Emit *e, const char *param)
+{
+    return e->array_slot ? param : "";
+}
 
 static int by_number(const void *x, const void *y)
 {
@@ -405,14 +535,16 @@ void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o)
     for (int i = 0; i < n; i++) {
         if (i && !by_number(&v[i - 1], &v[i]))
             continue;
-        const char *item = arena_printf(b->arena, " %s = %d,", slot(b->arena, o->prefix, v[i].name), v[i].mem);
+        const char *item =
+            arena_printf(b->arena, " %s = %d,", slot(b->arena, o->prefix, v[i].name), v[i].mem);
         if (b->len - line + strlen(item) > WIDTH) {
             buf_puts(b, "\n   ");
             line = b->len - 3;
         }
         buf_puts(b, item);
     }
-    b->s[b->len - 1] = '\n';                   /* without the last comma, which NVRTC's default C++ warns about */
+    /* without the last comma, which NVRTC's default C++ warns about */
+    b->s[b->len - 1] = '\n';
     buf_puts(b, "};\n\n");
 }
 
@@ -431,13 +563,20 @@ const char *emit_red_kind(const Node *n)
     }
 }
 
-const char *emit_fold_real(const Emit *e, const Node *n) { return is_norm(n) ? "double" : emit_real(e); }
-const char *emit_fold_suffix(const Emit *e, const Node *n) { return is_norm(n) ? "" : emit_suffix(e); }
+const char *emit_fold_real(const Emit *e, const Node *n)
+{
+    return is_norm(n) ? "double" : emit_real(e);
+}
+const char *emit_fold_suffix(const Emit *e, const Node *n)
+{
+    return is_norm(n) ? "" : emit_suffix(e);
+}
 
 const char *emit_square(Emit *e, const char *x)
 {
-    return !strcmp(emit_real(e), "double") ? arena_printf(e->arena, "%s * %s", x, x)
-                                           : arena_printf(e->arena, "(double)%s * (double)%s", x, x);
+    return !strcmp(emit_real(e), "double")
+               ? arena_printf(e->arena, "%s * %s", x, x)
+               : arena_printf(e->arena, "(double)%s * (double)%s", x, x);
 }
 
 const char *emit_raw_name(Emit *e, Ref r)
@@ -455,7 +594,8 @@ void emit_finished(Emit *e, EmitHole to, Ref r, const char *raw)
     if (n->op == OP_RMS)
         raw = arena_printf(e->arena, "%s / (double)(%s)", raw, emit_count(e, n));
     const char *cast = !strcmp(emit_real(e), "double") ? "" : "(float)";
-    emit_define(e, to, r, emit_name(e, emit_value_name(e, r)), arena_printf(e->arena, "%ssqrt(%s)", cast, raw));
+    emit_define(e, to, r, emit_name(e, emit_value_name(e, r)),
+                arena_printf(e->arena, "%ssqrt(%s)", cast, raw));
 }
 
 /* templates/partials.h describes the layout of partials. */
@@ -473,15 +613,18 @@ const char *emit_parts_per_slice(Emit *e, const Mem *m)
 {
     const char *tile = stage_info[m->by].id;
     if (m->from == ELEM)
-        return arena_printf(e->arena,
-                            "optc_up(self->whole_rows, OPTC_%s_ROWS) * optc_up(self->whole_cols, OPTC_%s_COLS)", tile,
-                            tile);
+        return arena_printf(
+            e->arena,
+            "optc_up(self->whole_rows, OPTC_%s_ROWS) * optc_up(self->whole_cols, OPTC_%s_COLS)",
+            tile, tile);
     return arena_printf(e->arena, "optc_up(%s, OPTC_SEG)", emit_whole_length(e, m->from));
 }
 
 const char *emit_finish(const Mem *m)
 {
-    return dom_wide(m->dom) ? "finish_slice" : dom_info[m->dom].axis[1] == AXIS_ONE ? "finish_row" : "finish_col";
+    return dom_wide(m->dom)                       ? "finish_slice"
+           : dom_info[m->dom].axis[1] == AXIS_ONE ? "finish_row"
+                                                  : "finish_col";
 }
 
 const char *emit_parts_of(Emit *e, const Mem *m)
@@ -503,20 +646,25 @@ static const char *tile_slot(Emit *e, const Mem *m, const char *own)
         return arena_printf(e->arena, "%s * %s + optc_cols_inside(self) / OPTC_%s_COLS + seg", own,
                             emit_parts_per_row(e->arena, m), id);
     if (m->dom == COL)
-        return arena_printf(e->arena, "(slice * %s + optc_rows_inside(self) / OPTC_%s_ROWS + block) * self->cols + %s",
-                            emit_parts_per_col(e->arena, m), id, own);
+        return arena_printf(
+            e->arena,
+            "(slice * %s + optc_rows_inside(self) / OPTC_%s_ROWS + block) * self->cols + %s",
+            emit_parts_per_col(e->arena, m), id, own);
     return arena_printf(e->arena, "optc_tiles_%s(self, OPTC_%s_ROWS, OPTC_%s_COLS) + %s",
                         dom_inside(m->dom) ? "inside" : "before", id, id, own);
 }
 
 static const char *list_slot(Emit *e, const Mem *m, const char *own)
 {
-    const char *inside = m->from == ROW ? "optc_rows_inside(self)" : m->from == COL ? "optc_cols_inside(self)" : "0";
+    const char *inside = m->from == ROW   ? "optc_rows_inside(self)"
+                         : m->from == COL ? "optc_cols_inside(self)"
+                                          : "0";
     if (dom_wide(m->from))
         return arena_printf(e->arena, "self->first_slice / OPTC_SEG + %s", own);
     if (dom_inside(m->dom))
         return arena_printf(e->arena, "%s / OPTC_SEG + %s", inside, own);
-    return arena_printf(e->arena, "optc_segs_before(self, %s, %s) + %s", inside, emit_whole_length(e, m->from), own);
+    return arena_printf(e->arena, "optc_segs_before(self, %s, %s) + %s", inside,
+                        emit_whole_length(e, m->from), own);
 }
 
 const char *emit_slot(Emit *e, Access f, const char *own)
@@ -524,20 +672,24 @@ const char *emit_slot(Emit *e, Access f, const char *own)
     const Mem *m = &e->plan->mem[f.mem];
     if (m->from != ELEM)
         return list_slot(e, m, own);
-    return m->by == S_FLAT ? arena_printf(e->arena, "self->first / OPTC_SEG + %s", own) : tile_slot(e, m, own);
+    return m->by == S_FLAT ? arena_printf(e->arena, "self->first / OPTC_SEG + %s", own)
+                           : tile_slot(e, m, own);
 }
 
-const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s)
+const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask,
+                            const Stage *s)
 {
     char phase[24] = "";
     if (p->nperiod)
         snprintf(phase, sizeof phase, "_phase%d", mask);
-    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn, stage_info[s->kind].name,
-             s->variant ? "_" : "", s->variant ? p->rule->variant[s->variant].name : "");
+    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn,
+             stage_info[s->kind].name, s->variant ? "_" : "",
+             s->variant ? p->rule->variant[s->variant].name : "");
     return buf;
 }
 
-const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask, const Stage *s)
+const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask,
+                          const Stage *s)
 {
     char name[MOST_STAGE_NAME];
     return arena_printf(a, "%s%s", prefix ? prefix : "", emit_stage_name(name, p, entry, mask, s));

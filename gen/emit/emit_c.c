@@ -1,4 +1,5 @@
-/* The C target: emits stages as plain loops that a compiler vectorises, from the templates of stage_c.txt. */
+/* The C target: emits stages as plain loops that a compiler vectorises, from the templates of
+ * stage_c.txt. */
 #include "gen/emit/emit.h"
 #include "gen/emit/prelude.h"
 
@@ -7,27 +8,39 @@
 #define OPTC_FN static inline
 #include "templates/loops_c.h"           /* OPTC_CHUNK */
 
-static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
-                                       "lane", "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
-                                       "rows", "cols", "width", "line",  "i",    "l",   "stages",
-                                       "dither", "dithers", NULL};
-static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h",
-                                      "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "loops_c.h",
-                                      "reductions_c.h", "partials.h", "ring_arrays.h", "codes_c.h", "rounding_c.h",
-                                      "runs.h", NULL};
-const Target target_c = {.name = "c", .templates = "stage_c.txt", .restricted = "restrict", .array_slot = "arrays",
-                         .prelude = prelude, .reserved = reserved, .emit = emit_c};
+static const char *const reserved[] = {
+    "self",  "unit", "start", "count", "from",   "len",    "offset",  "done", "lane",
+    "row",   "col",  "slice", "segs",  "seg",    "block",  "blocks",  "rows", "cols",
+    "width", "line", "i",     "l",     "stages", "dither", "dithers", NULL};
+static const char *const prelude[] = {"math.h",     "math_f32.h",
+                                      "math_f64.h", "random.h",
+                                      "types.h",    "gen/abi/reduction_sizes.h",
+                                      "codes.h",    "rounding.h",
+                                      "loops_c.h",  "reductions_c.h",
+                                      "partials.h", "ring_arrays.h",
+                                      "codes_c.h",  "rounding_c.h",
+                                      "runs.h",     NULL};
+const Target target_c = {.name = "c",
+                         .templates = "stage_c.txt",
+                         .restricted = "restrict",
+                         .array_slot = "arrays",
+                         .prelude = prelude,
+                         .reserved = reserved,
+                         .emit = emit_c};
 
 typedef struct CStage {
     Emit e;
     bool fetch;                                /* it prefetches its next chunk */
-    const char **waiting;                      /* by node that a list folds or another loop needs: its local array */
+    /* by node that a list folds or another loop needs: its local array */
+    const char **waiting;
     bool parts;                                /* its body is divided into several loops */
     int *part;                                 /* by node: the loop that computes it */
     bool *waits;                               /* by node: another loop needs it */
-    const char **label;                        /* by Mem of block codes: its name; values are label_in, label_out */
+    /* by Mem of block codes: its name; values are label_in, label_out */
+    const char **label;
     bool dithers;                              /* the dither of a block is computed */
-    int few;                                   /* values per round if local arrays must be short; 0: the usual number */
+    /* values per round if local arrays must be short; 0: the usual number */
+    int few;
 } CStage;
 
 static const char *round_of(const CStage *c);
@@ -61,7 +74,9 @@ static const char *pointer(CStage *c, Access a)
     bool across = dom_find(stage_info[e->st->kind].dom, d) == INDEX_ACROSS;
     if (emit_transposed(e, a))
         return emit_pointer(e, a, arena_printf(e->arena, " + slice * %s + row", emit_length(e, d)));
-    return emit_pointer(e, a, across ? arena_printf(e->arena, " + slice * %s + col", emit_length(e, d)) : " + offset");
+    return emit_pointer(e, a,
+                        across ? arena_printf(e->arena, " + slice * %s + col", emit_length(e, d))
+                               : " + offset");
 }
 
 /* The number of values of an inner loop. With folds each lane gets one value. */
@@ -72,7 +87,9 @@ static bool takes_lanes(const Emit *e)
 
 static const char *round_of(const CStage *c)
 {
-    return c->few ? arena_printf(c->e.arena, "%d", c->few) : takes_lanes(&c->e) ? "OPTC_LANES" : "OPTC_CHUNK";
+    return c->few               ? arena_printf(c->e.arena, "%d", c->few)
+           : takes_lanes(&c->e) ? "OPTC_LANES"
+                                : "OPTC_CHUNK";
 }
 
 static void define_array(CStage *c, Access a, const char *index)
@@ -83,7 +100,8 @@ static void define_array(CStage *c, Access a, const char *index)
     if (!emit_stores(e->st, a.mem) && e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = v;
     else
-        emit_define(e, AT_BODY, a.val, emit_joined(e, emit_coded(e, a) ? coded_label(c, a) : ptr, "i"), v);
+        emit_define(e, AT_BODY, a.val,
+                    emit_joined(e, emit_coded(e, a) ? coded_label(c, a) : ptr, "i"), v);
 }
 
 /* A value that varies along the loop: a pointer before the loop, a load inside. */
@@ -93,16 +111,18 @@ static void load_array(CStage *c, Access a, const char *index)
     const Stage *s = e->st;
     const char *ptr = pointer(c, a);
     if (e->plan->mem[a.mem].dom == ELEM && c->fetch && !emit_coded(e, a)) {
-        const char *ahead = is_tiled(s->kind)
-                                ? "(from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD)"
-                                : "OPTC_AHEAD";
-        emit_section(e, AT_POINTERS, "fetch", (Hole[]){{"x", ptr}, {"ahead", ahead}, {"round", round_of(c)}}, 3);
+        const char *ahead =
+            is_tiled(s->kind)
+                ? "(from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD)"
+                : "OPTC_AHEAD";
+        emit_section(e, AT_POINTERS, "fetch",
+                     (Hole[]){{"x", ptr}, {"ahead", ahead}, {"round", round_of(c)}}, 3);
     }
     define_array(c, a, index);
 }
 
-/* Measured: prefetching helps with up to three arrays. With four and more, bursts of prefetches occupy the slots that
- * loads need. */
+/* Measured: prefetching helps with up to three arrays. With four and more, bursts of prefetches
+ * occupy the slots that loads need. */
 static bool few_streams(const Emit *e)
 {
     int n = 0;
@@ -127,7 +147,8 @@ static void loads(CStage *c)
         else if (at == INDEX_DOWN && elem)
             emit_load_scalar(e, tiled ? AT_ROWSTART : AT_POINTERS, a, "row");
         else if (at == INDEX_DOWN)
-            emit_load_scalar(e, AT_POINTERS, a, arena_printf(e->arena, "slice * %s + row", emit_length(e, d)));
+            emit_load_scalar(e, AT_POINTERS, a,
+                             arena_printf(e->arena, "slice * %s + row", emit_length(e, d)));
         else if (emit_transposed(e, a))
             load_array(c, a, arena_printf(e->arena, "(col + i) * %s", emit_axis(e, d, 0)));
         else
@@ -135,29 +156,37 @@ static void loads(CStage *c)
     }
 }
 
-/* The indices of a value along the axes of the stage. An element pass counts rows over all matrices. */
+/* The indices of a value along the axes of the stage. An element pass counts rows over all
+ * matrices. */
 static void indices(CStage *c)
 {
     const Stage *s = c->e.st;
     bool square = dom_square(stage_info[s->kind].dom);
-    const EmitIndex list = {"start", " + i"}, row = {is_elem(s->kind) ? "row - slice * self->rows" : "row", ""};
+    const EmitIndex list = {"start", " + i"},
+                    row = {is_elem(s->kind) ? "row - slice * self->rows" : "row", ""};
     emit_indices(&c->e, square ? row : list, square ? (EmitIndex){"col", " + i"} : list);
 }
 
 /* ---- large bodies ---- */
-/* Compile time grows faster than the length of a loop. So a body of many operations becomes several loops over a few
- * values, one after the other, and values that a later loop needs are stored in local arrays. No operation changes, so
- * no bit of the result does. The arrays are on the stack, which may be small in a thread: many arrays are short. */
-enum { PART = 400, CALL = 40, MOST_WAITING = 1000 };       /* operations per loop; cost of a function call; arrays */
-enum { MOST_BYTES = 1 << 16, LEAST_ROUND = 8 };            /* of all arrays together; values per round */
+/* Compile time grows faster than the length of a loop. So a body of many operations becomes several
+ * loops over a few values, one after the other, and values that a later loop needs are stored in
+ * local arrays. No operation changes, so no bit of the result does. The arrays are on the stack,
+ * which may be small in a thread: many arrays are short. */
+/* operations per loop; cost of a function call; arrays */
+enum { PART = 400, CALL = 40, MOST_WAITING = 1000 };
+/* of all arrays together; values per round */
+enum { MOST_BYTES = 1 << 16, LEAST_ROUND = 8 };
 
 static int work_of(const Node *n)
 {
-    return n->op == OP_RANDOM || n->op == OP_NORMAL || !strncmp(op_info[n->op].form, "optc_", 5) ? CALL : 1;
+    return n->op == OP_RANDOM || n->op == OP_NORMAL || !strncmp(op_info[n->op].form, "optc_", 5)
+               ? CALL
+               : 1;
 }
 
-/* Sets for each node the loop that computes it and whether another loop needs it. Returns the number of values that
- * other loops need; -1: one loop is enough, or there are too many such values. */
+/* Sets for each node the loop that computes it and whether another loop needs it. Returns the
+ * number of values that other loops need; -1: one loop is enough, or there are too many such
+ * values. */
 static int cut_body(const Emit *e, int *part, bool *waits)
 {
     const Stage *s = e->st;
@@ -191,7 +220,8 @@ static void plan_parts(CStage *c)
         return;
     c->part = NEWS(e->arena, int, e->g->len + 1);
     c->waits = NEWS(e->arena, bool, e->g->len + 1);
-    int n = cut_body(e, c->part, c->waits), round = takes_lanes(e) ? OPTC_LANES : OPTC_CHUNK, all = round;
+    int n = cut_body(e, c->part, c->waits), round = takes_lanes(e) ? OPTC_LANES : OPTC_CHUNK,
+        all = round;
     while (n * round * type_info[e->plan->real].bytes > MOST_BYTES && round > LEAST_ROUND)
         round /= 2;
     c->parts = n >= 0;
@@ -221,7 +251,8 @@ static void body_in_parts(CStage *c)
         const char *type = e->g->n[r].ty == BOOL ? "int" : emit_real(e);
         for (; part[r] != now && first < i; first++)
             if (waits[e->st->body[first]])
-                e->text[e->st->body[first]] = arena_printf(e->arena, "%s[i]", c->waiting[e->st->body[first]]);
+                e->text[e->st->body[first]] =
+                    arena_printf(e->arena, "%s[i]", c->waiting[e->st->body[first]]);
         if (part[r] != now)
             next_part(c);
         now = part[r];
@@ -249,13 +280,16 @@ static void finish_array(Emit *e, Access f)
     const Mem *m = &e->plan->mem[f.mem];
     const Node *n = &e->g->n[f.val];
     const char *name = emit_raw_name(e, f.val), *kept = type_info[m->type].name;
-    const Hole h[] = {{"name", name},
-                      {"kind", arena_printf(e->arena, "%s_%s", is_norm(n) ? "squares" : emit_red_kind(n), kept)},
-                      {"from", emit_folded_from(e, f)},
-                      {"entries", emit_folded_count(e, f)},
-                      {"across", emit_axis(e, m->dom, 1)}};
-    emit_section(e, AT_BUFFERS, emit_folds_down(e, f) ? "finish_down" : "finish_across", h, sizeof h / sizeof *h);
-    emit_finished(e, AT_BODY, f.val, arena_printf(e->arena, "(%s)%s[i]", emit_fold_real(e, n), name));
+    const Hole h[] = {
+        {"name", name},
+        {"kind", arena_printf(e->arena, "%s_%s", is_norm(n) ? "squares" : emit_red_kind(n), kept)},
+        {"from", emit_folded_from(e, f)},
+        {"entries", emit_folded_count(e, f)},
+        {"across", emit_axis(e, m->dom, 1)}};
+    emit_section(e, AT_BUFFERS, emit_folds_down(e, f) ? "finish_down" : "finish_across", h,
+                 sizeof h / sizeof *h);
+    emit_finished(e, AT_BODY, f.val,
+                  arena_printf(e->arena, "(%s)%s[i]", emit_fold_real(e, n), name));
 }
 
 static void finish_one(Emit *e, Access f)
@@ -279,10 +313,12 @@ static void finish_one(Emit *e, Access f)
                       {"count", single ? emit_parts_of(e, m) : ""}};
     const char *section = single ? "finish_single" : emit_finish(m);
     emit_section(e, single ? AT_HOISTED : AT_BUFFERS, section, h, sizeof h / sizeof *h);
-    emit_finished(e, single ? AT_HOISTED : AT_BODY, f.val, single ? name : arena_printf(e->arena, "%s[i]", name));
+    emit_finished(e, single ? AT_HOISTED : AT_BODY, f.val,
+                  single ? name : arena_printf(e->arena, "%s[i]", name));
 }
 
-/* Adds one value to its lane or column in the loop that computes it: a separate loop would come between the loads. */
+/* Adds one value to its lane or column in the loop that computes it: a separate loop would come
+ * between the loads. */
 static void fold_add(Emit *e, const Node *n, const char *into, const char *x)
 {
     const char *section = arena_printf(e->arena, "add_%s", emit_red_kind(n));
@@ -290,7 +326,8 @@ static void fold_add(Emit *e, const Node *n, const char *into, const char *x)
     emit_section(e, AT_BODY, section, (Hole[]){{"into", into}, {"x", x}, {"s", emit_suffix(e)}}, 3);
 }
 
-static void fold_cols(Emit *e, const Node *n, const char *label, const char *x, const Hole *h, int nh)
+static void fold_cols(Emit *e, const Node *n, const char *label, const char *x, const Hole *h,
+                      int nh)
 {
     const char *here = emit_joined(e, label, "here");
     emit_section(e, AT_BUFFERS, "cols_start", h, nh);
@@ -304,15 +341,20 @@ static void fold_elem(CStage *c, Access f, const char *x)
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
     bool tile = is_tiled(e->st->kind), rows = tile && n->dom != ROW && n->dom != COL;
-    const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, n->dom == COL ? "cols" : "lanes");
-    const Hole h[] = {{"acc", acc},
-                      {"real", emit_fold_real(e, n)},
-                      {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_fold_suffix(e, n))},
-                      {"part", emit_array(e, f, true)},
-                      {"width", tile ? "width" : "OPTC_LANES"},
-                      {"at", emit_slot(e, f, n->dom == ROW ? "row" : n->dom == COL ? "start" : "unit")},
-                      {"tile", stage_info[e->st->kind].id},
-                      {"rows", rows ? emit_joined(e, label, "rows") : ""}};
+    const char *label = emit_value_name(e, f.val),
+               *acc = emit_joined(e, label, n->dom == COL ? "cols" : "lanes");
+    const Hole h[] = {
+        {"acc", acc},
+        {"real", emit_fold_real(e, n)},
+        {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_fold_suffix(e, n))},
+        {"part", emit_array(e, f, true)},
+        {"width", tile ? "width" : "OPTC_LANES"},
+        {"at", emit_slot(e, f,
+                         n->dom == ROW   ? "row"
+                         : n->dom == COL ? "start"
+                                         : "unit")},
+        {"tile", stage_info[e->st->kind].id},
+        {"rows", rows ? emit_joined(e, label, "rows") : ""}};
     int nh = sizeof h / sizeof *h;
     if (n->dom == COL) {
         fold_cols(e, n, label, x, h, nh);
@@ -349,8 +391,9 @@ static const char *list_buffer(CStage *c, const char *type, const char *name, co
     return array;
 }
 
-/* The text of the value that a fold adds. A pass over elements adds the value by name, or its expression if that is
- * used once. A list stage stores its values (for norms: their squares) in an array and folds the array at its end. */
+/* The text of the value that a fold adds. A pass over elements adds the value by name, or its
+ * expression if that is used once. A list stage stores its values (for norms: their squares) in an
+ * array and folds the array at its end. */
 static const char *folded(CStage *c, const Node *n, Ref x)
 {
     Emit *e = &c->e;
@@ -378,10 +421,11 @@ static void fold_one(CStage *c, Access f)
         fold_elem(c, f, x);
         return;
     }
-    const Hole h[] = {{"part", emit_array(e, f, true)},
-                      {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_fold_suffix(e, n))},
-                      {"x", x},
-                      {"at", emit_slot(e, f, "unit")}};
+    const Hole h[] = {
+        {"part", emit_array(e, f, true)},
+        {"kind", arena_printf(e->arena, "%s%s", emit_red_kind(n), emit_fold_suffix(e, n))},
+        {"x", x},
+        {"at", emit_slot(e, f, "unit")}};
     emit_section(e, AT_FINISH, "list_end", h, sizeof h / sizeof *h);
 }
 
@@ -396,7 +440,8 @@ static const char *narrowed(Emit *e, Ref val)
 static void store_coded(CStage *c, Access a)
 {
     Emit *e = &c->e;
-    const char *out = emit_joined(e, coded_label(c, a), "out"), *most = emit_joined(e, coded_label(c, a), "most");
+    const char *out = emit_joined(e, coded_label(c, a), "out"),
+               *most = emit_joined(e, coded_label(c, a), "most");
     const Hole h[] = {{"type", type_info[e->plan->mem[a.mem].type].name},
                       {"to", emit_array(e, a, true)},
                       {"from", out},
@@ -438,7 +483,8 @@ static void store_one(CStage *c, Access a)
         store_coded(c, a);
         return;
     }
-    const char *v = emit_call_text(e->arena, type_info[e->plan->mem[a.mem].type].store, emit_expr(e, a.val));
+    const char *v =
+        emit_call_text(e->arena, type_info[e->plan->mem[a.mem].type].store, emit_expr(e, a.val));
     if (!emit_store_single(e, a, v))
         emit_put(e, AT_BODY, "%s[i] = %s;\n", pointer(c, a), v);
 }
@@ -454,7 +500,9 @@ static const char *template_of(const Stage *s, bool chunks)
     }
 }
 
-typedef struct { Buf *out; const Plan *plan; StageAt at; const char *prefix, *fn; bool runs, ok; } OneStage;
+typedef struct {
+    Buf *out; const Plan *plan; StageAt at; const char *prefix, *fn; bool runs, ok;
+} OneStage;
 
 static void emit_stage(void *ctx, Arena *a)
 {
@@ -489,13 +537,15 @@ static void emit_stage(void *ctx, Arena *a)
     h[n++] = (Hole){"round", round_of(&c)};
     h[n++] = (Hole){"lanes", c.few ? round_of(&c) : "OPTC_LANES"};
     const char *none = emit_absent(&c.e);
-    h[n++] = (Hole){"absent", *none ? emit_filled(&c.e, "absent", (Hole[]){{"leaves", none}}, 1) : ""};
+    h[n++] =
+        (Hole){"absent", *none ? emit_filled(&c.e, "absent", (Hole[]){{"leaves", none}}, 1) : ""};
     bool chunks = c.parts || emit_codes(&c.e) || emit_draws(&c.e);
     x->ok = template_fill(x->out, target_c.templates, template_of(s, chunks), h, n) && !c.e.broken;
 }
 
-/* Stages with at most one value per row or column take a small part of a step at any vector level. gcc took 8 of 20 s
- * for the levels of a package of muon, shampoo and soap, and a third of that for these stages. */
+/* Stages with at most one value per row or column take a small part of a step at any vector level.
+ * gcc took 8 of 20 s for the levels of a package of muon, shampoo and soap, and a third of that for
+ * these stages. */
 static bool few_values(const Stage *s)
 {
     const DomInfo *d = &dom_info[stage_info[s->kind].dom];
@@ -514,7 +564,9 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
             continue;
         const char *fn = emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage);
         bool clones = o->prefix && !few_values(at.stage);
-        OneStage x = {code, p, at, o->prefix, clones ? arena_printf(a, "OPTC_CLONES %s", fn) : fn, o->runs, false};
+        OneStage x = {
+            code,    p,    at, o->prefix, clones ? arena_printf(a, "OPTC_CLONES %s", fn) : fn,
+            o->runs, false};
         arena_scratch(a, emit_stage, &x);
         ok = ok && x.ok;
         buf_puts(code, "\n");
@@ -526,7 +578,10 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
     return ok;
 }
 
-void emit_c_shared(Buf *b, const char *code) { prelude_put(b, b->arena, target_c.prelude, target_c.name, code); }
+void emit_c_shared(Buf *b, const char *code)
+{
+    prelude_put(b, b->arena, target_c.prelude, target_c.name, code);
+}
 
 const char *emit_c_abi(Arena *a)
 {

@@ -1,24 +1,27 @@
-/* Files of CUDA kernels: the stages of rules, the kernels of calls, and the hash that identifies a stage. */
+/* Files of CUDA kernels: the stages of rules, the kernels of calls, and the hash that identifies a
+ * stage. */
 #include "gen/emit/emit.h"
 #include "gen/emit/prelude.h"
 
 #include <string.h>
 
-/* Hashes the stage's code with launch_plain and a fixed name. Equal stages of different rules share tuned results, and
- * results stay valid when the launch model changes. */
+/* Hashes the stage's code with launch_plain and a fixed name. Equal stages of different rules share
+ * tuned results, and results stay valid when the launch model changes. */
 static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
 {
     StageAt at = plan_at(p, fn);
     Launch l = launch_plain(at.stage);
     Buf b = {.arena = a};
-    Stage alone = *at.stage;                    /* the hash must not depend on other stages of the plan */
+    /* the hash must not depend on other stages of the plan */
+    Stage alone = *at.stage;
     alone.shared = false;
     at.stage = &alone;
     emit_cuda_kernel(&b, a, p, at, (CudaKernel){&l, NULL, "stage", false, false});
     if (is_tiled(at.stage->kind))
         buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS,
                    at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
-    char *code = arena_strdup(a, buf_text(&b)), *to = code;          /* without comments, spaces and newlines */
+    /* without comments, spaces and newlines */
+    char *code = arena_strdup(a, buf_text(&b)), *to = code;
     for (const char *s = buf_text(&b); *s; s++) {
         const char *end = !strncmp(s, "/*", 2) ? strstr(s, "*/") : NULL;
         if (end)
@@ -85,8 +88,8 @@ bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
     return ok;
 }
 
-bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name,
-                    const char *code)
+bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command,
+                    const char *name, const char *code)
 {
     Buf shared = {.arena = a};
     char hex[33];
@@ -114,7 +117,8 @@ static const struct { const char *file, *name; KernelSection after; } sections[N
 #include "gen/abi/kernels.def"
 };
 #define SECTION(ID, file, name, after) \
-    _Static_assert(SECTION_##after <= SECTION_##ID, "a section comes before the section that it uses");
+    _Static_assert(SECTION_##after <= SECTION_##ID, \
+                   "a section comes before the section that it uses");
 #include "gen/abi/kernels.def"
 
 static bool put_section(Buf *b, KernelSection s)
@@ -122,8 +126,8 @@ static bool put_section(Buf *b, KernelSection s)
     return template_fill(b, sections[s].file, sections[s].name, NULL, 0);
 }
 
-/* Adds the sections that needed ones use. One walk from the last section to the first finds all, because a section uses
- * only earlier ones. */
+/* Adds the sections that needed ones use. One walk from the last section to the first finds all,
+ * because a section uses only earlier ones. */
 static void close_sections(bool need[NSECTION])
 {
     for (int s = NSECTION - 1; s >= 0; s--)
@@ -159,10 +163,10 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
     const Plan *const plan[] = {g->plan};
     bool all = !o->only && !o->select;
-    bool ok =
-        (!all || (emit_cuda_common(&code, plan, 1) && emit_cuda_calls(&code, plan, 1))) &&
-        emit_cuda_stages(g, o, a, &code) &&
-        emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
+    bool ok = (!all || (emit_cuda_common(&code, plan, 1) && emit_cuda_calls(&code, plan, 1))) &&
+              emit_cuda_stages(g, o, a, &code) &&
+              emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command,
+                             g->rule->name, buf_text(&code));
     if (o->cite)
         number_lines(out, buf_text(&text), g->rule->name);
     return ok;
@@ -171,14 +175,19 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 /* ---- programs that all rules share ---- */
 static const char kernel_start[] = "extern \"C\" __global__ ";
 
-/* The length of a kernel's definition: one line, or up to the first line that is only a closing brace. */
+/* The length of a kernel's definition: one line, or up to the first line that is only a closing
+ * brace. */
 static size_t kernel_length(const char *s)
 {
-    const char *line = s + strcspn(s, "\n"), *end = line > s && line[-1] == '}' ? line : strstr(s, "\n}\n");
+    const char *line = s + strcspn(s, "\n"),
+               *end = line > s && line[-1] == '}' ? line : strstr(s, "\n}\n");
     return end == line ? (size_t)(line - s) : end ? (size_t)(end + 2 - s) : strlen(s);
 }
 
-static bool name_is(const char *name, const char *s, size_t n) { return strlen(name) == n && !strncmp(name, s, n); }
+static bool name_is(const char *name, const char *s, size_t n)
+{
+    return strlen(name) == n && !strncmp(name, s, n);
+}
 
 /* Whether the kernel whose definition begins at s is one of the program's. */
 static bool kernel_chosen(const char *s, int program, bool f64)
@@ -219,15 +228,17 @@ char *emit_cuda_fixed(int program, bool f64)
     if (!setjmp(out)) {
         Buf all = {.arena = &scratch}, code = {.arena = &scratch}, b = {.arena = &scratch};
         bool ok = fixed_sections(&all, program, f64);
-        for (const char *s = buf_text(&all), *end; ok && *s; s = end) {            /* without other kernels */
+        /* without other kernels */
+        for (const char *s = buf_text(&all), *end; ok && *s; s = end) {
             bool kernel = !strncmp(s, kernel_start, sizeof kernel_start - 1);
             end = s + (kernel ? kernel_length(s) : strcspn(s, "\n"));
             end += *end == '\n';
             if (!kernel || kernel_chosen(s, program, f64))
                 buf_add(&code, s, (size_t)(end - s));
         }
-        if (ok && emit_cuda_file(&b, &scratch, "Kernels that all rules share.", " * runtime/core launches these.",
-                                 "liboptc", "no rule", buf_text(&code)))
+        if (ok && emit_cuda_file(&b, &scratch, "Kernels that all rules share.",
+                                 " * runtime/core launches these.", "liboptc", "no rule",
+                                 buf_text(&code)))
             text = buf_take(&b);
     }
     arena_free(&scratch);
@@ -255,8 +266,9 @@ char *emit_cuda_alone(const char *section)
     if (!setjmp(out)) {
         Buf code = {.arena = &scratch}, b = {.arena = &scratch};
         if (emit_cuda_matrices(&code, section) &&
-            emit_cuda_file(&b, &scratch, "Matrices with no rule.", " * runtime/core/functions launches this.",
-                           "liboptc", "no rule", buf_text(&code)))
+            emit_cuda_file(&b, &scratch, "Matrices with no rule.",
+                           " * runtime/core/functions launches this.", "liboptc", "no rule",
+                           buf_text(&code)))
             text = buf_take(&b);
     }
     arena_free(&scratch);

@@ -1,4 +1,5 @@
-/* Reductions of the CUDA target: what a stage folds, and how it finishes what the stage before has folded. */
+/* Reductions of the CUDA target: what a stage folds, and how it finishes what the stage before has
+ * folded. */
 #include "gen/emit/emit_cuda.h"
 
 #include <string.h>
@@ -6,7 +7,10 @@
 static int class_of(const Node *n)
 {
     const char *k = emit_red_kind(n);
-    return is_norm(n) ? CLASS_NORM : !strcmp(k, "max") ? CLASS_MAX : !strcmp(k, "min") ? CLASS_MIN : CLASS_SUM;
+    return is_norm(n)          ? CLASS_NORM
+           : !strcmp(k, "max") ? CLASS_MAX
+           : !strcmp(k, "min") ? CLASS_MIN
+                               : CLASS_SUM;
 }
 static const char *fold_class(const Node *n)
 {
@@ -18,9 +22,10 @@ static const char *fold_class(const Node *n)
 static const char *add_class(const Node *n) { return is_norm(n) ? "optc_squares" : fold_class(n); }
 
 /* ---- finishing reductions ---- */
-/* Folds a row of a whole array by a warp, or a column by eight threads (32 columns per thread block). If the stage
- * itself folds values that depend on the result, warps fold the rows before each chunk, and one thread folds each
- * column; neighbouring threads then read neighbouring columns. */
+/* Folds a row of a whole array by a warp, or a column by eight threads (32 columns per thread
+ * block). If the stage itself folds values that depend on the result, warps fold the rows before
+ * each chunk, and one thread folds each column; neighbouring threads then read neighbouring
+ * columns. */
 static void finish_array(CudaStage *c, Access f)
 {
     Emit *e = &c->e;
@@ -31,17 +36,21 @@ static void finish_array(CudaStage *c, Access f)
     const char *from = emit_folded_from(e, f), *entries = emit_folded_count(e, f);
     from = arena_printf(e->arena, "%s + i%s%s", from, down ? "" : " * ", down ? "" : entries);
     from = packed ? arena_printf(e->arena, "optc_%ss{%s}", type_info[m->type].name, from) : from;
-    const Hole h[] = {{"name", name},
-                      {"class", fold_class(n)},
-                      {"real", emit_fold_real(e, n)},
-                      {"from", is_norm(n) ? arena_printf(e->arena, "optc_squares_of(%s)", from) : from},
-                      {"entries", entries},
-                      {"stride", down ? emit_axis(e, m->dom, 1) : "1"},
-                      {"chunk", number(c, list_chunk(e->plan, e->st))}};
+    const Hole h[] = {
+        {"name", name},
+        {"class", fold_class(n)},
+        {"real", emit_fold_real(e, n)},
+        {"from", is_norm(n) ? arena_printf(e->arena, "optc_squares_of(%s)", from) : from},
+        {"entries", entries},
+        {"stride", down ? emit_axis(e, m->dom, 1) : "1"},
+        {"chunk", number(c, list_chunk(e->plan, e->st))}};
     bool lanes = c->form == FORM_LANES, ahead = rows_ahead(e->plan, e->st);
     if (ahead)
         emit_section(e, AT_BUFFERS, "array_room", h, sizeof h / sizeof *h);
-    const char *section = ahead ? "array_ahead" : lanes ? "array_alone" : down ? "array_down" : "array_across";
+    const char *section = ahead   ? "array_ahead"
+                          : lanes ? "array_alone"
+                          : down  ? "array_down"
+                                  : "array_across";
     EmitHole to = lanes && !ahead ? AT_BODY : AT_FINS;
     emit_section(e, to, section, h, sizeof h / sizeof *h);
     if (ahead)
@@ -58,7 +67,8 @@ void cuda_finish(CudaStage *c, Access f)
         return;
     }
     const char *name = emit_raw_name(e, f.val);
-    bool single = is_single(e->st->kind), shared = single || c->form == FORM_COLS || c->form == FORM_SLICES;
+    bool single = is_single(e->st->kind),
+         shared = single || c->form == FORM_COLS || c->form == FORM_SLICES;
     const Hole h[] = {{"name", name},
                       {"class", fold_class(&e->g->n[f.val])},
                       {"type", type_info[m->type].c},
@@ -75,7 +85,8 @@ void cuda_finish(CudaStage *c, Access f)
     emit_finished(e, shared ? AT_FINS : AT_BODY, f.val, name);
 }
 
-/* FORM_COLS: whether a column has at most a value per lane, in everything that the stage finishes. */
+/* FORM_COLS: whether a column has at most a value per lane, in everything that the stage
+ * finishes. */
 const char *cuda_columns_alone(CudaStage *c)
 {
     Emit *e = &c->e;
@@ -90,23 +101,29 @@ const char *cuda_columns_alone(CudaStage *c)
 }
 
 /* ---- folds ---- */
-/* The lanes of a row. If columns are folded too, a warp processes eight rows at once; otherwise it walks one or two
- * rows to their end. */
+/* The lanes of a row. If columns are folded too, a warp processes eight rows at once; otherwise it
+ * walks one or two rows to their end. */
 static void row_lanes(CudaStage *c, Access f, const char *x)
 {
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
     bool one = c->form == FORM_ROWS;
-    const char *acc = emit_joined(e, emit_value_name(e, f.val), "row"), *all = emit_joined(e, acc, "all");
-    const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"add", add_class(n)},
-                      {"acc", acc},                   {"all", all},             {"x", x}};
+    const char *acc = emit_joined(e, emit_value_name(e, f.val), "row"),
+               *all = emit_joined(e, acc, "all");
+    const Hole h[] = {{"real", emit_fold_real(e, n)},
+                      {"class", fold_class(n)},
+                      {"add", add_class(n)},
+                      {"acc", acc},
+                      {"all", all},
+                      {"x", x}};
     emit_section(e, one ? AT_ROWSTART : AT_BUFFERS, one ? "lines_start" : "eight_start", h, 6);
     emit_section(e, AT_BODY, one ? "lines_add" : "eight_add", h, 6);
     emit_section(e, one ? AT_ROWEND : AT_FINISH, one ? "lines_end" : "eight_end", h, 6);
     c->rowfold[n->arg[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s[k]", all);
 }
 
-/* Stores the results of a tile's rows as partials of the rows, or folds them to one value of the tile. */
+/* Stores the results of a tile's rows as partials of the rows, or folds them to one value of the
+ * tile. */
 static void fold_rows(CudaStage *c, Access f, const char *x)
 {
     Emit *e = &c->e;
@@ -116,12 +133,18 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
     if (!c->rowfold[at])
         row_lanes(c, f, x);
     const char *shared = n->dom == ROW ? "" : emit_joined(e, emit_value_name(e, f.val), "rows");
-    const char *row = arena_printf(e->arena, "(slice * self->rows + block * OPTC_%s_ROWS + line)", tile);
+    const char *row =
+        arena_printf(e->arena, "(slice * self->rows + block * OPTC_%s_ROWS + line)", tile);
     const char *to = n->dom == ROW ? arena_printf(e->arena, "%s[%s]", part, emit_slot(e, f, row))
                                    : arena_printf(e->arena, "%s[line]", shared);
-    const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"shared", shared},
-                      {"tile", tile},         {"part", part},           {"to", to},
-                      {"all", c->rowfold[at]}, {"at", n->dom == ROW ? "" : emit_slot(e, f, "u.unit")},
+    const Hole h[] = {{"real", emit_fold_real(e, n)},
+                      {"class", fold_class(n)},
+                      {"shared", shared},
+                      {"tile", tile},
+                      {"part", part},
+                      {"to", to},
+                      {"all", c->rowfold[at]},
+                      {"at", n->dom == ROW ? "" : emit_slot(e, f, "u.unit")},
                       {"warps", number(c, c->knob[KNOB_THREADS] / 32)}};
     int nh = sizeof h / sizeof *h;
     if (n->dom != ROW) {
@@ -132,44 +155,49 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
     emit_section(e, band ? AT_ROWEND : AT_FINISH, band ? "row_of_lines" : "row_of_eight", h, nh);
 }
 
-/* Column folds of eight warps: stores their lanes in shared memory, and folds them each time `strips` strips are
- * complete. */
+/* Column folds of eight warps: stores their lanes in shared memory, and folds them each time
+ * `strips` strips are complete. */
 static const char *column_strips(CudaStage *c, int strips, const char *keep, const char *end)
 {
     const char *when =
-        strips == 1 ? ""
-                    : arena_printf(c->e.arena, "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) ",
-                                   strips, strips - 1);
-    return emit_filled(&c->e, "column_strips",
-                       (Hole[]){{"keep", keep}, {"when", when}, {"strips", number(c, strips)}, {"end", end}}, 4);
+        strips == 1
+            ? ""
+            : arena_printf(c->e.arena,
+                           "if (from / OPTC_LANES %% %d == %d || from + OPTC_LANES >= count) ",
+                           strips, strips - 1);
+    return emit_filled(
+        &c->e, "column_strips",
+        (Hole[]){{"keep", keep}, {"when", when}, {"strips", number(c, strips)}, {"end", end}}, 4);
 }
 
 static void fold_columns(CudaStage *c, Access f, const char *x)
 {
     Emit *e = &c->e;
     const Node *n = &e->g->n[f.val];
-    const char *part = cuda_pointer(c, f), *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "col"),
-               *shared = emit_joined(e, label, "cols");
+    const char *part = cuda_pointer(c, f), *label = emit_value_name(e, f.val),
+               *acc = emit_joined(e, label, "col"), *shared = emit_joined(e, label, "cols");
     int strips = tile_strips(e->plan, e->st), in_strips = !strips;
     if (in_strips && !c->strip)
         c->strip = shared;
-    const Hole h[] = {{"real", emit_fold_real(e, n)},
-                      {"class", fold_class(n)},
-                      {"add", add_class(n)},
-                      {"acc", acc},
-                      {"x", x},
-                      {"part", part},
-                      {"at", emit_slot(e, f, "start + first + l")},
-                      {"s", emit_name(e, "s")},
-                      {"shared", in_strips ? c->strip : shared},
-                      {"strips", number(c, in_strips ? 1 : strips)},
-                      {"strip", strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : ""}};
+    const Hole h[] = {
+        {"real", emit_fold_real(e, n)},
+        {"class", fold_class(n)},
+        {"add", add_class(n)},
+        {"acc", acc},
+        {"x", x},
+        {"part", part},
+        {"at", emit_slot(e, f, "start + first + l")},
+        {"s", emit_name(e, "s")},
+        {"shared", in_strips ? c->strip : shared},
+        {"strips", number(c, in_strips ? 1 : strips)},
+        {"strip", strips > 1 ? arena_printf(e->arena, "from %% %d + ", strips * LANES) : ""}};
     int nh = sizeof h / sizeof *h;
     if (!in_strips || c->strip == shared)
         emit_section(e, AT_BUFFERS, "column_shared", h, nh);
     emit_section(e, AT_COLSTART, "four_start", h, nh);
     emit_section(e, AT_BODY, "column_add", h, nh);
-    const char *keep = emit_filled(e, "column_keep", h, nh), *end = emit_filled(e, "column_end", h, nh);
+    const char *keep = emit_filled(e, "column_keep", h, nh),
+               *end = emit_filled(e, "column_end", h, nh);
     if (in_strips) {
         buf_puts(&e->at[AT_COLSTRIPS], column_strips(c, 1, keep, end));
     } else {
@@ -185,7 +213,8 @@ const char *cuda_column_finish(CudaStage *c)
         return buf_text(&e->at[AT_COLSTRIPS]);
     if (!e->at[AT_COLEND].len)
         return "";
-    return column_strips(c, tile_strips(e->plan, e->st), buf_text(&e->at[AT_COLKEEP]), buf_text(&e->at[AT_COLEND]));
+    return column_strips(c, tile_strips(e->plan, e->st), buf_text(&e->at[AT_COLKEEP]),
+                         buf_text(&e->at[AT_COLEND]));
 }
 
 void cuda_fold(CudaStage *c, Access f)
@@ -207,21 +236,23 @@ void cuda_fold(CudaStage *c, Access f)
     }
     bool list = c->form == FORM_LANES, block = folds_by_block(c);
     const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "lanes"),
-               *all = emit_joined(e, acc, "all"), *four = block ? emit_joined(e, label, "four") : "";
-    const Hole h[] = {{"real", emit_fold_real(e, n)},
-                      {"class", fold_class(n)},
-                      {"add", add_class(n)},
-                      {"acc", acc},
-                      {"all", all},
-                      {"x", list && is_norm(n) ? emit_square(e, e->text[r]) : e->text[r]},
-                      {"array", emit_array(e, f, true)},
-                      {"at", emit_slot(e, f, "u.unit")},
-                      {"shared", list || block ? emit_joined(e, label, "values") : ""},
-                      {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""},
-                      {"value", emit_real(e)},
-                      {"threads", number(c, c->knob[KNOB_THREADS])},
-                      {"group", number(c, block ? c->nfold++ % (c->knob[KNOB_THREADS] / LANES) : 0)},
-                      {"four", four}};
+               *all = emit_joined(e, acc, "all"),
+               *four = block ? emit_joined(e, label, "four") : "";
+    const Hole h[] = {
+        {"real", emit_fold_real(e, n)},
+        {"class", fold_class(n)},
+        {"add", add_class(n)},
+        {"acc", acc},
+        {"all", all},
+        {"x", list && is_norm(n) ? emit_square(e, e->text[r]) : e->text[r]},
+        {"array", emit_array(e, f, true)},
+        {"at", emit_slot(e, f, "u.unit")},
+        {"shared", list || block ? emit_joined(e, label, "values") : ""},
+        {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""},
+        {"value", emit_real(e)},
+        {"threads", number(c, c->knob[KNOB_THREADS])},
+        {"group", number(c, block ? c->nfold++ % (c->knob[KNOB_THREADS] / LANES) : 0)},
+        {"four", four}};
     int nh = sizeof h / sizeof *h;
     if (block) {
         emit_section(e, AT_BUFFERS, "lane_start", h, nh);

@@ -1,11 +1,11 @@
-/* The head of an emitted file: the rule, its options and the command that generates it again. Also the list of targets,
- * the division into parts, and the hash of a file. */
+/* The head of an emitted file: the rule, its options and the command that generates it again. Also
+ * the list of targets, the division into parts, and the hash of a file. */
 #include "gen/emit/emit.h"
 
 #include <string.h>
 
-/* Free text inside a comment must not end it, even through trigraphs and spliced lines: control characters, non-ASCII
- * bytes and * \ ? become spaces. */
+/* Free text inside a comment must not end it, even through trigraphs and spliced lines: control
+ * characters, non-ASCII bytes and * \ ? become spaces. */
 const char *emit_comment_text(Arena *a, const char *s)
 {
     char *t = arena_strdup(a, s);
@@ -35,22 +35,26 @@ const char *emit_about(Arena *a, const Gen *g)
     if (*r->cite)
         buf_printf(&b, " * %s\n", emit_comment_text(a, r->cite));
     for (int k = 0; k < r->nvariant && r->nvariant > 1; k++)
-        buf_printf(&b, "%s %s%s", k ? "" : " * variants:", r->variant[k].name, k < r->nvariant - 1 ? "," : "\n");
+        buf_printf(&b, "%s %s%s", k ? "" : " * variants:", r->variant[k].name,
+                   k < r->nvariant - 1 ? "," : "\n");
     if (r->noption)
         buf_puts(&b, " * options:");
     for (int i = 0; i < r->noption; i++)
         buf_printf(&b, " %s=%s", r->option[i].name, emit_comment_text(a, r->option[i].value));
-    buf_printf(&b, "%s * types: p %s, g %s, state %s%s%s", r->noption ? "\n" : "", type_info[p->p].name,
-               type_info[p->g].name, type_info[p->state].name, r->types ? ", " : "", r->types ? r->types : "");
+    buf_printf(&b, "%s * types: p %s, g %s, state %s%s%s", r->noption ? "\n" : "",
+               type_info[p->p].name, type_info[p->g].name, type_info[p->state].name,
+               r->types ? ", " : "", r->types ? r->types : "");
     return buf_text(&b);
 }
 
 const char *emit_title(Arena *a, const Rule *r)
 {
-    return emit_comment_text(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
+    return emit_comment_text(a,
+                             *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
 }
 
-/* An option of the fallback rule with another value than its default. Options of wrappers are in r->with. */
+/* An option of the fallback rule with another value than its default. Options of wrappers are in
+ * r->with. */
 static bool fallback_option(const Rule *r, const Option *o)
 {
     size_t n = r->fallback ? strlen(r->fallback) : 0;
@@ -71,13 +75,14 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     Buf options = {.arena = a};
     for (int i = 0; i < r->noption; i++)
         if (!strchr(r->option[i].name, '.') || fallback_option(r, &r->option[i]))
-            buf_printf(&options, "%s%s=%s", given++ ? "," : "", r->option[i].name, r->option[i].value);
+            buf_printf(&options, "%s%s=%s", given++ ? "," : "", r->option[i].name,
+                       r->option[i].value);
     if (given) {
         buf_puts(&b, " --options ");
         buf_shell(&b, buf_text(&options));
     }
-    buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name, type_info[g->plan->g].name,
-               type_info[g->plan->state].name);
+    buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name,
+               type_info[g->plan->g].name, type_info[g->plan->state].name);
     if (r->types)
         buf_printf(&b, " --types %s", r->types);
     if (g->plan->precision != rule_product(r, g->plan->p) || r->products_chosen)
@@ -86,10 +91,13 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
 }
 
 /* Stages that walk along arrays take longest to compile. */
-static bool walks(const Stage *s) { return is_elem(s->kind) || dom_square(stage_info[s->kind].dom); }
+static bool walks(const Stage *s)
+{
+    return is_elem(s->kind) || dom_square(stage_info[s->kind].dom);
+}
 
-/* Stages of a program. An empty one takes NVRTC 0.1 s, and each of these stages as long: Mousse's 10 took 1.1 s, longer
- * than any other program. */
+/* Stages of a program. An empty one takes NVRTC 0.1 s, and each of these stages as long: Mousse's
+ * 10 took 1.1 s, longer than any other program. */
 enum { MOST_TOGETHER = 4 };
 
 static bool has_room(const int *of, int n, int program)
@@ -100,8 +108,8 @@ static bool has_room(const int *of, int n, int program)
     return stages < MOST_TOGETHER;
 }
 
-/* Each stage that walks along arrays is a program. The others are quick to compile: some of a variant are one. A
- * binding without tensors of a variant does not need its programs. */
+/* Each stage that walks along arrays is a program. The others are quick to compile: some of a
+ * variant are one. A binding without tensors of a variant does not need its programs. */
 int emit_divide(const Plan *p, int *of)
 {
     int n = 0;
@@ -110,8 +118,8 @@ int emit_divide(const Plan *p, int *of)
         of[f] = -1;
         for (int k = 0; k < f && s && !walks(s) && of[f] < 0; k++) {
             const Stage *x = plan_at(p, k).stage;
-            if (x && !walks(x) && x->variant == s->variant && (x->kind == S_GROUP) == (s->kind == S_GROUP) &&
-                has_room(of, f, of[k]))
+            if (x && !walks(x) && x->variant == s->variant &&
+                (x->kind == S_GROUP) == (s->kind == S_GROUP) && has_room(of, f, of[k]))
                 of[f] = of[k];
         }
         if (s && of[f] < 0)
@@ -162,7 +170,8 @@ char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
         EmitOptions with = *o;
         with.command = o->command ? o->command : own_command(&scratch, g, t->name);
         if (!t->emit(g, &with, &scratch, &b))
-            diag_set(d, NULL, 0, NULL, "internal error: %s misses a section or names an unknown hole", t->templates);
+            diag_set(d, NULL, 0, NULL,
+                     "internal error: %s misses a section or names an unknown hole", t->templates);
         else if (!(text = buf_take(&b)))
             diag_memory(d);
     }

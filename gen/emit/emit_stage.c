@@ -1,5 +1,5 @@
-/* Parts of a stage that all targets share: pointers, loads, operations, stores. Text is appended to the holes of the
- * stage's template, which indents it. */
+/* Parts of a stage that all targets share: pointers, loads, operations, stores. Text is appended to
+ * the holes of the stage's template, which indents it. */
 #include "gen/emit/emit.h"
 
 #include <math.h>
@@ -18,7 +18,8 @@ void emit_put(Emit *e, EmitHole to, const char *fmt, ...)
 static void fill_section(Emit *e, Buf *to, const char *section, const Hole *h, int n)
 {
     const Target *t = e->target;
-    const char *file = t->statements && template_has(t->statements, section) ? t->statements : t->templates;
+    const char *file =
+        t->statements && template_has(t->statements, section) ? t->statements : t->templates;
     if (!template_fill(to, file, section, h, n))
         e->broken = true;
 }
@@ -35,13 +36,14 @@ const char *emit_filled(Emit *e, const char *section, const Hole *h, int n)
     return buf_text(&b);
 }
 
-/* The same as stagger_slot (program.h), for the step of the binding: the cohort's t plus its lag. */
+/* The same as stagger_slot (program.h), for the step of the binding: the cohort's t plus its
+ * lag. */
 static const char *slot_text(Emit *e, const Node *n)
 {
     const Rule *r = e->plan->rule;
     Stagger s = r->state[n->sym].slots;
-    const char *t = arena_printf(e->arena, "(long long)(self->hyper[0] + self->hyper[%d]%s)", r->nhyper + 1,
-                                 e->t_ahead ? " + 1.0" : "");
+    const char *t = arena_printf(e->arena, "(long long)(self->hyper[0] + self->hyper[%d]%s)",
+                                 r->nhyper + 1, e->t_ahead ? " + 1.0" : "");
     if (s.ahead)
         t = arena_printf(e->arena, "(%s + %d)", t, s.ahead);
     if (s.of > 1)
@@ -50,24 +52,28 @@ static const char *slot_text(Emit *e, const Node *n)
     return s.first ? arena_printf(e->arena, "(%s == 1 ? -1.0 : %s)", t, slot) : slot;
 }
 
-/* Hyperparameters, the step and sizes are read before the loop and rounded once to the stage's precision. */
+/* Hyperparameters, the step and sizes are read before the loop and rounded once to the stage's
+ * precision. */
 void emit_scalars(Emit *e)
 {
     const char *real = emit_real(e), *cast = e->wide ? "" : arena_printf(e->arena, "(%s)", real);
     for (Ref r = 0; r < e->g->len; r++) {
         const Node *n = &e->g->n[r];
-        if (!e->uses[r] || (n->op != OP_HYPER && n->op != OP_STEP && n->op != OP_SLOT && n->op != OP_COUNT))
+        if (!e->uses[r] ||
+            (n->op != OP_HYPER && n->op != OP_STEP && n->op != OP_SLOT && n->op != OP_COUNT))
             continue;
-        const char *name = n->op == OP_HYPER ? e->hyper[n->sym] : emit_name(e, emit_value_name(e, r));
+        const char *name =
+            n->op == OP_HYPER ? e->hyper[n->sym] : emit_name(e, emit_value_name(e, r));
         bool ahead = n->op == OP_STEP && e->t_ahead;
         e->text[r] = name;
         if (n->op == OP_SLOT)
             emit_put(e, AT_HOISTED, "const %s %s = %s%s;\n", real, name, cast, slot_text(e, n));
         else if (n->op == OP_COUNT)
-            emit_put(e, AT_HOISTED, "const %s %s = (%s)(%s);\n", real, name, real, emit_count(e, n));
+            emit_put(e, AT_HOISTED, "const %s %s = (%s)(%s);\n", real, name, real,
+                     emit_count(e, n));
         else
-            emit_put(e, AT_HOISTED, "const %s %s = %s%sself->hyper[%d]%s;\n", real, name, cast, ahead ? "(" : "",
-                     n->op == OP_STEP ? 0 : n->sym + 1, ahead ? " + 1.0)" : "");
+            emit_put(e, AT_HOISTED, "const %s %s = %s%sself->hyper[%d]%s;\n", real, name, cast,
+                     ahead ? "(" : "", n->op == OP_STEP ? 0 : n->sym + 1, ahead ? " + 1.0)" : "");
     }
 }
 
@@ -105,7 +111,9 @@ static const char *axis_field(Axis a)
 /* of: "whole_", or "" for the shard. The rank is the same for both. */
 static const char *axis_text(Emit *e, Axis a, const char *of)
 {
-    return a == AXIS_ONE ? "1" : arena_printf(e->arena, "self->%s%s", a == AXIS_RANK ? "" : of, axis_field(a));
+    return a == AXIS_ONE
+               ? "1"
+               : arena_printf(e->arena, "self->%s%s", a == AXIS_RANK ? "" : of, axis_field(a));
 }
 
 static const char *length(Emit *e, Dom d, const char *of)
@@ -120,7 +128,10 @@ static const char *length(Emit *e, Dom d, const char *of)
 
 const char *emit_length(Emit *e, Dom d) { return length(e, d, ""); }
 /* The view of a block has no whole_ fields of its own: they are the tensor's. */
-const char *emit_whole_length(Emit *e, Dom d) { return length(e, d, dom_of_block(d) ? "" : "whole_"); }
+const char *emit_whole_length(Emit *e, Dom d)
+{
+    return length(e, d, dom_of_block(d) ? "" : "whole_");
+}
 
 const char *emit_axis(Emit *e, Dom d, int axis) { return axis_text(e, dom_info[d].axis[axis], ""); }
 
@@ -138,7 +149,9 @@ bool emit_transposed(const Emit *e, Access a)
 /* The rows or columns of the whole matrix before a shard. */
 static const char *axis_before(Axis a)
 {
-    return a == AXIS_ROWS ? "optc_rows_inside(self) + " : a == AXIS_COLS ? "optc_cols_inside(self) + " : "";
+    return a == AXIS_ROWS   ? "optc_rows_inside(self) + "
+           : a == AXIS_COLS ? "optc_cols_inside(self) + "
+                            : "";
 }
 
 const char *emit_index_type(const Emit *e)
@@ -155,21 +168,26 @@ void emit_indices(Emit *e, EmitIndex down, EmitIndex across)
         EmitIndex at = k ? across : down;
         if (!e->uses[r] || (op != OP_DOWN && op != OP_ACROSS))
             continue;
-        e->text[r] = axis[k] == AXIS_ONE ? emit_number(e, 0)
-                                         : arena_printf(e->arena, "(%s)((%s)(%s%s)%s)", emit_real(e),
-                                                        emit_index_type(e), axis_before(axis[k]), at.from, at.on);
+        e->text[r] = axis[k] == AXIS_ONE
+                         ? emit_number(e, 0)
+                         : arena_printf(e->arena, "(%s)((%s)(%s%s)%s)", emit_real(e),
+                                        emit_index_type(e), axis_before(axis[k]), at.from, at.on);
     }
 }
 
 /* ---- folds of arrays ---- */
-bool emit_folds_down(const Emit *e, Access f) { return dom_info[e->g->n[f.val].dom].axis[0] == AXIS_ONE; }
+bool emit_folds_down(const Emit *e, Access f)
+{
+    return dom_info[e->g->n[f.val].dom].axis[0] == AXIS_ONE;
+}
 
 const char *emit_folded_from(Emit *e, Access f)
 {
     Dom d = e->plan->mem[f.mem].dom;
     const char *array = emit_array(e, f, false);
-    return emit_folds_down(e, f) ? arena_printf(e->arena, "%s + slice * %s + start", array, emit_length(e, d))
-                                 : arena_printf(e->arena, "%s + offset * %s", array, emit_axis(e, d, 1));
+    return emit_folds_down(e, f)
+               ? arena_printf(e->arena, "%s + slice * %s + start", array, emit_length(e, d))
+               : arena_printf(e->arena, "%s + offset * %s", array, emit_axis(e, d, 1));
 }
 
 const char *emit_folded_count(Emit *e, Access f)
@@ -180,18 +198,19 @@ const char *emit_folded_count(Emit *e, Access f)
 const char *emit_block_values(Emit *e, Dom d, bool parts)
 {
     const Axis *axis = dom_info[d].axis;
-    return arena_printf(e->arena, "optc_of_blocks(self, %d, %d, %d, %d)", e->plan->rule->block, (int)axis[0],
-                        (int)axis[1], (int)parts);
+    return arena_printf(e->arena, "optc_of_blocks(self, %d, %d, %d, %d)", e->plan->rule->block,
+                        (int)axis[0], (int)axis[1], (int)parts);
 }
 
-/* The number of values of n->from per value of n->dom, in the whole tensor: the product of the axes that n->from has
- * and n->dom does not have. */
+/* The number of values of n->from per value of n->dom, in the whole tensor: the product of the axes
+ * that n->from has and n->dom does not have. */
 const char *emit_count(Emit *e, const Node *n)
 {
     const DomInfo *from = &dom_info[n->from], *to = &dom_info[n->dom];
     if (to->scope == SCOPE_GROUP)
         return n->from == ELEM ? "self->total" : "self->present";
-    bool slices = dom_inside((Dom)n->from) && !dom_inside((Dom)n->dom), block = from->scope == SCOPE_BLOCK;
+    bool slices = dom_inside((Dom)n->from) && !dom_inside((Dom)n->dom),
+         block = from->scope == SCOPE_BLOCK;
     if (slices && block)
         return emit_block_values(e, (Dom)n->from, false);
     if (n->from == ELEM && slices)
@@ -200,7 +219,8 @@ const char *emit_count(Emit *e, const Node *n)
     buf_puts(&b, slices ? "self->whole_slices" : "");
     for (int k = 0; k < 2; k++)
         if (from->axis[k] != to->axis[k])
-            buf_printf(&b, "%s%s", b.len ? " * " : "", axis_text(e, from->axis[k], block ? "" : "whole_"));
+            buf_printf(&b, "%s%s", b.len ? " * " : "",
+                       axis_text(e, from->axis[k], block ? "" : "whole_"));
     return b.len ? buf_text(&b) : "1";
 }
 
@@ -208,7 +228,8 @@ const char *emit_count(Emit *e, const Node *n)
 void emit_define(Emit *e, EmitHole to, Ref r, const char *name, const char *value)
 {
     bool truth = e->g->n[r].ty == BOOL;
-    emit_put(e, to, "const %s %s = %s%s;\n", truth ? "int" : emit_real(e), name, value, truth ? " != 0" : "");
+    emit_put(e, to, "const %s %s = %s%s;\n", truth ? "int" : emit_real(e), name, value,
+             truth ? " != 0" : "");
     e->text[r] = name;
 }
 
@@ -220,12 +241,14 @@ const char *emit_loaded(Emit *e, Access a, const char *from)
     return narrow ? arena_printf(e->arena, "(float)%s", x) : x;
 }
 
-/* Operands and results of products may be stored in another type than the rule computes in, wider or narrower. Values
- * of f64 rules must be double in every expression: in CUDA, sqrt of a float is that of f32. */
+/* Operands and results of products may be stored in another type than the rule computes in, wider
+ * or narrower. Values of f64 rules must be double in every expression: in CUDA, sqrt of a float is
+ * that of f32. */
 const char *emit_entry(Emit *e, Access a, const char *from)
 {
     const Mem *m = &e->plan->mem[a.mem];
-    const char *x = type_coded(m->type) ? from : emit_call_text(e->arena, type_info[m->type].load, from);
+    const char *x =
+        type_coded(m->type) ? from : emit_call_text(e->arena, type_info[m->type].load, from);
     bool other = type_info[m->type].compute != e->plan->real && e->g->n[a.val].ty == NUM;
     bool cast = other && (m->kind == MEM_TEMP || e->plan->real == T_F64);
     return cast ? arena_printf(e->arena, "(%s)%s", emit_real(e), x) : x;
@@ -239,14 +262,15 @@ const char *emit_pointer(Emit *e, Access a, const char *offset)
     const Mem *m = &e->plan->mem[a.mem];
     bool w = emit_stores(e->st, a.mem) || m->kind == MEM_PART;
     *known = emit_array_name(e, a);
-    emit_put(e, AT_POINTERS, "%s%s *%s %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c, e->target->restricted,
-             *known, emit_array(e, a, w), offset);
+    emit_put(e, AT_POINTERS, "%s%s *%s %s = %s%s;\n", w ? "" : "const ", type_info[m->type].c,
+             e->target->restricted, *known, emit_array(e, a, w), offset);
     return *known;
 }
 
 void emit_load_scalar(Emit *e, EmitHole to, Access a, const char *index)
 {
-    const char *x = emit_loaded(e, a, arena_printf(e->arena, "(%s)[%s]", emit_array(e, a, false), index));
+    const char *x =
+        emit_loaded(e, a, arena_printf(e->arena, "(%s)[%s]", emit_array(e, a, false), index));
     emit_define(e, to, a.val, emit_array_name(e, a), x);
 }
 
@@ -256,7 +280,8 @@ void emit_line_directive(Emit *e, Ref r)
 {
     const Node *n = &e->g->n[r];
     if (e->cites && n->line > 0)
-        emit_put(e, AT_BODY, "#line %d \"%s\"\n", n->line, emit_file(e->arena, e->plan->rule->file[n->file]));
+        emit_put(e, AT_BODY, "#line %d \"%s\"\n", n->line,
+                 emit_file(e->arena, e->plan->rule->file[n->file]));
 }
 
 void emit_body(Emit *e)
@@ -267,7 +292,8 @@ void emit_body(Emit *e)
             continue;
         emit_line_directive(e, r);
         const char *x = emit_expr(e, r), *name = emit_name(e, emit_value_name(e, r));
-        emit_put(e, AT_BODY, "const %s %s = %s;\n", e->g->n[r].ty == BOOL ? "int" : emit_real(e), name, x);
+        emit_put(e, AT_BODY, "const %s %s = %s;\n", e->g->n[r].ty == BOOL ? "int" : emit_real(e),
+                 name, x);
         e->text[r] = name;
     }
 }
@@ -279,8 +305,8 @@ Ref emit_folded(const Emit *e, Access f)
     return n->arg[is_global(n) ? e->st->variant : 0];
 }
 
-/* The stores of a tensor that takes no part: the identity of each fold over all tensors. "": the stage has no such
- * fold. */
+/* The stores of a tensor that takes no part: the identity of each fold over all tensors. "": the
+ * stage has no such fold. */
 const char *emit_absent(Emit *e)
 {
     Buf b = {.arena = e->arena};
@@ -296,7 +322,8 @@ const char *emit_absent(Emit *e)
 bool emit_fold_single(Emit *e, Access f)
 {
     if (is_single(e->st->kind))
-        emit_put(e, AT_FINISH, "(%s)[self->id] = %s;\n", emit_array(e, f, true), emit_expr(e, emit_folded(e, f)));
+        emit_put(e, AT_FINISH, "(%s)[self->id] = %s;\n", emit_array(e, f, true),
+                 emit_expr(e, emit_folded(e, f)));
     return is_single(e->st->kind);
 }
 
@@ -314,7 +341,8 @@ bool emit_codes(const Emit *e)
 {
     bool any = false;
     for (int i = 0; i < e->st->nload + e->st->nstore; i++)
-        any = any || emit_coded(e, i < e->st->nload ? e->st->load[i] : e->st->store[i - e->st->nload]);
+        any = any ||
+              emit_coded(e, i < e->st->nload ? e->st->load[i] : e->st->store[i - e->st->nload]);
     return any;
 }
 
@@ -324,7 +352,8 @@ void emit_dither(Emit *e)
     for (int i = 0; i < e->st->nstore; i++)
         stores = stores || emit_coded(e, e->st->store[i]);
     if (stores)
-        emit_put(e, AT_HOISTED, "const unsigned dither = optc_dither(self->hyper[0]%s);\n", e->t_ahead ? " + 1.0" : "");
+        emit_put(e, AT_HOISTED, "const unsigned dither = optc_dither(self->hyper[0]%s);\n",
+                 e->t_ahead ? " + 1.0" : "");
 }
 
 /* ---- stochastic rounding (templates/rounding.h) ---- */
@@ -341,7 +370,9 @@ bool emit_draws(const Emit *e)
 const char *emit_draws_of(Emit *e, Access a, const char *label)
 {
     const char *name = emit_joined(e, label, "draws");
-    emit_put(e, AT_HOISTED, "const optc_draws %s = optc_draws_of(self->hyper[%d], self->hyper[0]%s, self->id, %s);\n",
-             name, rule_seed(e->plan->rule) + 1, e->t_ahead ? " + 1.0" : "", emit_array_number(e, a));
+    emit_put(
+        e, AT_HOISTED,
+        "const optc_draws %s = optc_draws_of(self->hyper[%d], self->hyper[0]%s, self->id, %s);\n",
+        name, rule_seed(e->plan->rule) + 1, e->t_ahead ? " + 1.0" : "", emit_array_number(e, a));
     return name;
 }

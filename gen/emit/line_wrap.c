@@ -1,10 +1,11 @@
-/* Breaks long lines of emitted C and CUDA. Only blanks and line ends change, so the compiler sees the same program.
- * Directives, macros and string literals are left whole. */
+/* Breaks long lines of emitted C and CUDA. Only blanks and line ends change, so the compiler sees
+ * the same program. Directives, macros and string literals are left whole. */
 #include "gen/emit/emit.h"
 
 #include <string.h>
 
-enum { WIDTH = 120, DEEPER = 8 };           /* columns of a line; how far the rest of a broken line is indented */
+enum { WIDTH = 120, DEEPER = 8 };           /* columns of a line; how far the rest of a broken line
+                                             * is indented */
 
 typedef struct Wrap {
     Buf *out;
@@ -12,7 +13,8 @@ typedef struct Wrap {
     size_t ncited;
 } Wrap;
 
-/* How many of the n bytes fit into WIDTH columns. Bytes after the first of a UTF-8 character need no column. */
+/* How many of the n bytes fit into WIDTH columns. Bytes after the first of a UTF-8 character need
+ * no column. */
 static size_t fitting(const char *s, size_t n)
 {
     size_t c = 0, i = 0;
@@ -24,11 +26,16 @@ static size_t fitting(const char *s, size_t n)
 /* How bad a break after c is; 0 is best. */
 static int looseness(char c, bool rest_fits)
 {
-    return strchr(",;{", c) ? 0 : c == '=' && rest_fits ? 1 : strchr("?:&|", c) ? 2 : strchr("+-=", c) ? 3 : 4;
+    return strchr(",;{", c)        ? 0
+           : c == '=' && rest_fits ? 1
+           : strchr("?:&|", c)     ? 2
+           : strchr("+-=", c)      ? 3
+                                   : 4;
 }
 
-/* The index at which a line of code breaks: after an operator or comma with the fewest open brackets, then the loosest
- * binding, then the last one. least: the smallest index allowed. 0: none. */
+/* The index at which a line of code breaks: after an operator or comma with the fewest open
+ * brackets, then the loosest binding, then the last one. least: the smallest index allowed. 0:
+ * none. */
 static size_t code_break(const char *s, size_t n, size_t indent, size_t least)
 {
     size_t best = 0, limit = fitting(s, n);
@@ -44,7 +51,8 @@ static size_t code_break(const char *s, size_t n, size_t indent, size_t least)
         depth += strchr("([{", s[i]) ? 1 : strchr(")]}", s[i]) ? -1 : 0;
         if (s[i] != ' ' || i <= least || !strchr(",;=+-*/%?:&|<>{", s[i - 1]))
             continue;
-        int cost = 8 * (depth - (s[i - 1] == '{')) + looseness(s[i - 1], n - i + indent + DEEPER <= WIDTH);
+        int cost =
+            8 * (depth - (s[i - 1] == '{')) + looseness(s[i - 1], n - i + indent + DEEPER <= WIDTH);
         if (!best || cost <= best_cost) {
             best = i;
             best_cost = cost;
@@ -69,11 +77,12 @@ static size_t indentation(const char *s, size_t n)
     return k;
 }
 
-/* Prints a line, without its newline, as several lines if needed. If a #line directive for the spec is in force, it is
- * repeated before each of them, so that all have the same line number. */
+/* Prints a line, without its newline, as several lines if needed. If a #line directive for the spec
+ * is in force, it is repeated before each of them, so that all have the same line number. */
 static void put_line(Wrap *w, const char *s, size_t n, bool comment)
 {
-    size_t indent = indentation(s, n), lead = indent, least = indent < WIDTH ? indent + (WIDTH - indent) / 3 : indent;
+    size_t indent = indentation(s, n), lead = indent,
+           least = indent < WIDTH ? indent + (WIDTH - indent) / 3 : indent;
     const char *star = !comment ? "" : s[indent] == '/' ? " * " : s[indent] == '*' ? "* " : "";
     Buf line = {.arena = w->out->arena};
     for (bool rest = false;; rest = true) {

@@ -1,5 +1,5 @@
-/* The sources of the runtime in a package: which ones it contains, its public header, and the renaming of public
- * names. */
+/* The sources of the runtime in a package: which ones it contains, its public header, and the
+ * renaming of public names. */
 #include "gen/emit/package_sources.h"
 
 #include "gen/emit/emit.h"
@@ -52,7 +52,8 @@ static const char *quoted_include(const char *line, size_t *len)
 /* Headers that are already in a package's header or before its stages. */
 static bool emitted_elsewhere(const char *path)
 {
-    static const char *const headers[] = {"runtime/optc.h", "gen/abi/stage_abi.h", "gen/abi/reduction_sizes.h",
+    static const char *const headers[] = {"runtime/optc.h", "gen/abi/stage_abi.h",
+                                          "gen/abi/reduction_sizes.h",
                                           "runtime/core/cpu/conversions.h"};
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         if (!strcmp(path, headers[i]))
@@ -79,16 +80,18 @@ static bool add_headers_of(Pack *p, PackSources *s, const char *text)
 {
     for (size_t len; *text; text += strcspn(text, "\n"), text += *text != 0) {
         const char *path = quoted_include(text, &len);
-        if (path && !ends_with(path, len, ".def") && !add_header(p, s, arena_strndup(&p->arena, path, len)))
+        if (path && !ends_with(path, len, ".def") &&
+            !add_header(p, s, arena_strndup(&p->arena, path, len)))
             return false;
     }
     return true;
 }
 
-/* How a package's compiler optimizes a source (gcc; clang has no pragma for the level). LOOPS: loops over elements or
- * matrices, at the user's level. STEPS: code that runs once per step, tensor or launch, at -O1: gcc takes three times
- * as long at -O3. BINDS: code that runs once per engine, rule, binding or checkpoint, at -O0, which takes half of -O1's
- * time. Binding 5000 tensors then takes 75 instead of 60 ms, and loading their checkpoint 80 instead of 56 ms. */
+/* How a package's compiler optimizes a source (gcc; clang has no pragma for the level). LOOPS:
+ * loops over elements or matrices, at the user's level. STEPS: code that runs once per step, tensor
+ * or launch, at -O1: gcc takes three times as long at -O3. BINDS: code that runs once per engine,
+ * rule, binding or checkpoint, at -O0, which takes half of -O1's time. Binding 5000 tensors then
+ * takes 75 instead of 60 ms, and loading their checkpoint 80 instead of 56 ms. */
 typedef enum { HEADERS, LOOPS, STEPS, BINDS, PASSES } SourcePass;
 
 static bool is_one_of(const char *path, const char *const *names)
@@ -101,40 +104,54 @@ static bool is_one_of(const char *path, const char *const *names)
 
 static SourcePass source_pass(const char *path)
 {
-    static const char *const loops[] = {
-        "api/state_access.c", "cpu/cpu_device.c", "cpu/thread_barrier.c", "matrix/cpu_calls.c", "matrix/cpu_factors.c",
-        "matrix/cpu_product.c", "matrix/gemm_fallback.c", "functions/function_copy.c", "functions/multiply_cpu.c",
-        "matrix/lapack.c", "matrix/lapack_fallback.c", "matrix/matrix_view.c", "matrix/sort_take.c", NULL};
+    static const char *const loops[] = {"api/state_access.c",       "cpu/cpu_device.c",
+                                        "cpu/thread_barrier.c",     "matrix/cpu_calls.c",
+                                        "matrix/cpu_factors.c",     "matrix/cpu_product.c",
+                                        "matrix/gemm_fallback.c",   "functions/function_copy.c",
+                                        "functions/multiply_cpu.c", "matrix/lapack.c",
+                                        "matrix/lapack_fallback.c", "matrix/matrix_view.c",
+                                        "matrix/sort_take.c",       NULL};
     static const char *const binds[] = {
-        "api/connect.c", "api/run_all.c", "api/engine_api.c", "api/introspect.c", "api/rule_api.c", "bind/bind.c",
-        "bind/caller_states.c", "checkpoint/", "gpu/cuda_driver.c", "gpu/gpu_engine.c",
-        "matrix/cuda_library.c", "memory/layout.c", "memory/lifetime_alloc.c", "shard/shard_", NULL};
+        "api/connect.c",           "api/run_all.c",         "api/engine_api.c",
+        "api/introspect.c",        "api/rule_api.c",        "bind/bind.c",
+        "bind/caller_states.c",    "checkpoint/",           "gpu/cuda_driver.c",
+        "gpu/gpu_engine.c",        "matrix/cuda_library.c", "memory/layout.c",
+        "memory/lifetime_alloc.c", "shard/shard_",          NULL};
     return is_one_of(path, loops) ? LOOPS : is_one_of(path, binds) ? BINDS : STEPS;
 }
 
 /* Sources that only a GPU needs: a third of the runtime. */
 static bool is_for_gpu(const char *path)
 {
-    static const char *const gpu[] = {"gpu/", "matrix/gpu_", "matrix/cublas", "matrix/cuda_", "matrix/cusolver",
-                                      "functions/multiply_gpu", NULL};
+    static const char *const gpu[] = {"gpu/",
+                                      "matrix/gpu_",
+                                      "matrix/cublas",
+                                      "matrix/cuda_",
+                                      "matrix/cusolver",
+                                      "functions/multiply_gpu",
+                                      NULL};
     return is_one_of(path, gpu);
 }
 
-/* Lists the sources of runtime/core, from the list that the build embedded. runtime/core/matrix contains what only
- * calls need: without calls it is left out, and stubs replace it. A package without GPU code leaves out what only a GPU
- * needs in the same way. false: an include names a file that is not embedded. */
+/* Lists the sources of runtime/core, from the list that the build embedded. runtime/core/matrix
+ * contains what only calls need: without calls it is left out, and stubs replace it. A package
+ * without GPU code leaves out what only a GPU needs in the same way. false: an include names a file
+ * that is not embedded. */
 bool pack_sources(Pack *p, PackSources *s)
 {
-    static const char no_calls[] = "runtime/core/api/no_matrix_calls.h", no_gpu[] = "runtime/core/api/no_gpu.h";
+    static const char no_calls[] = "runtime/core/api/no_matrix_calls.h",
+                      no_gpu[] = "runtime/core/api/no_gpu.h";
     bool products = has_products(p), gpu = p->narch > 0;
     *s = (PackSources){0};
     if (!add_header(p, s, "gen/abi/hash.h"))               /* package_host.txt calls it */
         return false;
     for (int pass = HEADERS; pass < PASSES; pass++) {
         for (const Embedded *e = embedded_core; e->name; e++) {
-            if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
+            if (!begins_with(e->name, "runtime/core/") ||
+                !ends_with(e->name, strlen(e->name), ".c") ||
                 (!p->functions && begins_with(e->name, "runtime/core/functions/")) ||
-                (!products && begins_with(e->name, "runtime/core/matrix/")) || (!gpu && is_for_gpu(e->name)))
+                (!products && begins_with(e->name, "runtime/core/matrix/")) ||
+                (!gpu && is_for_gpu(e->name)))
                 continue;
             if (pass == HEADERS && !add_headers_of(p, s, e->text))
                 return false;
@@ -153,7 +170,8 @@ bool pack_sources(Pack *p, PackSources *s)
 static size_t word_length(const char *s)
 {
     size_t n = 0;
-    while (s[n] == '_' || (s[n] >= '0' && s[n] <= '9') || (s[n] >= 'a' && s[n] <= 'z') || (s[n] >= 'A' && s[n] <= 'Z'))
+    while (s[n] == '_' || (s[n] >= '0' && s[n] <= '9') || (s[n] >= 'a' && s[n] <= 'z') ||
+           (s[n] >= 'A' && s[n] <= 'Z'))
         n++;
     return n;
 }
@@ -170,7 +188,8 @@ static bool is_public(const char *header, const char *word, size_t n)
     return false;
 }
 
-/* Prints text with the public names of optc.h renamed to this package's prefix, in code, strings and comments. */
+/* Prints text with the public names of optc.h renamed to this package's prefix, in code, strings
+ * and comments. */
 void pack_rename(const Pack *p, Buf *b, const char *header, const char *s, size_t len)
 {
     const char *const P = pack_upper((Arena *)&p->arena, p->name), *end = s + len;
@@ -186,11 +205,14 @@ void pack_rename(const Pack *p, Buf *b, const char *header, const char *s, size_
     }
 }
 
-static bool is_line(const char *s, size_t n, const char *line) { return n == strlen(line) && !memcmp(s, line, n); }
+static bool is_line(const char *s, size_t n, const char *line)
+{
+    return n == strlen(line) && !memcmp(s, line, n);
+}
 
-/* Adds a public header without the parts that only the library has, which are between lines "library:" and ":library",
- * and without the functions of matrices ("functions:") if the package has none. Other public headers are added in place
- * of their #include. */
+/* Adds a public header without the parts that only the library has, which are between lines
+ * "library:" and ":library", and without the functions of matrices ("functions:") if the package
+ * has none. Other public headers are added in place of their #include. */
 static void add_public(Buf *b, const char *path, bool functions)
 {
     bool library = false, function = false;
@@ -224,8 +246,8 @@ const char *pack_public_header(Pack *p)
     return buf_text(&b);
 }
 
-/* Pastes one source of the runtime. Includes of other sources are left out, because the package contains them; an
- * include of a table (.def) is replaced by the table. */
+/* Pastes one source of the runtime. Includes of other sources are left out, because the package
+ * contains them; an include of a table (.def) is replaced by the table. */
 static bool paste(Pack *p, Buf *b, const char *header, const char *path)
 {
     const char *s = pack_source(path);

@@ -1,11 +1,12 @@
-/* The sources of the runtime that package_text.c pastes into a package. Results are in the package's arena. */
+/* The sources of the runtime that package_text.c pastes into a package. Results are in the
+ * package's arena. */
 #ifndef OPTC_PACKAGE_SOURCES_H
 #define OPTC_PACKAGE_SOURCES_H
 #include "gen/emit/package_text.h"
 
-/* The files that a package contains, in four sections: headers (each after the headers that it includes), loops over
- * elements, code of steps, code of bindings. The last three have different levels of optimization. end: the number of
- * the first file after each section. */
+/* The files that a package contains, in four sections: headers (each after the headers that it
+ * includes), loops over elements, code of steps, code of bindings. The last three have different
+ * levels of optimization. end: the number of the first file after each section. */
 typedef struct PackSources { const char **path; int n, cap, end[4]; } PackSources;
 bool pack_sources(Pack *p, PackSources *s);
 const char *pack_source(const char *path);                 /* its text; NULL: it is not embedded */

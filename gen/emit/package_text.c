@@ -1,5 +1,5 @@
-/* Makes the files of a package from templates/package_*.txt: the stages of its rules, tables that describe them, and
- * the sources of the runtime (package_sources.c). */
+/* Makes the files of a package from templates/package_*.txt: the stages of its rules, tables that
+ * describe them, and the sources of the runtime (package_sources.c). */
 #include "gen/emit/package_text.h"
 
 #include "gen/emit/emit.h"
@@ -13,14 +13,17 @@
 
 static const char *const flag[] = {"false", "true"};
 
-static const char *function_name(Pack *p, int rule, const Plan *pl, const char *entry, int mask, const Stage *s)
+static const char *function_name(Pack *p, int rule, const Plan *pl, const char *entry, int mask,
+                                 const Stage *s)
 {
     char name[MOST_STAGE_NAME];
-    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id, emit_stage_name(name, pl, entry, mask, s));
+    return arena_printf(&p->arena, "%s_%s", p->rule[rule].id,
+                        emit_stage_name(name, pl, entry, mask, s));
 }
 
 /* Calls f for every function of a plan in order of its number, with the first stage that has it. */
-typedef void (*EachStage)(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx);
+typedef void (*EachStage)(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s,
+                          void *ctx);
 static void each_stage(Pack *p, int rule, const Plan *pl, EachStage f, void *ctx)
 {
     for (int k = 0; k < pl->nfn; k++) {
@@ -36,7 +39,10 @@ static void add_name(Pack *p, int rule, const PlanEntry *en, int mask, const Sta
     PUSH(&p->arena, l->v, l->n, l->cap) = function_name(p, rule, l->plan, en->name, mask, s);
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 static bool names_clash(Pack *p, bool gpu, const char **name)
 {
@@ -55,7 +61,10 @@ static bool names_clash(Pack *p, bool gpu, const char **name)
     return false;
 }
 
-bool pack_clash(Pack *p, const char **name) { return names_clash(p, false, name) || names_clash(p, true, name); }
+bool pack_clash(Pack *p, const char **name)
+{
+    return names_clash(p, false, name) || names_clash(p, true, name);
+}
 
 /* ---- tables ---- */
 static void put_program(Pack *pk, Buf *b, const Plan *p, const char *id, const char *tables)
@@ -72,7 +81,8 @@ static void put_functions(const Pack *pk, Buf *b)
     buf_puts(b, "static const PackedFunction packed_functions[] = {\n");
     for (int i = pk->nrule - pk->nfunction; i < pk->nrule; i++) {
         const char *text = pk->rule[i].text;
-        buf_printf(b, "    {0x%llxu, 0x%llxu, %d},\n", (unsigned long long)hash64(1, text, strlen(text)),
+        buf_printf(b, "    {0x%llxu, 0x%llxu, %d},\n",
+                   (unsigned long long)hash64(1, text, strlen(text)),
                    (unsigned long long)hash64(2, text, strlen(text)), pk->rule[i].gen->plan->p);
     }
     buf_puts(b, "    {0, 0, -1}};\n");
@@ -84,20 +94,23 @@ static void put_rules(Pack *pk, Buf *b)
     int first = 0;
     buf_puts(b, "static const ProgType program_types[] = {");
     for (int t = 0; t < NTYPES; t++)
-        buf_printf(b, "%s{\"%s\", %d, %d}", t ? ", " : "", program_types[t].name, program_types[t].bytes,
-                   program_types[t].block);
+        buf_printf(b, "%s{\"%s\", %d, %d}", t ? ", " : "", program_types[t].name,
+                   program_types[t].bytes, program_types[t].block);
     buf_puts(b, "};\n\n");
     for (int i = 0; i < pk->nrule; i++) {
         const char *id = pk->rule[i].id, *on_gpu = id;
         const Plan *cpu = pk->rule[i].gen->plan, *gpu = pk->rule[i].gpu->plan;
         put_program(pk, b, cpu, id, id);
         if (gpu != cpu)
-            put_program(pk, b, gpu, id, on_gpu = arena_printf(&pk->arena, "2%s", id));     /* no rule has such a name */
-        buf_printf(&rows, "    {&program_%s, &program_%s, table_cpu_%s, %d},\n", id, on_gpu, id, first);
+            /* no rule has such a name */
+            put_program(pk, b, gpu, id, on_gpu = arena_printf(&pk->arena, "2%s", id));
+        buf_printf(&rows, "    {&program_%s, &program_%s, table_cpu_%s, %d},\n", id, on_gpu, id,
+                   first);
         first += gpu->nfn;
     }
     buf_printf(b,
-               "static const PackedRule packed_rules[] = {\n%s};\nenum { nall = sizeof packed_rules / sizeof "
+               "static const PackedRule packed_rules[] = {\n%s};\nenum { nall = sizeof "
+               "packed_rules / sizeof "
                "*packed_rules, nrule = nall - %d };\n",
                buf_text(&rows), pk->nfunction);
     if (pk->functions)
@@ -112,7 +125,8 @@ static void put_launch(Pack *p, int rule, const PlanEntry *en, int mask, const S
     buf_puts(row->b, "    {{");
     for (int k = 0; k < NKNOB; k++)
         buf_printf(row->b, "%s%d", k ? ", " : "", v[k]);
-    buf_printf(row->b, "}},    /* %s */\n", function_name(p, rule, p->rule[rule].gpu->plan, en->name, mask, s));
+    buf_printf(row->b, "}},    /* %s */\n",
+               function_name(p, rule, p->rule[rule].gpu->plan, en->name, mask, s));
 }
 
 /* The first architecture with the same launches: equal tables are printed once. */
@@ -133,12 +147,15 @@ static void put_methods(const PackArch *x, Buf *b)
 {
     if (!x->nmethod)
         return;
-    buf_printf(b, "/* Measured methods for eigenvectors and roots: roots, f64, power of two of rows, bucket of\n"
-                  " * matrices, method. */\n"
-                  "static const KnownMethod method_sm_%d[] = {\n", x->arch);
+    buf_printf(b,
+               "/* Measured methods for eigenvectors and roots: roots, f64, power of two of rows, "
+               "bucket of\n"
+               " * matrices, method. */\n"
+               "static const KnownMethod method_sm_%d[] = {\n",
+               x->arch);
     for (int i = 0; i < x->nmethod; i++)
-        buf_printf(b, "    {%d, %d, %d, %d, %d},\n", x->method[i].roots, x->method[i].f64, x->method[i].power,
-                   x->method[i].bucket, x->method[i].method);
+        buf_printf(b, "    {%d, %d, %d, %d, %d},\n", x->method[i].roots, x->method[i].f64,
+                   x->method[i].power, x->method[i].bucket, x->method[i].method);
     buf_puts(b, "};\n");
 }
 
@@ -157,7 +174,8 @@ static void put_launches(Pack *pk, Buf *b)
         const PackArch *x = &pk->arch[a];
         if (same_launches(pk, a) != x)
             continue;
-        buf_printf(b, "static const Launch launch_%s_%d[] = {\n", x->ptx ? "compute" : "sm", x->arch);
+        buf_printf(b, "static const Launch launch_%s_%d[] = {\n", x->ptx ? "compute" : "sm",
+                   x->arch);
         for (int r = 0; r < pk->nrule; r++)
             each_stage(pk, r, pk->rule[r].gpu->plan, put_launch, &(LaunchRow){b, x->launch[r]});
         buf_puts(b, "};\n");
@@ -167,8 +185,10 @@ static void put_launches(Pack *pk, Buf *b)
     buf_puts(b, "static const Arch archs[] = {\n");
     for (int a = 0; a < pk->narch; a++) {
         const PackArch *x = same_launches(pk, a), *own = &pk->arch[a];
-        buf_printf(b, "    {%d, %s, launch_%s_%d, ", own->arch, flag[own->ptx], x->ptx ? "compute" : "sm", x->arch);
-        buf_printf(b, own->nmethod ? "method_sm_%d, %d},\n" : "NULL, 0},\n", own->arch, own->nmethod);
+        buf_printf(b, "    {%d, %s, launch_%s_%d, ", own->arch, flag[own->ptx],
+                   x->ptx ? "compute" : "sm", x->arch);
+        buf_printf(b, own->nmethod ? "method_sm_%d, %d},\n" : "NULL, 0},\n", own->arch,
+                   own->nmethod);
     }
     buf_puts(b, "};\nenum { narch = sizeof archs / sizeof *archs };\n");
 }
@@ -182,10 +202,12 @@ static const char *title_of(Pack *p, int rule)
     if (*g->rule->with)
         buf_printf(&b, " with %s", g->rule->with);
     for (int i = 0; i < g->rule->noption; i++)
-        buf_printf(&b, "%s%s=%s", i ? "," : ", options ", g->rule->option[i].name, g->rule->option[i].value);
+        buf_printf(&b, "%s%s=%s", i ? "," : ", options ", g->rule->option[i].name,
+                   g->rule->option[i].value);
     buf_printf(&b, ", %s", type_info[g->plan->p].name);
     if (g->plan->g != g->plan->p || g->plan->state != g->plan->p)
-        buf_printf(&b, " (gradients %s, states %s)", type_info[g->plan->g].name, type_info[g->plan->state].name);
+        buf_printf(&b, " (gradients %s, states %s)", type_info[g->plan->g].name,
+                   type_info[g->plan->state].name);
     if (g->rule->types)
         buf_printf(&b, ", %s", g->rule->types);
     return emit_comment_text(&p->arena, buf_text(&b));
@@ -197,17 +219,20 @@ static const char *rule_list(Pack *p)
     for (int i = 0; i < p->nrule - p->nfunction; i++)
         buf_printf(&b, " *   %-20s %s\n", p->rule[i].id, title_of(p, i));
     if (p->functions)
-        buf_printf(&b, " *   %-20s %s\n", "functions of matrices", emit_comment_text(&p->arena, p->functions));
+        buf_printf(&b, " *   %-20s %s\n", "functions of matrices",
+                   emit_comment_text(&p->arena, p->functions));
     return buf_text(&b);
 }
 
 static const char *stored_as(Arena *a, Type t, const char *x)
 {
-    return emit_call_text(a, type_info[t].store, arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
+    return emit_call_text(a, type_info[t].store,
+                          arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
 }
 
 /* The stages of all rules as C, and a table of functions for each rule. */
-static bool fill_stages(Pack *p, Buf *out, const PackSources *sources, const Hole *common, int ncommon)
+static bool fill_stages(Pack *p, Buf *out, const PackSources *sources, const Hole *common,
+                        int ncommon)
 {
     Arena *a = &p->arena;
     Buf code = {.arena = a}, tables = {.arena = a}, shared = {.arena = a};
@@ -227,8 +252,8 @@ static bool fill_stages(Pack *p, Buf *out, const PackSources *sources, const Hol
     buf_puts(&all, pack_source("gen/abi/stages.def"));
     for (int t = 0; t < NTYPES; t++)           /* names that state_access.c makes with ## */
         if (type_coded((Type)t))
-            buf_printf(&all, " %s_per_top %s_floor %s_least %s_signed\n", type_info[t].store, type_info[t].store,
-                       type_info[t].store, type_info[t].store);
+            buf_printf(&all, " %s_per_top %s_floor %s_least %s_signed\n", type_info[t].store,
+                       type_info[t].store, type_info[t].store, type_info[t].store);
     emit_c_shared(&shared, buf_text(&all));
     Hole h[24] = {{"abi", emit_c_abi(a)},
                   {"math", buf_text(&shared)},
@@ -249,7 +274,8 @@ static void put_words(Buf *b, const char *data, size_t n)
         unsigned long long w = 0;
         for (size_t i = 8; i-- > 0;)
             w = w << 8 | (at + i < n ? s[at + i] : 0u);
-        int len = snprintf(line, sizeof line, "0x%llx,%s", w, at / 8 % 8 == 7 || at + 8 >= n ? "\n" : "");
+        int len =
+            snprintf(line, sizeof line, "0x%llx,%s", w, at / 8 % 8 == 7 || at + 8 >= n ? "\n" : "");
         buf_add(b, line, (size_t)len);
     }
 }
@@ -270,8 +296,8 @@ static bool fill_tables(Pack *p, Buf *out)
     return template_fill(out, "package_files.txt", "tables", h, 5);
 }
 
-/* The headers of the runtime. Without GPU code they declare functions that are not in the package. gcc decides about
- * this warning at the end of the file, so the pragma holds until there. */
+/* The headers of the runtime. Without GPU code they declare functions that are not in the package.
+ * gcc decides about this warning at the end of the file, so the pragma holds until there. */
 static bool paste_headers(Pack *p, Buf *out, const char *header, const PackSources *s)
 {
     if (!p->narch)
@@ -282,7 +308,8 @@ static bool paste_headers(Pack *p, Buf *out, const char *header, const PackSourc
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
     /* environment variables are renamed too */
-    const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", pack_public_header(p));
+    const char *header =
+        arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", pack_public_header(p));
     Buf words = {.arena = &p->arena}, host = {.arena = &p->arena};
     if (p->fatbin)
         put_words(&words, p->fatbin, p->fatbin_size);
@@ -293,7 +320,8 @@ static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
     if (p->functions && !template_fill(&host, "package_host.txt", "functions_ahead", common, n))
         return false;
     if (!pack_sources(p, &s) || !fill_stages(p, out, &s, common, n) ||
-        !template_fill(out, "package_host.txt", "head", common, n) || !paste_headers(p, out, header, &s) ||
+        !template_fill(out, "package_host.txt", "head", common, n) ||
+        !paste_headers(p, out, header, &s) ||
         !template_fill(out, "package_host.txt", "types", common, n) || !fill_tables(p, out) ||
         !template_fill(out, "package_host.txt", "loops", common, n) ||
         !pack_paste(p, out, header, &s, s.end[0], s.end[1]) ||
@@ -320,7 +348,8 @@ static bool fill_header(Pack *p, Buf *out, const Hole *common, int n)
     return true;
 }
 
-/* The example steps the first rule. It contains a copy of the package's conversions if values are 16 bits wide. */
+/* The example steps the first rule. It contains a copy of the package's conversions if values are
+ * 16 bits wide. */
 static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
 {
     const Plan *pl = p->rule[0].gen->plan;
@@ -329,21 +358,24 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
     Buf inputs = {.arena = &p->arena}, freed = {.arena = &p->arena};
     for (int i = 0; i < r->ninput; i++)
         if (r->input[i].dom == GROUP) {
-            buf_printf(&inputs, "    check(%s_set_scalar(b, -1, \"%s\", 1));\n", p->name, r->input[i].name);
+            buf_printf(&inputs, "    check(%s_set_scalar(b, -1, \"%s\", 1));\n", p->name,
+                       r->input[i].name);
         } else {
             buf_printf(&inputs,
                        "    void *input_%d[2];\n    for (int k = 0; k < 2; k++) {\n"
                        "        input_%d[k] = room(e, count[k] * (int64_t)sizeof(double));\n"
                        "        check(%s_set_input(b, k, \"%s\", input_%d[k], 0));\n    }\n",
                        i, i, p->name, r->input[i].name, i);
-            buf_printf(&freed, "    for (int k = 0; k < 2; k++)\n        check(%s_free(e, input_%d[k], NULL));\n",
-                       p->name, i);
+            buf_printf(
+                &freed,
+                "    for (int k = 0; k < 2; k++)\n        check(%s_free(e, input_%d[k], NULL));\n",
+                p->name, i);
         }
     Buf text = {.arena = &p->arena};
     if (small) {
         buf_puts(&text, "#define OPTC_FN static inline __attribute__((unused))\n\n");
-        emit_c_shared(&text, arena_printf(&p->arena, "%s %s %s", type_info[pl->p].load, type_info[pl->p].store,
-                                          type_info[pl->g].store));
+        emit_c_shared(&text, arena_printf(&p->arena, "%s %s %s", type_info[pl->p].load,
+                                          type_info[pl->p].store, type_info[pl->g].store));
     }
     Hole h[24] = {{"rule", p->rule[0].id},
                   {"small", buf_text(&text)},
@@ -364,19 +396,26 @@ static bool fill(Pack *p, PackFile f, Buf *out)
     static const char functions_open[] = "    optc_status opened = matrices_open(e);\n"
                                          "    if (opened != OPTC_OK)\n        return opened;\n";
     const char *P = pack_upper(&p->arena, p->name);
-    Hole common[] = {{"p", p->name},          {"P", P},
-                     {"version", p->version}, {"command", emit_comment_text(&p->arena, p->command)},
-                     {"rules", rule_list(p)}, {"first", p->rule[0].id},
-                     {"functions_open", p->functions ? functions_open : ""},
-                     {"functions_close", p->functions ? "    functions_close(e);\n    matrices_close(e);\n" : ""},
-                     {"function_hooks", p->functions ? "packed_function, packed_matrices" : "NULL, NULL"}};
+    Hole common[] = {
+        {"p", p->name},
+        {"P", P},
+        {"version", p->version},
+        {"command", emit_comment_text(&p->arena, p->command)},
+        {"rules", rule_list(p)},
+        {"first", p->rule[0].id},
+        {"functions_open", p->functions ? functions_open : ""},
+        {"functions_close",
+         p->functions ? "    functions_close(e);\n    matrices_close(e);\n" : ""},
+        {"function_hooks", p->functions ? "packed_function, packed_matrices" : "NULL, NULL"}};
     int n = sizeof common / sizeof *common;
     switch (f) {
     case PACK_HEADER: return fill_header(p, out, common, n);
     case PACK_SOURCE: return fill_source(p, out, common, n);
     case PACK_EXAMPLE: return fill_example(p, out, common, n);
     case PACK_LICENSE: buf_puts(out, pack_source("LICENSE")); return true;
-    default: return template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake", common, n);
+    default:
+        return template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake",
+                             common, n);
     }
 }
 
@@ -401,7 +440,8 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
                          .launch = p->arch[arch].launch[i]};
         ok = emit_cuda_stages(p->rule[i].gpu, &o, &p->arena, &code);
     }
-    return ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command, p->name, buf_text(&code));
+    return ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command,
+                                p->name, buf_text(&code));
 }
 
 /* Catches the arena's out-of-memory jump. file < 0: the CUDA program. */
@@ -459,13 +499,17 @@ bool pack_manifest_rules(Pack *p, Buf *b)
                    p->rule[i].text ? "  kind function\n" : "", g->rule->name, p->rule[i].spec,
                    *g->rule->with ? g->rule->with : "-");
         for (int k = 0; k < g->rule->noption; k++)
-            buf_printf(b, "%s%s=%s", k ? "," : "", g->rule->option[k].name, g->rule->option[k].value);
-        buf_printf(b, "%s\n  types %s %s %s%s%s\n  key %s\n  prefix %s_\n", g->rule->noption ? "" : "-",
-                   type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name,
-                   g->rule->types ? " " : "", g->rule->types ? g->rule->types : "", p->rule[i].key, p->rule[i].id);
+            buf_printf(b, "%s%s=%s", k ? "," : "", g->rule->option[k].name,
+                       g->rule->option[k].value);
+        buf_printf(b, "%s\n  types %s %s %s%s%s\n  key %s\n  prefix %s_\n",
+                   g->rule->noption ? "" : "-", type_info[g->plan->p].name,
+                   type_info[g->plan->g].name, type_info[g->plan->state].name,
+                   g->rule->types ? " " : "", g->rule->types ? g->rule->types : "", p->rule[i].key,
+                   p->rule[i].id);
         for (int a = 0; a < p->narch; a++) {
             buf_printf(b, "  launch %s_%d", p->arch[a].ptx ? "compute" : "sm", p->arch[a].arch);
-            each_stage(p, i, p->rule[i].gpu->plan, launch_line, &(ManifestRow){b, p->arch[a].launch[i]});
+            each_stage(p, i, p->rule[i].gpu->plan, launch_line,
+                       &(ManifestRow){b, p->arch[a].launch[i]});
             buf_puts(b, "\n");
         }
     }

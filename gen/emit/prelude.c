@@ -1,15 +1,17 @@
 /* Selects the snippets of the prelude that emitted code needs.
  *
- * A snippet is a paragraph of a file: from an unindented line after an empty line to the next one. Its names are those
- * that it defines at the left margin and that begin with optc_ or OPTC_. It is needed if the code or another needed
- * snippet uses one of its names. A mark in its first line, which is not printed, changes that:
+ * A snippet is a paragraph of a file: from an unindented line after an empty line to the next one.
+ * Its names are those that it defines at the left margin and that begin with optc_ or OPTC_. It is
+ * needed if the code or another needed snippet uses one of its names. A mark in its first line,
+ * which is not printed, changes that:
  *   //@ none             never used (include guards of the file)
  *   //@ cuda, //@ c      for this target only
  *   //@ if NAME          only if NAME is needed too
  *   //@ lines            every line is a snippet
  *   //@ = NAME…          the names of the snippet
- *   //@ types            repeated for each storage type, with the holes of type_holes (also `//@ types = NAME…`); an
- *                        earlier snippet that defines the same name replaces it */
+ *   //@ types            repeated for each storage type, with the holes of type_holes (also `//@
+ *                        types = NAME…`); an earlier snippet that defines the same name replaces
+ *                        it */
 #include "gen/emit/prelude.h"
 
 #include "gen/emit/template.h"
@@ -56,7 +58,8 @@ static Part next_name(const char *s, const char *end)
 static Part *find_name(const Names *t, Part name)
 {
     uint64_t h = hash64(5, name.s, name.n), mask = (uint64_t)(t->cap - 1);
-    while (t->name[h & mask].n && (t->name[h & mask].n != name.n || memcmp(t->name[h & mask].s, name.s, name.n)))
+    while (t->name[h & mask].n &&
+           (t->name[h & mask].n != name.n || memcmp(t->name[h & mask].s, name.s, name.n)))
         h++;
     return &t->name[h & mask];
 }
@@ -86,10 +89,13 @@ static void want_all(Prelude *p, Part text)
 }
 
 /* ---- snippets ---- */
-static const char *line_end(const char *s) { return s + strcspn(s, "\n") + (s[strcspn(s, "\n")] == '\n'); }
+static const char *line_end(const char *s)
+{
+    return s + strcspn(s, "\n") + (s[strcspn(s, "\n")] == '\n');
+}
 
-/* The name that an unindented line defines: the word after #define or struct, else the first name that is followed by a
- * parenthesis or semicolon. */
+/* The name that an unindented line defines: the word after #define or struct, else the first name
+ * that is followed by a parenthesis or semicolon. */
 static Part defined(const char *s, const char *end)
 {
     const char *word = !strncmp(s, "#define ", 8) ? s
@@ -129,7 +135,8 @@ static void add_snippet(Prelude *p, Part mark, const char *from, const char *to)
     bool lines = same(mark, "lines");
     for (const char *s = from, *end; s < to && (!lines || *s != '\n'); s = end) {
         end = lines ? line_end(s) : to;
-        Snippet x = {.text = {s, (size_t)(end - s)}, .mark = lines ? (Part){"", 0} : mark, .line = lines};
+        Snippet x = {
+            .text = {s, (size_t)(end - s)}, .mark = lines ? (Part){"", 0} : mark, .line = lines};
         name_snippet(p, &x);
         push_snippet(p, &x);
     }
@@ -160,7 +167,8 @@ static void add_per_type(Prelude *p, Part mark, const char *from, const char *to
         bool ok = template_fill_text(&names, mark.s, mark.s + mark.n, h, NTYPEHOLE) &&
                   template_fill_text(&text, from, to, h, NTYPEHOLE);
         const char *named = strchr(buf_text(&names), '=');
-        Snippet x = {.text = {buf_text(&text), text.len}, .mark = {named, named ? strlen(named) : 0}};
+        Snippet x = {.text = {buf_text(&text), text.len},
+                     .mark = {named, named ? strlen(named) : 0}};
         name_snippet(p, &x);
         if (ok && !defined_before(p, &x))
             push_snippet(p, &x);
@@ -176,8 +184,8 @@ static void add_file(Prelude *p, const char *text)
             from = line_end(s);
             mark = (Part){s + 4, strcspn(s + 4, "\n")};
         }
-        for (end = from; *end && !(*end == '\n' && !isspace((unsigned char)end[1])); end = line_end(end))
-            ;
+        for (end = from; *end && !(*end == '\n' && !isspace((unsigned char)end[1]));
+             end = line_end(end));
         end += *end == '\n';
         bool per_type = mark.n >= 5 && !memcmp(mark.s, "types", 5);
         (per_type ? add_per_type : add_snippet)(p, mark, from, end);
@@ -209,7 +217,8 @@ void prelude_put(Buf *out, Arena *a, const char *const *files, const char *targe
     want_all(&p, (Part){code, strlen(code)});
     for (bool more = true; more;) {
         more = false;
-        for (int i = p.nsnippet - 1; i >= 0; i--)     /* snippets mostly use earlier ones: one round finds nearly all */
+        /* snippets mostly use earlier ones: one round finds nearly all */
+        for (int i = p.nsnippet - 1; i >= 0; i--)
             if (!p.snippet[i].taken && fits(&p, &p.snippet[i]) && knows(&p, &p.snippet[i])) {
                 p.snippet[i].taken = more = true;
                 want_all(&p, p.snippet[i].text);

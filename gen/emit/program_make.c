@@ -1,4 +1,5 @@
-/* Makes a Program (program.h) from a plan: what the runtime needs, without pointers into the compiler. */
+/* Makes a Program (program.h) from a plan: what the runtime needs, without pointers into the
+ * compiler. */
 #include "gen/emit/program_make.h"
 
 #include "gen/emit/emit.h"
@@ -22,7 +23,8 @@ static void make_hypers(Arena *a, const Rule *r, Program *out)
     out->nhyper = r->nhyper;
 }
 
-/* Sets held_by of temporaries and partials: the variants whose stages use them. Group stages serve all variants. */
+/* Sets held_by of temporaries and partials: the variants whose stages use them. Group stages serve
+ * all variants. */
 static void keep_touched(ProgArray *m, const Program *p)
 {
     for (int i = 0; i < p->nstage; i++) {
@@ -44,24 +46,25 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
     for (int k = 0; k < p->nmem; k++) {
         const Mem *x = &p->mem[k];
         const State *s = x->kind == MEM_STATE ? &r->state[x->sym] : NULL;
-        m[k] = (ProgArray){x->kind,
-                           x->dom,
-                           x->from,
-                           x->by,
-                           (int)x->type,
-                           x->name ? x->name : "",
-                           s && s->init == INIT_COPY_P,
-                           s && s->init == INIT_FILL ? s->value : 0,
-                           s && (s->init == INIT_HYPER || s->init == INIT_NORMAL) ? s->hyper + 1 : 0,
-                           s && s->report,
-                           s && s->follows_p,
-                           0,
-                           s && s->eye,
-                           s && p->lower_state[x->sym],
-                           s ? s->slots : (Stagger){0, 0, 0, 0},
-                           s && s->rotates ? s->age + 1 : 0,
-                           s && s->init == INIT_KERNEL,
-                           s && s->init == INIT_NORMAL ? x->sym + 1 : 0};
+        m[k] =
+            (ProgArray){x->kind,
+                        x->dom,
+                        x->from,
+                        x->by,
+                        (int)x->type,
+                        x->name ? x->name : "",
+                        s && s->init == INIT_COPY_P,
+                        s && s->init == INIT_FILL ? s->value : 0,
+                        s && (s->init == INIT_HYPER || s->init == INIT_NORMAL) ? s->hyper + 1 : 0,
+                        s && s->report,
+                        s && s->follows_p,
+                        0,
+                        s && s->eye,
+                        s && p->lower_state[x->sym],
+                        s ? s->slots : (Stagger){0, 0, 0, 0},
+                        s && s->rotates ? s->age + 1 : 0,
+                        s && s->init == INIT_KERNEL,
+                        s && s->init == INIT_NORMAL ? x->sym + 1 : 0};
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].held_by |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
     }
@@ -80,8 +83,8 @@ static const int *numbers(Arena *a, const Access *x, int nx, const Access *y, in
 }
 
 /* ProgStage.value: names of what numbers() of the same lists numbers. */
-static const char *const *names(Arena *a, const Access *x, int nx, const Access *y, int ny, const Access *z, int nz,
-                                const Access *w, int nw)
+static const char *const *names(Arena *a, const Access *x, int nx, const Access *y, int ny,
+                                const Access *z, int nz, const Access *w, int nw)
 {
     const Access *const list[] = {x, y, z, w};
     const int n[] = {nx, ny, nz, nw};
@@ -102,12 +105,15 @@ static const int *shared_arrays(Arena *a, const ProgStage *s, int phase)
     return at;
 }
 
-/* The spec's line of the first value that the stage computes, or else finishes or folds. g: the graph of its phase. */
+/* The spec's line of the first value that the stage computes, or else finishes or folds. g: the
+ * graph of its phase. */
 static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s)
 {
     for (int i = 0; i < s->nbody + s->nfin + s->nfold; i++) {
         int k = i - s->nbody;
-        const Node *n = &g->n[k < 0 ? s->body[i] : k < s->nfin ? s->fin[k].val : s->fold[k - s->nfin].val];
+        const Node *n = &g->n[k < 0         ? s->body[i]
+                              : k < s->nfin ? s->fin[k].val
+                                            : s->fold[k - s->nfin].val];
         if (n->line)
             return arena_printf(a, "%.80s:%d", p->rule->file[n->file], n->line);
     }
@@ -131,7 +137,8 @@ static const ProgCall *make_call(Arena *a, const Plan *p, const Graph *g, const 
     return c;
 }
 
-static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int phase, const Stage *s, const char *prefix)
+static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int phase, const Stage *s,
+                            const char *prefix)
 {
     ProgStage x = {.kind = s->kind,
                    .variant = s->variant,
@@ -147,15 +154,18 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
     x.value = names(a, s->load, s->nload, s->fin, s->nfin, s->store, s->nstore, s->fold, s->nfold);
     StageAt own = plan_at(p, s->fn);
-    x.kernel = is_called(s->kind) ? "" : emit_prefixed(a, prefix, p, own.entry->name, own.phase, own.stage);
+    x.kernel = is_called(s->kind)
+                   ? ""
+                   : emit_prefixed(a, prefix, p, own.entry->name, own.phase, own.stage);
     x.at = s->shared ? shared_arrays(a, &x, phase) : NULL;
     return x;
 }
 
 /* ---- the order of a phase's actions ---- */
-/* All tensors wait for a group stage. Between two group stages, the stages of a variant are adjacent, because a phase
- * with calls runs batch by batch there (runtime/core/memory/batches.c). Group stages that wait for nothing come first,
- * so that there are few such intervals. Variants have only the groups' arrays in common. */
+/* All tensors wait for a group stage. Between two group stages, the stages of a variant are
+ * adjacent, because a phase with calls runs batch by batch there (runtime/core/memory/batches.c).
+ * Group stages that wait for nothing come first, so that there are few such intervals. Variants
+ * have only the groups' arrays in common. */
 static bool touches(const int *x, int nx, const int *y, int ny)
 {
     for (int i = 0; i < nx; i++)
@@ -178,7 +188,8 @@ static void order_actions(const ProgStage *stage, ProgAction *act, int n)
         for (int k = i; k > 0 && act[k].kind == ACT_LAUNCH && act[k - 1].kind == ACT_LAUNCH; k--) {
             const ProgStage *s = &stage[act[k].stage], *before = &stage[act[k - 1].stage];
             bool group = s->kind == S_GROUP,
-                 swap = group ? !in_the_way(before, s) : before->kind != S_GROUP && s->variant < before->variant;
+                 swap = group ? !in_the_way(before, s)
+                              : before->kind != S_GROUP && s->variant < before->variant;
             if (!swap)
                 break;
             ProgAction x = act[k];
@@ -217,7 +228,8 @@ static unsigned make_draws(const Plan *p)
     const Rule *r = p->rule;
     unsigned draws = 0;
     for (int i = 0; i < r->nstate; i++)                    /* initial values per element */
-        for (int v = 0; v < r->nvariant && r->state[i].init == INIT_NORMAL && r->state[i].dom == ELEM; v++)
+        for (int v = 0;
+             v < r->nvariant && r->state[i].init == INIT_NORMAL && r->state[i].dom == ELEM; v++)
             draws |= (unsigned)p->state_used[v * r->nstate + i] << v;
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
@@ -229,7 +241,8 @@ static unsigned make_draws(const Plan *p)
     return draws;
 }
 
-/* Element passes without folds run on pieces. Pieces whose elements are numbered may need an owner. */
+/* Element passes without folds run on pieces. Pieces whose elements are numbered may need an
+ * owner. */
 bool plan_exchanges(const Plan *p)
 {
     bool any = make_draws(p) != 0;
@@ -291,8 +304,8 @@ static bool chooses_product(const Option *o)
     return all;
 }
 
-/* The options that identify a rule in checkpoints. Those that choose the precision of products do not: a run may go on
- * in another one, as with --products. */
+/* The options that identify a rule in checkpoints. Those that choose the precision of products do
+ * not: a run may go on in another one, as with --products. */
 static const char *options_text(Arena *a, const Rule *r)
 {
     Buf b = {.arena = a};
@@ -338,7 +351,9 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
 static void put_double(Buf *b, double x)
 {
     if (!isfinite(x))
-        buf_puts(b, isnan(x) ? "__builtin_nan(\"\")" : x < 0 ? "-__builtin_inf()" : "__builtin_inf()");
+        buf_puts(b, isnan(x) ? "__builtin_nan(\"\")"
+                    : x < 0  ? "-__builtin_inf()"
+                             : "__builtin_inf()");
     else
         buf_double(b, x);
 }
@@ -347,7 +362,8 @@ static void put_text(Buf *b, const char *s)
 {
     buf_puts(b, "\"");
     for (; *s; s++)
-        if ((unsigned char)*s < ' ' || *s == '"' || *s == '\\' || *s == '?' || (unsigned char)*s > 126)
+        if ((unsigned char)*s < ' ' || *s == '"' || *s == '\\' || *s == '?' ||
+            (unsigned char)*s > 126)
             buf_printf(b, "\\%03o", (unsigned char)*s);
         else
             buf_add(b, s, 1);
@@ -377,12 +393,13 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
     buf_printf(b, "static const ProgArray array_%s[] = {\n", id);
     for (int k = 0; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];
-        buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
-                   m->by, m->type, m->name, flag(m->copies_p));
+        buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ",
+                   m->kind, m->dom, m->from, m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %s, %uu, %s, %s, {%d, %d, %d, %d}, %d, %s, %d},\n", m->hyper, flag(m->report),
-                   flag(m->follows_p), m->held_by, flag(m->eye), flag(m->lower), m->slots.every, m->slots.of,
-                   m->slots.ahead, m->slots.first, m->ring, flag(m->kernel), m->normal);
+        buf_printf(b, ", %d, %s, %s, %uu, %s, %s, {%d, %d, %d, %d}, %d, %s, %d},\n", m->hyper,
+                   flag(m->report), flag(m->follows_p), m->held_by, flag(m->eye), flag(m->lower),
+                   m->slots.every, m->slots.of, m->slots.ahead, m->slots.first, m->ring,
+                   flag(m->kernel), m->normal);
     }
     buf_puts(b, "};\n");
 }
@@ -407,8 +424,8 @@ static void put_list(Buf *b, const char *what, const char *id, int number, int n
 
 static void put_call(Buf *b, const ProgCall *c, const char *id, int number)
 {
-    buf_printf(b, "static const ProgCall call_%s_%d = {(Callee)%d, %u, %d, %d, %d, %d, ", id, number, c->callee,
-               c->flags, c->a, c->b, c->c, c->out);
+    buf_printf(b, "static const ProgCall call_%s_%d = {(Callee)%d, %u, %d, %d, %d, %d, ", id,
+               number, c->callee, c->flags, c->a, c->b, c->c, c->out);
     put_double(b, c->alpha);
     buf_puts(b, ", ");
     put_double(b, c->beta);
@@ -429,19 +446,25 @@ static void put_stages(Buf *b, const Program *p, const char *id)
     buf_printf(b, "static const ProgStage stage_%s[] = {\n", id);
     for (int i = 0; i < p->nstage; i++) {
         const ProgStage *s = &p->stage[i];
-        const char *slash = strrchr(s->where, '/');              /* no directories of the build machine */
-        buf_printf(b, "    {(StageKind)%d, %d, %d, %d, (LaunchForm)%d, ", s->kind, s->variant, s->time, s->fn, s->form);
+        /* no directories of the build machine */
+        const char *slash = strrchr(s->where, '/');
+        buf_printf(b, "    {(StageKind)%d, %d, %d, %d, (LaunchForm)%d, ", s->kind, s->variant,
+                   s->time, s->fn, s->form);
         put_list(b, "reads", id, i, s->nreads);
         put_list(b, "writes", id, i, s->nwrites);
         buf_printf(b, "\"%s\", \"%s\", ", s->kernel, s->name);
         put_text(b, slash ? slash + 1 : s->where);
-        buf_printf(b, s->call ? ", &call_%s_%d, NULL, " : s->at ? ", NULL, arrays_%s_%d, " : ", NULL, NULL, ", id, i);
+        buf_printf(b,
+                   s->call ? ", &call_%s_%d, NULL, "
+                   : s->at ? ", NULL, arrays_%s_%d, "
+                           : ", NULL, NULL, ",
+                   id, i);
         buf_printf(b, "%uu, NULL},\n", s->stagger);
     }
-    buf_puts(b, p->nstage
-                    ? "};\n"
-                    : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", \"\", \"\", NULL, "
-                      "NULL, 0u, NULL},\n};\n");
+    buf_puts(b, p->nstage ? "};\n"
+                          : "    {(StageKind)0, 0, 0, 0, (LaunchForm)0, NULL, 0, NULL, 0, \"\", "
+                            "\"\", \"\", NULL, "
+                            "NULL, 0u, NULL},\n};\n");
 }
 
 static void put_entries(Buf *b, const Program *p, const char *id)
@@ -452,14 +475,16 @@ static void put_entries(Buf *b, const Program *p, const char *id)
         if (ph->naction)
             buf_printf(b, "static const ProgAction action_%s_%d[] = {", id, i);
         for (int k = 0; k < ph->naction; k++)
-            buf_printf(b, "%s{(ActKind)%d, %d, %d, %d}%s", k ? ", " : "", ph->action[k].kind, ph->action[k].stage,
-                       ph->action[k].to, ph->action[k].from, k + 1 < ph->naction ? "" : "};\n");
+            buf_printf(b, "%s{(ActKind)%d, %d, %d, %d}%s", k ? ", " : "", ph->action[k].kind,
+                       ph->action[k].stage, ph->action[k].to, ph->action[k].from,
+                       k + 1 < ph->naction ? "" : "};\n");
     }
     for (int e = 0; e < p->nentry; e++) {
         buf_printf(b, "static const ProgPhase phase_%s_%d[] = {", id, e);
         for (int m = 0; m < phases; m++) {
             int n = p->entry[e].phase[m].naction;
-            buf_printf(b, n ? "%s{action_%s_%d, %d}" : "%s{NULL, 0}", m ? ", " : "", id, e * phases + m, n);
+            buf_printf(b, n ? "%s{action_%s_%d, %d}" : "%s{NULL, 0}", m ? ", " : "", id,
+                       e * phases + m, n);
         }
         buf_puts(b, "};\n");
     }
@@ -476,8 +501,9 @@ static void put_entries(Buf *b, const Program *p, const char *id)
     if (p->ngradient)
         buf_printf(b, "static const ProgGradient gradient_%s_0[] = {", id);
     for (int i = 0; i < p->ngradient; i++)
-        buf_printf(b, "%s{\"%s\", {%d, %d}}%s", i ? ", " : "", p->gradient[i].entry, p->gradient[i].at.every,
-                   p->gradient[i].at.offset, i + 1 < p->ngradient ? "" : "};\n");
+        buf_printf(b, "%s{\"%s\", {%d, %d}}%s", i ? ", " : "", p->gradient[i].entry,
+                   p->gradient[i].at.every, p->gradient[i].at.offset,
+                   i + 1 < p->ngradient ? "" : "};\n");
 }
 
 static void put_variants(Buf *b, const Program *p, const char *id)
@@ -487,8 +513,8 @@ static void put_variants(Buf *b, const Program *p, const char *id)
             buf_printf(b, "static const Test test_%s_%d[] = {\n", id, v);
         for (int i = 0; i < p->variant[v].ntest; i++) {
             const Test *t = &p->variant[v].test[i];
-            buf_printf(b, "    {(TestKind)%d, %s, (Relation)%d, {(Size)%d, (Size)%d}, {", t->kind, flag(t->yes),
-                       t->relation, t->size[0], t->size[1]);
+            buf_printf(b, "    {(TestKind)%d, %s, (Relation)%d, {(Size)%d, (Size)%d}, {", t->kind,
+                       flag(t->yes), t->relation, t->size[0], t->size[1]);
             put_double(b, t->factor[0]);
             buf_puts(b, ", ");
             put_double(b, t->factor[1]);
@@ -501,8 +527,8 @@ static void put_variants(Buf *b, const Program *p, const char *id)
     for (int v = 0; v < p->nvariant; v++) {
         buf_puts(b, "    {");
         put_text(b, p->variant[v].name);
-        buf_printf(b, p->variant[v].ntest ? ", %d, test_%s_%d, %d},\n" : ", %d, NULL, 0},\n", p->variant[v].view, id, v,
-                   p->variant[v].ntest);
+        buf_printf(b, p->variant[v].ntest ? ", %d, test_%s_%d, %d},\n" : ", %d, NULL, 0},\n",
+                   p->variant[v].view, id, v, p->variant[v].ntest);
     }
     buf_puts(b, "};\n");
 }
@@ -515,13 +541,15 @@ void program_print(Buf *b, const Program *p, const char *id)
     put_entries(b, p, id);
     put_variants(b, p, id);
     buf_printf(b,
-               "static const Program program_%s = {\"%s\", program_types, %d, hyper_%s, %d, array_%s, %d, stage_%s, "
+               "static const Program program_%s = {\"%s\", program_types, %d, hyper_%s, %d, "
+               "array_%s, %d, stage_%s, "
                "%d, %d, entry_%s, %d, ",
-               id, p->name, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
+               id, p->name, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id,
+               p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
     put_list(b, "gradient", id, 0, p->ngradient);
-    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, {", id, p->nvariant, p->p, p->g,
-               flag(p->needs_t), p->advance_t, p->product, p->rank);
+    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, {", id, p->nvariant, p->p,
+               p->g, flag(p->needs_t), p->advance_t, p->product, p->rank);
     put_double(b, p->share.share);
     buf_printf(b, ", (Axis)%d}, %d, %uu", p->share.of, p->block, p->draws);
     const char *const texts[] = {p->spec, p->with, p->options};

@@ -23,15 +23,18 @@ static const char *find_section(const char *file, const char *section, const cha
     const char *text = template_text(file);
     for (const char *s = text; s && (s = strstr(s, "@@ ")); s += 3)
         if ((s == text || s[-1] == '\n') && !strncmp(s + 3, section, n) && s[3 + n] == '\n') {
-            const char *from = line_end(s), *next = strncmp(from, "@@ ", 3) ? strstr(from, "\n@@ ") : from - 1;
+            const char *from = line_end(s),
+                       *next = strncmp(from, "@@ ", 3) ? strstr(from, "\n@@ ") : from - 1;
             *end = next ? next + 1 : from + strlen(from);
             return from;
         }
     return NULL;
 }
 
-/* The text of the hole that begins at s; *after: the character after its end. NULL: no such hole. */
-static const char *hole_at(const char *s, const char *end, const Hole *holes, int n, const char **after)
+/* The text of the hole that begins at s; *after: the character after its end. NULL: no such
+ * hole. */
+static const char *hole_at(const char *s, const char *end, const Hole *holes, int n,
+                           const char **after)
 {
     const char *close = strstr(s, "}}");
     if (!close || close >= end)
@@ -60,7 +63,8 @@ static void put_lines(Buf *b, const char *text, const char *indent, size_t depth
 static bool fill_line(Buf *b, const char *s, const char *end, const Hole *holes, int n)
 {
     size_t depth = strspn(s, " ");
-    const char *after, *text = strncmp(s + depth, "{{", 2) ? NULL : hole_at(s + depth, end, holes, n, &after);
+    const char *after,
+        *text = strncmp(s + depth, "{{", 2) ? NULL : hole_at(s + depth, end, holes, n, &after);
     if (text && after < end && *after == '\n') {
         put_lines(b, text, s, depth);
         return true;

@@ -1,5 +1,6 @@
-/* Runs an entry of a rule node by node: leaves, operations, reductions and writes, with interval bounds if asked for.
- * Must not use the planner or the emitters: it is the oracle of their tests. */
+/* Runs an entry of a rule node by node: leaves, operations, reductions and writes, with interval
+ * bounds if asked for. Must not use the planner or the emitters: it is the oracle of their
+ * tests. */
 #include "gen/eval/eval_internal.h"
 
 #define OPTC_FN static inline __attribute__((unused))
@@ -9,8 +10,8 @@
 #include "templates/random.h"
 
 /* ---- bounds ---- */
-/* The hull of f over the corners of the intervals. Correct for operations that are monotone in each operand there. A
- * NaN at a corner gives the interval of all numbers. */
+/* The hull of f over the corners of the intervals. Correct for operations that are monotone in each
+ * operand there. A NaN at a corner gives the interval of all numbers. */
 static Iv corners(Op op, const Iv *a, int arity, double v)
 {
     Iv r = {INFINITY, v, -INFINITY};
@@ -53,8 +54,9 @@ static Iv op_bounds(Op op, const Iv *a, double v)
     case OP_ATAN2:
         return a[1].lo <= 0 && a[0].lo <= 0 && a[0].hi >= 0 ? anything(v) : corners(op, a, 2, v);
     case OP_POW: case OP_POWI:
-        return a[0].lo <= 0 ? (a[0].lo == a[0].hi && a[1].lo == a[1].hi ? corners(op, a, 2, v) : anything(v))
-                            : corners(op, a, 2, v);
+        return a[0].lo <= 0
+                   ? (a[0].lo == a[0].hi && a[1].lo == a[1].hi ? corners(op, a, 2, v) : anything(v))
+                   : corners(op, a, 2, v);
     case OP_LOW16: return a[0].lo == a[0].hi ? corners(op, a, 1, v) : (Iv){-32768, v, 32767};
     case OP_HALF_STEP: {
         Iv r = corners(op, a, 1, v);
@@ -140,7 +142,8 @@ static void eval_op_part(Ev *e, Ref r, int i, Part p, const int64_t *from)
         out->v[x] = op_eval(n->op, a[0].v, a[1].v, a[2].v);
         if (!out->lo)
             continue;
-        Iv b = any_nan(a, arity) && n->op != OP_WHERE ? anything(out->v[x]) : op_bounds(n->op, a, out->v[x]);
+        Iv b = any_nan(a, arity) && n->op != OP_WHERE ? anything(out->v[x])
+                                                      : op_bounds(n->op, a, out->v[x]);
         bool exact = n->ty == BOOL || n->op == OP_STORED ||
                      (n->whole && dom_wide((Dom)n->dom) && fabs(out->v[x]) < 0x1p53);
         b = exact ? b : widen(e, b, (Dom)n->dom, op_info[n->op].ulp);
@@ -152,7 +155,8 @@ static void eval_op_part(Ev *e, Ref r, int i, Part p, const int64_t *from)
 static void eval_op(Ev *e, Ref r, int i, Shape s)
 {
     const Node *n = &e->g->n[r];
-    int64_t parts = eval_parts(e, (Dom)n->dom, s), from[4] = {0};      /* offsets of operands, and of the value */
+    /* offsets of operands, and of the value */
+    int64_t parts = eval_parts(e, (Dom)n->dom, s), from[4] = {0};
     for (int64_t q = 0; q < parts; q++) {
         Part p = eval_part(e, (Dom)n->dom, s, q);
         eval_op_part(e, r, i, p, from);
@@ -162,11 +166,12 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* The depth of additions of a reduction (plan.h): at most 32 in a lane, 7 in the tree, 7 more over the rows of a tile,
- * and rounding. */
+/* The depth of additions of a reduction (plan.h): at most 32 in a lane, 7 in the tree, 7 more over
+ * the rows of a tile, and rounding. */
 enum { FOLD_DEPTH = 48 };
 
-/* Sums are computed in long double: the rounding of the oracle must be far smaller than its bounds, in f64 too. */
+/* Sums are computed in long double: the rounding of the oracle must be far smaller than its bounds,
+ * in f64 too. */
 typedef struct { long double v, lo, hi, mag; int64_t count; } Acc;
 
 static long double with(Op op, long double a, double b)
@@ -212,7 +217,8 @@ static void finish_norm(const Ev *e, const Node *n, const Acc *acc, Vals *out, i
     if (!out->lo)
         return;
     long double w = FOLD_DEPTH * 0x1p-53L * acc->mag + 0x1p-1074L;
-    Iv b = {(double)sqrtl(fmaxl(acc->lo - w, 0) / count), out->v[o], (double)sqrtl((acc->hi + w) / count)};
+    Iv b = {(double)sqrtl(fmaxl(acc->lo - w, 0) / count), out->v[o],
+            (double)sqrtl((acc->hi + w) / count)};
     b = widen(e, b, TENSOR, 2);
     if (!dom_wide((Dom)n->dom))
         b = widen(e, b, (Dom)n->dom, 0.5);
@@ -232,7 +238,9 @@ static void finish_fold(const Ev *e, const Node *n, const Acc *acc, Vals *out, i
     if (!out->lo)
         return;
     Dom from = (Dom)n->from, to = (Dom)n->dom;
-    double w = n->op == OP_SUM || n->op == OP_GSUM ? FOLD_DEPTH * unit(e, from) * (double)acc->mag + least(e, from) : 0;
+    double w = n->op == OP_SUM || n->op == OP_GSUM
+                   ? FOLD_DEPTH * unit(e, from) * (double)acc->mag + least(e, from)
+                   : 0;
     Iv b = widen(e, (Iv){(double)acc->lo - w, out->v[o], (double)acc->hi + w},
                  dom_wide(to) && !dom_wide(from) ? ELEM : to, 0);
     if (!dom_wide(to))
@@ -268,8 +276,11 @@ static bool eval_red(Ev *e, Ref r)
                 Part p = eval_part(e, (Dom)n->from, s, q);
                 int64_t end = global ? in->n : x + dom_len((Dom)n->from, p.s), first = x;
                 for (; x < end; x++)
-                    fold_into(n->op, &acc[global ? 0 : to + dom_index((Dom)n->from, (Dom)n->dom, x - first, p.s)], in,
-                              x);
+                    fold_into(
+                        n->op,
+                        &acc[global ? 0
+                                    : to + dom_index((Dom)n->from, (Dom)n->dom, x - first, p.s)],
+                        in, x);
                 to += part_length((Dom)n->dom, p);
             }
         }
@@ -296,7 +307,8 @@ static double count_of(const Ev *e, const Node *n, Shape s)
                                          : (double)dom_len((Dom)n->from, e->j->tensor[i].whole);
         return total;
     }
-    Dom per = n->dom == BLOCK && !dom_of_block((Dom)n->from) ? SLICE : (Dom)n->dom;       /* nrows: of the matrix */
+    /* nrows: of the matrix */
+    Dom per = n->dom == BLOCK && !dom_of_block((Dom)n->from) ? SLICE : (Dom)n->dom;
     double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len(per, s);
     return down > 0 ? up / down : 0;
 }
@@ -307,8 +319,8 @@ static double slot_now(const Stagger *s, double t)
     return s->first && count == 1 ? -1 : fmod(count, s->every);
 }
 
-/* Values [from, to) of a leaf are those of one part. size: the first value of blocks of this size; draws count from
- * it. */
+/* Values [from, to) of a leaf are those of one part. size: the first value of blocks of this size;
+ * draws count from it. */
 typedef struct { int64_t from, to, size; } Span;
 static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
 {
@@ -328,10 +340,14 @@ static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
         case OP_SLOT: v = slot_now(&j->rule->state[n->sym].slots, j->t); break;
         case OP_EVERY: v = fmod(j->t, n->imm) == n->sym; break;
         case OP_COUNT:
-            v = dom_of_block((Dom)n->from) && n->dom == TENSOR ? (double)eval_length(e, (Dom)n->from, s)
-                : count_of(e, n, per_group(n) || dom_of_block((Dom)n->from) ? s : j->tensor[i].whole);
+            v = dom_of_block((Dom)n->from) && n->dom == TENSOR
+                    ? (double)eval_length(e, (Dom)n->from, s)
+                    : count_of(e, n,
+                               per_group(n) || dom_of_block((Dom)n->from) ? s : j->tensor[i].whole);
             break;
-        case OP_DOWN: v = (double)((x - at.from) / across % axis_len(dom_info[n->dom].axis[0], s)); break;
+        case OP_DOWN:
+            v = (double)((x - at.from) / across % axis_len(dom_info[n->dom].axis[0], s));
+            break;
         case OP_ACROSS: v = (double)((x - at.from) % across); break;
         case OP_RANDOM: case OP_NORMAL: {
             double seed = j->group[group].hyper[n->sym];
@@ -342,7 +358,8 @@ static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
                 v = narrow ? (double)optc_uniformf(seed, now, id, stream, nth)
                            : optc_uniform(seed, now, id, stream, nth);
             else
-                v = narrow ? (double)optc_normalf(seed, now, id, stream, nth) : optc_normal(seed, now, id, stream, nth);
+                v = narrow ? (double)optc_normalf(seed, now, id, stream, nth)
+                           : optc_normal(seed, now, id, stream, nth);
             break;
         }
         default: break;
@@ -369,8 +386,12 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
     switch (n->op) {
     case OP_P: copy_vals(out, &j->tensor[i].p); return;
     case OP_G: copy_vals(out, &j->tensor[i].g); return;
-    case OP_STATE: copy_vals(out, n->dom == GROUP ? &j->group[i].state[n->sym] : tensor_state(j, i, n->sym)); return;
-    case OP_INPUT: copy_vals(out, n->dom == GROUP ? &j->group[i].input[n->sym] : &j->tensor[i].input[n->sym]); return;
+    case OP_STATE:
+        copy_vals(out, n->dom == GROUP ? &j->group[i].state[n->sym] : tensor_state(j, i, n->sym));
+        return;
+    case OP_INPUT:
+        copy_vals(out, n->dom == GROUP ? &j->group[i].input[n->sym] : &j->tensor[i].input[n->sym]);
+        return;
     default: break;
     }
     int64_t parts = eval_parts(e, (Dom)n->dom, s), x = 0, begins = 0;
@@ -383,8 +404,8 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* Which values each variant needs. Users come after operands, so one walk backwards sees every user first. All variants
- * contribute to a global reduction. */
+/* Which values each variant needs. Users come after operands, so one walk backwards sees every user
+ * first. All variants contribute to a global reduction. */
 static void mark_all(const Graph *g, bool *const *need, int nvariant)
 {
     for (Ref r = g->len - 1; r >= 0; r--) {
@@ -409,7 +430,8 @@ static bool eval_node(Ev *e, Ref r, bool *const *need)
         Shape s = per_group(n) ? group_shape() : e->j->tensor[i].shape;
         if (!wanted || (!per_group(n) && e->j->tensor[i].absent))
             continue;
-        if (!vals_new(slot(e, r, i), per_group(n) ? 1 : eval_length(e, (Dom)n->dom, s), e->j->bounds))
+        if (!vals_new(slot(e, r, i), per_group(n) ? 1 : eval_length(e, (Dom)n->dom, s),
+                      e->j->bounds))
             return false;
         if (is_leaf(n))
             eval_leaf(e, r, i, s);
@@ -457,7 +479,8 @@ static void write_back(Ev *e, const Entry *en)
         }
 }
 
-/* Sets need[v] to the values that variant v's writes need, need[nvariant] to their union, and e->last. */
+/* Sets need[v] to the values that variant v's writes need, need[nvariant] to their union, and
+ * e->last. */
 static void find_need(Ev *e, const Entry *en, bool *const *need)
 {
     const Graph *g = e->g;

@@ -1,6 +1,7 @@
-/* Blocks of a tensor for the evaluator: their number, positions and sizes. Whole blocks come first, then those at the
- * right edge, at the bottom edge and in the corner. Blocks of one size are in the order of matrices, and row by row
- * within a matrix. A side that is not longer than the block size is one edge block. */
+/* Blocks of a tensor for the evaluator: their number, positions and sizes. Whole blocks come first,
+ * then those at the right edge, at the bottom edge and in the corner. Blocks of one size are in the
+ * order of matrices, and row by row within a matrix. A side that is not longer than the block size
+ * is one edge block. */
 #include "gen/eval/eval_internal.h"
 
 typedef struct { int64_t whole, rest; bool edge; } Side;
@@ -40,7 +41,8 @@ Part eval_part(const Ev *e, Dom d, Shape s, int64_t nth)
         nth -= s.slices * blocks_of(down, across, size);
         p.size += s.slices * blocks_of(down, across, size) > 0;
     }
-    int64_t each = blocks_of(down, across, size), wide = size % 2 ? 1 : across.whole, at = nth % each;
+    int64_t each = blocks_of(down, across, size), wide = size % 2 ? 1 : across.whole,
+            at = nth % each;
     p.slice = nth / each;
     p.row = size < 2 ? at / wide * block : down.whole * block;
     p.col = size % 2 ? across.whole * block : at % wide * block;

@@ -1,12 +1,12 @@
-/* Factors of the evaluator, in f64 and by other algorithms than the runtime's: eigenvectors by Jacobi rotations,
- * Cholesky factors entry by entry, orthonormal columns by Gram-Schmidt. Bounds are of first order in the error of the
- * matrix. */
+/* Factors of the evaluator, in f64 and by other algorithms than the runtime's: eigenvectors by
+ * Jacobi rotations, Cholesky factors entry by entry, orthonormal columns by Gram-Schmidt. Bounds
+ * are of first order in the error of the matrix. */
 #include "gen/eval/eval_internal.h"
 
 #include <float.h>
 
-/* Makes a (n x n, both triangles) diagonal by sweeps of Jacobi rotations over all pairs. Row k of v: the eigenvector of
- * the k-th diagonal entry. */
+/* Makes a (n x n, both triangles) diagonal by sweeps of Jacobi rotations over all pairs. Row k of
+ * v: the eigenvector of the k-th diagonal entry. */
 static void jacobi(double *a, double *v, int64_t n)
 {
     enum { SWEEPS = 60 };
@@ -26,7 +26,8 @@ static void jacobi(double *a, double *v, int64_t n)
                 if (apq == 0)
                     continue;
                 double h = (a[q * n + q] - a[p * n + p]) / (2 * apq),
-                       t = (h < 0 ? -1 : 1) / (fabs(h) + sqrt(h * h + 1)), c = 1 / sqrt(t * t + 1), s = t * c;
+                       t = (h < 0 ? -1 : 1) / (fabs(h) + sqrt(h * h + 1)), c = 1 / sqrt(t * t + 1),
+                       s = t * c;
                 for (int64_t k = 0; k < n; k++) {
                     double x = a[k * n + p], y = a[k * n + q];
                     a[k * n + p] = c * x - s * y, a[k * n + q] = s * x + c * y;
@@ -55,16 +56,17 @@ static Extent extent_of(const double *a, int64_t n)
     return x;
 }
 
-/* a: m x n; b, v: scratch, n x n each. off: error of the matrix (Frobenius norm); least: the floor of its eigenvalues;
+/* a: m x n; b, v: scratch, n x n each. off: error of the matrix (Frobenius norm); least: the floor
+ * of its eigenvalues;
  * err: by column of the result, its error. */
 typedef struct { double *a, *b, *v, *err; int64_t m, n; double off; Iv least; } Work;
-/* The functions below return the error of a result. INFINITY: it may be anything, or not exist. Negative: NONE_THERE:
- * it does not exist; NO_MATRIX: it was not computed, because the matrix is not finite or a pivot is not positive, but
- * the target may compute it, whose rounding differs. */
+/* The functions below return the error of a result. INFINITY: it may be anything, or not exist.
+ * Negative: NONE_THERE: it does not exist; NO_MATRIX: it was not computed, because the matrix is
+ * not finite or a pivot is not positive, but the target may compute it, whose rounding differs. */
 enum { NONE_THERE = -1, NO_MATRIX = -2 };
 
-/* out = A^r. A change of a symmetric matrix changes a function of its eigenvalues by at most the function's slope times
- * the change. */
+/* out = A^r. A change of a symmetric matrix changes a function of its eigenvalues by at most the
+ * function's slope times the change. */
 static double power_of(Work f, double r, double *out)
 {
     int64_t n = f.n;
@@ -75,7 +77,8 @@ static double power_of(Work f, double r, double *out)
     for (int64_t i = 0; i < n * n; i++) {
         out[i] = 0;
         for (int64_t k = 0; k < n; k++)
-            out[i] += f.v[k * n + i / n] * pow(ev_least(f.b[k * n + k], f.least.v), r) * f.v[k * n + i % n];
+            out[i] += f.v[k * n + i / n] * pow(ev_least(f.b[k * n + k], f.least.v), r) *
+                      f.v[k * n + i % n];
     }
     double size = fmax(fabs(x.least), fabs(x.most)), all = f.off + 32 * (double)n * 0x1p-53 * size;
     double low = fmax(x.least - all, f.least.lo), high = fmax(x.most + all, f.least.hi);
@@ -113,7 +116,8 @@ static double chol_of(Work f, double *out)
                                            : NO_MATRIX;
 }
 
-/* Subtracts from column j its components along the columns before it, twice. Returns its length; 0: nothing is left. */
+/* Subtracts from column j its components along the columns before it, twice. Returns its length; 0:
+ * nothing is left. */
 static double apart(const Work *f, double *out, int64_t j)
 {
     int64_t m = f->m, n = f->n;
@@ -140,7 +144,8 @@ static void orthonormalise(const Work *f, double *out)
     memcpy(out, f->a, sizeof *out * (size_t)(m * n));
     for (int64_t j = 0; j < n; j++) {
         double norm = apart(f, out, j);
-        for (int64_t e = 0; e < m && !(norm > 0); e++) {   /* any other direction: unit vectors, beginning with j */
+        /* any other direction: unit vectors, beginning with j */
+        for (int64_t e = 0; e < m && !(norm > 0); e++) {
             for (int64_t i = 0; i < m; i++)
                 out[i * n + j] = i == (j + e) % m;
             norm = apart(f, out, j);
@@ -163,12 +168,14 @@ static double qr_of(Work f, double *out)
     Extent x = extent_of(f.b, n);
     orthonormalise(&f, out);
     double least = sqrt(fmax(x.least, 0)), all = f.off + 32 * (double)f.m * 0x1p-53 * sqrt(x.most);
-    return least > 4 * all && x.least > 1e-13 * x.most ? 4 * sqrt((double)n) * all / least : INFINITY;
+    return least > 4 * all && x.least > 1e-13 * x.most ? 4 * sqrt((double)n) * all / least
+                                                       : INFINITY;
 }
 
 /* ---- eigenvectors ---- */
-/* The error of an eigenvector: the error of the matrix over the gap to the other eigenvalues. If within this error
- * another entry of the other sign may be the largest, the sign of the vector is not known: INFINITY. */
+/* The error of an eigenvector: the error of the matrix over the gap to the other eigenvalues. If
+ * within this error another entry of the other sign may be the largest, the sign of the vector is
+ * not known: INFINITY. */
 static double vector_off(Work f, const double *value, const double *x, int64_t k, double all)
 {
     double gap = INFINITY, most = 0;
@@ -185,7 +192,8 @@ static double vector_off(Work f, const double *value, const double *x, int64_t k
     return gap > 8 * all ? err : INFINITY;
 }
 
-/* The first `some` eigenvectors become columns of out, largest eigenvalue first. Errors are in f.err. */
+/* The first `some` eigenvectors become columns of out, largest eigenvalue first. Errors are in
+ * f.err. */
 static double eigh_of(Work f, int64_t some, double *out)
 {
     int64_t n = f.n;
@@ -198,7 +206,8 @@ static double eigh_of(Work f, int64_t some, double *out)
         value[i] = f.b[i * n + i];
     for (int64_t k = 0; k < some; k++) {
         int64_t best = 0, at = 0;
-        for (int64_t i = 0; i < n; i++)                    /* NaN in f.b marks vectors that were taken */
+        /* NaN in f.b marks vectors that were taken */
+        for (int64_t i = 0; i < n; i++)
             best = !isnan(f.b[i]) && (isnan(f.b[best]) || value[i] > value[best]) ? i : best;
         const double *x = f.v + best * n;
         for (int64_t i = 0; i < n; i++)
@@ -212,7 +221,8 @@ static double eigh_of(Work f, int64_t some, double *out)
 }
 
 /* ---- solutions ---- */
-/* T X = B by the inverse of T. t: n x n, lower triangle; b, x: n x m; dt, db, err: errors of t, b and x by entry. */
+/* T X = B by the inverse of T. t: n x n, lower triangle; b, x: n x m; dt, db, err: errors of t, b
+ * and x by entry. */
 typedef struct { double *t, *dt, *inverse, *b, *db, *x, *err; int64_t n, m; } Solve;
 
 /* Computes the inverse. Returns a bound of the relative change of it that dt causes. */
@@ -261,7 +271,8 @@ static double solution(Solve *s, bool transposed)
             for (int64_t j = 0; j < n; j++) {
                 double by = s->db[j * m + k];
                 for (int64_t l = 0; l < n; l++)
-                    by += (AT(s->dt, j, l) + 16 * (double)n * 0x1p-53 * fabs(AT(s->t, j, l))) * fabs(s->x[l * m + k]);
+                    by += (AT(s->dt, j, l) + 16 * (double)n * 0x1p-53 * fabs(AT(s->t, j, l))) *
+                          fabs(s->x[l * m + k]);
                 err += fabs(AT(s->inverse, i, j)) * by;
             }
             s->err[i * m + k] = 2 * err + fabs(s->x[i * m + k]) * 0x1p-50;
@@ -271,14 +282,15 @@ static double solution(Solve *s, bool transposed)
 }
 
 /* ---- operands and results ---- */
-typedef struct { MatrixLayout a, b, out; int64_t nth; } Site;      /* layouts of one matrix; nth: its number */
+/* layouts of one matrix; nth: its number */
+typedef struct { MatrixLayout a, b, out; int64_t nth; } Site;
 static int64_t layout_at(const MatrixLayout *x, int64_t i, int64_t j)
 {
     return x->first + i * x->step[0] + j * x->step[1];
 }
 
-/* Reads a matrix; of a symmetric one only the lower triangle. f->off: the Frobenius norm of the entries' errors. false:
- * an entry is not finite. */
+/* Reads a matrix; of a symmetric one only the lower triangle. f->off: the Frobenius norm of the
+ * entries' errors. false: an entry is not finite. */
 static bool read_matrix(const Vals *in, const MatrixLayout *at, Work *f, bool symmetric)
 {
     double off = 0;
@@ -296,9 +308,10 @@ static bool read_matrix(const Vals *in, const MatrixLayout *at, Work *f, bool sy
     return finite;
 }
 
-/* Stores an entry of a result. If the factor does not exist: the entry of `last`, or NaN. If that is not certain: the
- * interval of all numbers. */
-static void put_factor(const Ev *e, const Node *n, const Vals *last, Vals *out, int64_t at, double v, double err)
+/* Stores an entry of a result. If the factor does not exist: the entry of `last`, or NaN. If that
+ * is not certain: the interval of all numbers. */
+static void put_factor(const Ev *e, const Node *n, const Vals *last, Vals *out, int64_t at,
+                       double v, double err)
 {
     Iv y = {v - err, v, v + err};
     if (err == NONE_THERE)
@@ -306,15 +319,18 @@ static void put_factor(const Ev *e, const Node *n, const Vals *last, Vals *out, 
     else if (err == NO_MATRIX)                             /* the target's matrix may be finite */
         y = anything(last ? last->v[at] : NAN);
     else if (out->lo)
-        y = isfinite(err) && !isnan(v) ? widen(e, eval_rounded(e, y, n), (Dom)n->dom, 0.5) : anything(v);
+        y = isfinite(err) && !isnan(v) ? widen(e, eval_rounded(e, y, n), (Dom)n->dom, 0.5)
+                                       : anything(v);
     val_put(out, at, y);
 }
 
-/* in: the matrix; the floor of eigenvalues or NULL; the result if the factor does not exist, or NULL. */
+/* in: the matrix; the floor of eigenvalues or NULL; the result if the factor does not exist, or
+ * NULL. */
 static bool factor_one(const Ev *e, const Node *n, const Vals *const *in, Vals *out, const Site *s)
 {
     int64_t m = s->a.down, k = s->a.across, some = s->out.across, all = m * k, square = k * k;
-    double *room = malloc(sizeof *room * (size_t)(2 * all + 2 * square + 2 * k + 1)), err = NO_MATRIX;
+    double *room = malloc(sizeof *room * (size_t)(2 * all + 2 * square + 2 * k + 1)),
+           err = NO_MATRIX;
     if (!room)
         return false;
     Work f = {.a = room, .b = room + all, .m = m, .n = k};
@@ -361,7 +377,8 @@ static bool solve_one(const Ev *e, const Node *n, const Vals *const *in, Vals *o
         to = (MatrixLayout){to.across, to.down, {to.step[1], to.step[0]}, to.first};
     }
     int64_t k = s->a.down, m = b.across;
-    double *room = malloc(sizeof *room * (size_t)(3 * k * k + 4 * k * m + 1)), *t = room, *y = room + 3 * k * k;
+    double *room = malloc(sizeof *room * (size_t)(3 * k * k + 4 * k * m + 1)), *t = room,
+           *y = room + 3 * k * k;
     if (!room)
         return false;
     Solve x = {t, t + k * k, t + 2 * k * k, y, y + k * m, y + 2 * k * m, y + 3 * k * m, k, m};
@@ -372,12 +389,14 @@ static bool solve_one(const Ev *e, const Node *n, const Vals *const *in, Vals *o
         err = NO_MATRIX;
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < m; j++)
-            put_factor(e, n, in[2], out, layout_at(&to, i, j), x.x[i * m + j], err == 0 ? x.err[i * m + j] : err);
+            put_factor(e, n, in[2], out, layout_at(&to, i, j), x.x[i * m + j],
+                       err == 0 ? x.err[i * m + j] : err);
     free(room);
     return true;
 }
 
-/* Copies the operands of a call, in[k] by role; NULL: the call has none of this role. false: out of memory. */
+/* Copies the operands of a call, in[k] by role; NULL: the call has none of this role. false: out of
+ * memory. */
 static bool read_operands(Ev *e, const Node *n, int i, Vals *own, const Vals **in)
 {
     bool ok = true;
@@ -386,7 +405,8 @@ static bool read_operands(Ev *e, const Node *n, int i, Vals *own, const Vals **i
         in[k] = at < 0 ? NULL : &own[k];
         if (at < 0 || !ok)
             continue;
-        bool plain = dom_wide((Dom)e->g->n[n->arg[at]].dom);       /* f64, whatever the precision of products */
+        /* f64, whatever the precision of products */
+        bool plain = dom_wide((Dom)e->g->n[n->arg[at]].dom);
         ok = plain ? vals_new(&own[k], slot(e, n->arg[at], i)->n, e->j->bounds)
                    : eval_read(e, n->arg[at], i, &own[k], n);
         if (ok && plain)

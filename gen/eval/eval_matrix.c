@@ -5,7 +5,8 @@ static MatrixLayout layout_of(Dom d, bool transposed, Shape s)
 {
     MatrixAxes m = dom_matrix(d, false);
     int64_t down = axis_len(m.down, s), across = axis_len(m.across, s);
-    return transposed ? (MatrixLayout){across, down, {1, across}, 0} : (MatrixLayout){down, across, {across, 1}, 0};
+    return transposed ? (MatrixLayout){across, down, {1, across}, 0}
+                      : (MatrixLayout){down, across, {across, 1}, 0};
 }
 
 void eval_transpose(Ev *e, Ref r, int i, Shape s)
@@ -16,23 +17,29 @@ void eval_transpose(Ev *e, Ref r, int i, Shape s)
     int64_t parts = eval_parts(e, (Dom)n->dom, s), first = 0;
     for (int64_t q = 0; q < parts; q++) {
         Part p = eval_part(e, (Dom)n->dom, s, q);
-        int64_t down = axis_len(dom_info[n->dom].axis[0], p.s), across = axis_len(dom_info[n->dom].axis[1], p.s);
+        int64_t down = axis_len(dom_info[n->dom].axis[0], p.s),
+                across = axis_len(dom_info[n->dom].axis[1], p.s);
         int64_t count = p.s.slices * down * across;
         for (int64_t x = 0; x < count; x++) {
             int64_t m = x / (down * across), at = x % (down * across);
-            val_put(out, first + x, val_at(in, first + m * down * across + at % across * down + at / across));
+            val_put(out, first + x,
+                    val_at(in, first + m * down * across + at % across * down + at / across));
         }
         first += count;
     }
 }
 
+static Product precision_of(const Ev *e, const Node *n)
+{
+    return product_precision(e->j->product, (unsigned)n->sym);
+}
 
-static Product precision_of(const Ev *e, const Node *n) { return product_precision(e->j->product, (unsigned)n->sym); }
-
-/* The type that operands and results of a call are rounded to. A product rounds to its own type, tf32 to ten bits. */
+/* The type that operands and results of a call are rounded to. A product rounds to its own type,
+ * tf32 to ten bits. */
 static const TypeInfo *kept_in(const Ev *e, const Node *call)
 {
-    return &type_info[call->op == OP_MM ? target_product(eval_target(e), precision_of(e, call)) : e->factor];
+    return &type_info[call->op == OP_MM ? target_product(eval_target(e), precision_of(e, call))
+                                        : e->factor];
 }
 
 bool eval_fits(const Ev *e, const Node *call, const double *x, int64_t n)
@@ -57,18 +64,20 @@ Iv eval_rounded(const Ev *e, Iv x, const Node *call)
     return (Iv){x.lo < -t->most ? -INFINITY : x.lo, x.v, x.hi > t->most ? INFINITY : x.hi};
 }
 
-/* A sum of k products in any order. Its error is at most k roundings of the sum of magnitudes, on the target and
- * here. */
+/* A sum of k products in any order. Its error is at most k roundings of the sum of magnitudes, on
+ * the target and here. */
 typedef struct { double v, lo, hi, mag; } Dot;
 
-static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64_t bt, int64_t bstep, int64_t k)
+static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64_t bt,
+                  int64_t bstep, int64_t k)
 {
     Dot d = {0};
     for (int64_t x = 0; x < k; x++, at += astep, bt += bstep) {
         d.v += a->v[at] * b->v[bt];
         if (!a->lo)
             continue;
-        double c[4] = {a->lo[at] * b->lo[bt], a->lo[at] * b->hi[bt], a->hi[at] * b->lo[bt], a->hi[at] * b->hi[bt]};
+        double c[4] = {a->lo[at] * b->lo[bt], a->lo[at] * b->hi[bt], a->hi[at] * b->lo[bt],
+                       a->hi[at] * b->hi[bt]};
         double lo = c[0], hi = c[0];
         for (int i = 1; i < 4; i++) {
             lo = c[i] < lo || isnan(c[i]) ? c[i] : lo;
@@ -86,7 +95,8 @@ static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, double diag
 {
     const TypeInfo *sums = &type_info[type_info[product_info[precision_of(e, n)].gpu].compute];
     double u = ldexp(1, -sums->digits), most = sums->most;
-    double v = n->imm * d.v + (c ? n->beta * c->v : 0) + diagonal, own = (double)(k + 2) * (u + 0x1p-53);
+    double v = n->imm * d.v + (c ? n->beta * c->v : 0) + diagonal,
+           own = (double)(k + 2) * (u + 0x1p-53);
     double lo = n->imm * (n->imm < 0 ? d.hi : d.lo), hi = n->imm * (n->imm < 0 ? d.lo : d.hi),
            mag = fabs(n->imm) * d.mag;
     if (c) {
@@ -116,15 +126,16 @@ bool eval_read(Ev *e, Ref r, int i, Vals *out, const Node *call)
 }
 
 /* The product of one matrix or one block. a, b, c: layouts of the operands and the result. */
-static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, MatrixLayout a, MatrixLayout b,
-                     MatrixLayout c)
+static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, MatrixLayout a,
+                     MatrixLayout b, MatrixLayout c)
 {
     for (int64_t x = 0; x < a.down * b.across; x++) {
-        int64_t row = x / b.across, col = x % b.across, at = c.first + row * c.step[0] + col * c.step[1];
+        int64_t row = x / b.across, col = x % b.across,
+                at = c.first + row * c.step[0] + col * c.step[1];
         if (n->sym & SYMMETRIC && col > row)
             continue;
-        Dot d = dot_of(&in[0], a.first + row * a.step[0], a.step[1], &in[1], b.first + col * b.step[1], b.step[0],
-                       a.across);
+        Dot d = dot_of(&in[0], a.first + row * a.step[0], a.step[1], &in[1],
+                       b.first + col * b.step[1], b.step[0], a.across);
         Iv z = n->nargs > 2 ? val_at(&in[2], at) : (Iv){0};
         double diagonal = row == col ? n->diagonal : 0;
         Iv y = out->lo ? dot_bounds(e, n, d, n->nargs > 2 ? &z : NULL, diagonal, a.across)
@@ -135,7 +146,8 @@ static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, Matr
     }
 }
 
-MatrixLayout layout_of_part(Dom d, bool transposed, const Part *p, Shape all, int64_t before, int64_t m)
+MatrixLayout layout_of_part(Dom d, bool transposed, const Part *p, Shape all, int64_t before,
+                            int64_t m)
 {
     MatrixLayout x = layout_of(d, transposed, p->s);
     if (d != ELEM) {

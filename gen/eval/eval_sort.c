@@ -1,13 +1,17 @@
-/* SORT and TAKE of the evaluator, by insertion sort. With bounds: if the order of some values is not certain, each of
- * their indices may be any of these indices. */
+/* SORT and TAKE of the evaluator, by insertion sort. With bounds: if the order of some values is
+ * not certain, each of their indices may be any of these indices. */
 #include "gen/eval/eval_internal.h"
 
-static bool goes_before(double first, double second)       /* the second must come before the first */
+/* the second must come before the first */
+static bool goes_before(double first, double second)
 {
     return second > first || (isnan(first) && !isnan(second));
 }
 
-static Iv at_lay(const Vals *in, const MatrixLayout *x, int64_t i) { return val_at(in, x->first + i * x->step[0]); }
+static Iv at_lay(const Vals *in, const MatrixLayout *x, int64_t i)
+{
+    return val_at(in, x->first + i * x->step[0]);
+}
 
 /* For all values within their bounds, the first k + 1 in the order come before the others. */
 static bool sure_behind(const Vals *in, const MatrixLayout *x, const int64_t *place, int64_t k)
@@ -29,7 +33,8 @@ static bool sure_behind(const Vals *in, const MatrixLayout *x, const int64_t *pl
 }
 
 /* x, to: the layouts of the operand and of the result, which may be shorter. */
-static void sort_one(const Vals *in, Vals *out, const MatrixLayout *x, const MatrixLayout *to, int64_t *place)
+static void sort_one(const Vals *in, Vals *out, const MatrixLayout *x, const MatrixLayout *to,
+                     int64_t *place)
 {
     int64_t n = x->down;
     for (int64_t i = 0; i < n; i++) {
@@ -57,19 +62,21 @@ static Iv row_at(const Vals *in, const MatrixLayout *x, double i, int64_t j)
 }
 
 /* x, to, by: the layouts of the operand, the result and the indices. */
-static void take_one(const Vals *in, const Vals *order, Vals *out, const MatrixLayout *x, const MatrixLayout *to,
-                     const MatrixLayout *by)
+static void take_one(const Vals *in, const Vals *order, Vals *out, const MatrixLayout *x,
+                     const MatrixLayout *to, const MatrixLayout *by)
 {
     for (int64_t i = 0; i < to->down; i++) {
         Iv o = at_lay(order, by, i);
         for (int64_t j = 0; j < to->across; j++) {
             Iv y = row_at(in, x, o.v, j);
-            for (double k = ceil(o.lo); out->lo && o.lo != o.hi && k <= o.hi && k < (double)x->down; k++) {
+            for (double k = ceil(o.lo); out->lo && o.lo != o.hi && k <= o.hi && k < (double)x->down;
+                 k++) {
                 Iv other = row_at(in, x, k, j);
                 y.lo = fmin(y.lo, other.lo);
                 y.hi = fmax(y.hi, other.hi);
             }
-            bool whole = o.lo == floor(o.lo) && o.hi == floor(o.hi) && o.lo >= 0 && o.hi < (double)x->down;
+            bool whole =
+                o.lo == floor(o.lo) && o.hi == floor(o.hi) && o.lo >= 0 && o.hi < (double)x->down;
             val_put(out, to->first + i * to->step[0] + j * to->step[1], whole ? y : anything(y.v));
         }
     }
@@ -79,8 +86,8 @@ bool eval_sort_take(Ev *e, Ref r, int i, Shape s)
 {
     const Node *n = &e->g->n[r];
     bool take = n->op == OP_TAKE, cols = n->sym & OF_COLS, ok = true;
-    Dom d = (Dom)n->dom, over = n->sym & BLOCKED ? BLOCK : SLICE, by = take ? (Dom)e->g->n[n->arg[1]].dom : d,
-        from = (Dom)e->g->n[n->arg[0]].dom;
+    Dom d = (Dom)n->dom, over = n->sym & BLOCKED ? BLOCK : SLICE,
+        by = take ? (Dom)e->g->n[n->arg[1]].dom : d, from = (Dom)e->g->n[n->arg[0]].dom;
     const Vals *in = slot(e, n->arg[0], i), *order = take ? slot(e, n->arg[1], i) : NULL;
     Vals *out = slot(e, r, i);
     int64_t before[3] = {0}, parts = eval_parts(e, over, s);

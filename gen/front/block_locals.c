@@ -1,18 +1,20 @@
-/* Lua locals that a block of every() or when() assigns. The block is traced once, so Lua itself would keep the new
- * value at all steps. Each such local becomes a selection between the new value and the one before the block, as states
- * do. Found through the upvalues of the block's function, and of Lua functions among them and in their tables; a table
- * that the block changes is an error. A local without a value before the block has none after it. */
+/* Lua locals that a block of every() or when() assigns. The block is traced once, so Lua itself
+ * would keep the new value at all steps. Each such local becomes a selection between the new value
+ * and the one before the block, as states do. Found through the upvalues of the block's function,
+ * and of Lua functions among them and in their tables; a table that the block changes is an error.
+ * A local without a value before the block has none after it. */
 #include "gen/front/trace.h"
 
 #include <string.h>
 
 enum { MOST_NESTED = 16 };               /* functions and tables in upvalues and fields of others */
 
-/* Entry i of the list on top is a local, { function, number of the upvalue, its value }, or a table: { nil, name of the
- * local that leads to it, the table, a copy of its fields }. */
+/* Entry i of the list on top is a local, { function, number of the upvalue, its value }, or a
+ * table: { nil, name of the local that leads to it, the table, a copy of its fields }. */
 enum { AT_FUNCTION = 1, AT_NUMBER, AT_VALUE, AT_FIELDS, AT_NAME = AT_NUMBER };
 
-/* Entries are appended to `list`; `seen` has the upvalues and tables in it. name: of the local that leads there. */
+/* Entries are appended to `list`; `seen` has the upvalues and tables in it. name: of the local that
+ * leads there. */
 typedef struct Reached { int list, seen; } Reached;
 
 static void add_upvalues(lua_State *L, const Reached *w, int f, int depth);
@@ -36,7 +38,8 @@ static void add_value(lua_State *L, const Reached *w, int value, const char *nam
     luaL_checkstack(L, 12, NULL);
     if (lua_type(L, value) == LUA_TFUNCTION)
         add_upvalues(L, w, value, depth);
-    if (depth >= MOST_NESTED || lua_type(L, value) != LUA_TTABLE || seen_before(L, w, lua_topointer(L, value)))
+    if (depth >= MOST_NESTED || lua_type(L, value) != LUA_TTABLE ||
+        seen_before(L, w, lua_topointer(L, value)))
         return;
     lua_createtable(L, AT_FIELDS, 0);
     lua_pushstring(L, name);
@@ -58,7 +61,8 @@ static void add_value(lua_State *L, const Reached *w, int value, const char *nam
 static void add_upvalues(lua_State *L, const Reached *w, int f, int depth)
 {
     luaL_checkstack(L, 12, NULL);
-    for (int n = 1; depth < MOST_NESTED && lua_type(L, f) == LUA_TFUNCTION && !lua_iscfunction(L, f); n++) {
+    for (int n = 1;
+         depth < MOST_NESTED && lua_type(L, f) == LUA_TFUNCTION && !lua_iscfunction(L, f); n++) {
         const char *name = lua_getupvalue(L, f, n);
         if (!name)
             return;
@@ -115,8 +119,11 @@ static Ref chosen(lua_State *L, int i, const char *name, const char *block)
 {
     const Ref *r = value_at(L, i);
     if (!(r && *r != NOTHING) && lua_type(L, i) != LUA_TNUMBER)
-        spec_error(L, "the local '%s' is assigned in %s and is a %s: only values and numbers can depend on the step; "
-                      "use a state or where()", name, block, r ? "call without a result" : luaL_typename(L, i));
+        spec_error(L,
+                   "the local '%s' is assigned in %s and is a %s: only values and numbers can "
+                   "depend on the step; "
+                   "use a state or where()",
+                   name, block, r ? "call without a result" : luaL_typename(L, i));
     return r ? *r : node_const(&trace_of(L)->rule->g, lua_tonumber(L, i));
 }
 
@@ -132,8 +139,11 @@ void locals_choose(lua_State *L, int list, const char *block, ChooseLocal choose
         int f = top + 2, was = top + 4;
         if (lua_isnil(L, f)) {
             if (fields_changed(L, was, top + 5))
-                spec_error(L, "%s changes a field of the table '%s', which would apply at all steps: use a state or a "
-                              "local per value", block, lua_tostring(L, top + 3));
+                spec_error(L,
+                           "%s changes a field of the table '%s', which would apply at all steps: "
+                           "use a state or a "
+                           "local per value",
+                           block, lua_tostring(L, top + 3));
             continue;
         }
         int up = (int)lua_tointeger(L, top + 3);
@@ -141,7 +151,8 @@ void locals_choose(lua_State *L, int list, const char *block, ChooseLocal choose
         int now = lua_gettop(L);
         if (same_value(L, now, was))
             continue;
-        if (lua_isnil(L, was) || !strcmp(name, "_")) {         /* known inside of the block only; a use is an error */
+        /* known inside of the block only; a use is an error */
+        if (lua_isnil(L, was) || !strcmp(name, "_")) {
             lua_pushvalue(L, was);
             lua_setupvalue(L, f, up);
             continue;

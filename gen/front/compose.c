@@ -1,4 +1,5 @@
-/* Parses "clip(1),ema(decay=0.999)" into wrappers and their arguments, and prints them. A + may stand for a comma. */
+/* Parses "clip(1),ema(decay=0.999)" into wrappers and their arguments, and prints them. A + may
+ * stand for a comma. */
 #include "gen/front/trace.h"
 
 #include <ctype.h>
@@ -94,7 +95,8 @@ bool compose_parse(Arena *a, const char *text, Wrap **out, int *n, Diag *d)
         bool more = *s == ',' || *s == '+';
         if (!ok || (*s && !more) || (more && !*skip(s + 1))) {
             diag_set(d, NULL, 0, NULL,
-                     "--with '%s': expected wrapper(arguments),wrapper(arguments), for example clip(1),ema(0.999), or "
+                     "--with '%s': expected wrapper(arguments),wrapper(arguments), for example "
+                     "clip(1),ema(0.999), or "
                      "a file of your own, ./mine.lua(0.5); stopped at '%s'",
                      text, s);
             return false;
@@ -112,7 +114,8 @@ const char *compose_text(Arena *a, const Wrap *w, int n)
         buf_printf(&b, "%s%s", i ? "," : "", w[i].name);
         for (int k = 0; k < w[i].narg; k++) {
             const Arg *x = &w[i].arg[k];
-            buf_printf(&b, "%s%s%s%s", k ? "," : "(", x->key ? x->key : "", x->key ? "=" : "", x->value);
+            buf_printf(&b, "%s%s%s%s", k ? "," : "(", x->key ? x->key : "", x->key ? "=" : "",
+                       x->value);
         }
         buf_puts(&b, w[i].narg ? ")" : "");
     }

@@ -1,4 +1,5 @@
-/* Reads the fields of a spec and declares the rule's hyperparameters, options, states and inputs. */
+/* Reads the fields of a spec and declares the rule's hyperparameters, options, states and
+ * inputs. */
 #include "gen/front/declare.h"
 
 #include <ctype.h>
@@ -7,14 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const spec_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
-                                   "values", "view", "step", "matrix", "products", "rank", "block",
-                                   "gradients", "family", "use", "follows", NULL};
-/* Texts for people, which no pass of the compiler reads; the tools read them from the spec's text. */
+const char *const spec_fields[] = {"name",      "cite",   "doc",      "hyper",   "options",
+                                   "args",      "inputs", "state",    "values",  "view",
+                                   "step",      "matrix", "products", "rank",    "block",
+                                   "gradients", "family", "use",      "follows", NULL};
+/* Texts for people, which no pass of the compiler reads; the tools read them from the spec's
+ * text. */
 static const char *const catalogue_fields[] = {"family", "use", "follows"};
-const char *const spec_names[] = {"p", "g", "t", "numel", "nrows", "ncols", "nkernel", "inner", "every", "when",
-                                  "stored", "seed", "step", "shrink", "descend", "separable",
-                                  "add_inputs", NULL};
+const char *const spec_names[] = {
+    "p",    "g",      "t",    "numel", "nrows",  "ncols",   "nkernel",   "inner",      "every",
+    "when", "stored", "seed", "step",  "shrink", "descend", "separable", "add_inputs", NULL};
 
 /* The line of `key =` in the spec, for messages about a field; 1: not found. */
 int field_line(const char *text, const char *key)
@@ -28,7 +31,8 @@ int field_line(const char *text, const char *key)
             break;
         if (*s == '\n')
             line++;
-        if (strncmp(s, key, n) || (s > text && (isalnum((unsigned char)s[-1]) || s[-1] == '_' || s[-1] == '.')))
+        if (strncmp(s, key, n) ||
+            (s > text && (isalnum((unsigned char)s[-1]) || s[-1] == '_' || s[-1] == '.')))
             continue;
         const char *e = s + n;
         e += strspn(e, " \t");
@@ -58,7 +62,8 @@ static int l_spec(lua_State *L)          /* optimizer { … } and wrapper { … 
 {
     const char *kind = lua_tostring(L, lua_upvalueindex(1));
     if (lua_type(L, 1) != LUA_TTABLE || lua_gettop(L) != 1)
-        return spec_error(L, "%s takes one table: return %s { name = …, step = function() … end }", kind, kind);
+        return spec_error(L, "%s takes one table: return %s { name = …, step = function() … end }",
+                          kind, kind);
     lua_pushstring(L, kind);
     lua_rawsetp(L, 1, &spec_fields);    /* a key that no spec can write */
     return 1;
@@ -77,9 +82,13 @@ void declare_open(lua_State *L)
     }
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
-/* The string keys of the table on top, sorted, so that no result depends on the order of a Lua table. */
+/* The string keys of the table on top, sorted, so that no result depends on the order of a Lua
+ * table. */
 static const char **sorted_keys(Trace *t, const SpecFile *s, const char *field, int *n)
 {
     lua_State *L = t->L;
@@ -88,8 +97,9 @@ static const char **sorted_keys(Trace *t, const SpecFile *s, const char *field, 
     *n = 0;
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            declare_fail(t, s, field, "'%s' holds an entry without a name: write %s = { name = value, … }", field,
-                         field);
+            declare_fail(t, s, field,
+                         "'%s' holds an entry without a name: write %s = { name = value, … }",
+                         field, field);
         if (*n >= MAX_HYPERS)
             declare_fail(t, s, field, "'%s' has over %d entries", field, MAX_HYPERS);
         PUSH(t->arena, v, *n, cap) = arena_strdup(t->arena, lua_tostring(L, -2));
@@ -110,7 +120,8 @@ static bool listed(const char *const *list, const char *name)
 void check_name(Trace *t, const SpecFile *s, const char *name, const char *what)
 {
     if (!is_ident(name))
-        declare_fail(t, s, name, "%s '%s' is not an identifier of at most 40 letters, digits and _", what, name);
+        declare_fail(t, s, name, "%s '%s' is not an identifier of at most 40 letters, digits and _",
+                     what, name);
     lua_getfield(t->L, LUA_REGISTRYINDEX, "optc.builtins");
     bool builtin = lua_getfield(t->L, -1, name) != LUA_TNIL;
     lua_pop(t->L, 2);
@@ -144,7 +155,8 @@ bool open_field(Trace *t, const SpecFile *s, const char *field)
     return true;
 }
 
-static double number_field(Trace *t, const SpecFile *s, const char *name, const char *key, double def)
+static double number_field(Trace *t, const SpecFile *s, const char *name, const char *key,
+                           double def)
 {
     lua_State *L = t->L;
     int ty = lua_getfield(L, -1, key);
@@ -152,7 +164,8 @@ static double number_field(Trace *t, const SpecFile *s, const char *name, const 
     if (ty == LUA_TNUMBER)
         x = lua_tonumber(L, -1);
     else if (ty != LUA_TNIL)
-        declare_fail(t, s, name, "hyperparameter '%s': %s must be a number, not a %s", name, key, lua_typename(L, ty));
+        declare_fail(t, s, name, "hyperparameter '%s': %s must be a number, not a %s", name, key,
+                     lua_typename(L, ty));
     lua_pop(L, 1);
     return x;
 }
@@ -163,19 +176,25 @@ static void hyper_table(Trace *t, const SpecFile *s, const char *key, Hyper *h)
     lua_State *L = t->L;
     lua_rawgeti(L, -1, 1);
     if (lua_type(L, -1) != LUA_TNUMBER)
-        declare_fail(t, s, key, "hyperparameter '%s' needs its default first: { 0.9, min = 0, max = 1 }", key);
+        declare_fail(t, s, key,
+                     "hyperparameter '%s' needs its default first: { 0.9, min = 0, max = 1 }", key);
     h->def = lua_tonumber(L, -1);
     lua_pop(L, 1);
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
         static const char *const keys[] = {"min", "max", "above", "below", NULL};
         bool first = lua_isinteger(L, -2) && lua_tointeger(L, -2) == 1;
         if (!first && !(lua_type(L, -2) == LUA_TSTRING && listed(keys, lua_tostring(L, -2))))
-            declare_fail(t, s, key, "hyperparameter '%s' knows min, max, above and below beside its default", key);
+            declare_fail(t, s, key,
+                         "hyperparameter '%s' knows min, max, above and below beside its default",
+                         key);
     }
-    double above = number_field(t, s, key, "above", NAN), below = number_field(t, s, key, "below", NAN);
+    double above = number_field(t, s, key, "above", NAN),
+           below = number_field(t, s, key, "below", NAN);
     double least = number_field(t, s, key, "min", NAN), most = number_field(t, s, key, "max", NAN);
     if ((!isnan(above) && !isnan(least)) || (!isnan(below) && !isnan(most)))
-        declare_fail(t, s, key, "hyperparameter '%s' has two ends on one side: min or above, max or below", key);
+        declare_fail(t, s, key,
+                     "hyperparameter '%s' has two ends on one side: min or above, max or below",
+                     key);
     /* a missing end is an open infinity; max = inf is a closed one */
     h->lo_open = isnan(least);
     h->hi_open = isnan(most);
@@ -193,10 +212,11 @@ static void declare_hyper(Trace *t, SpecFile *s, const char *key)
     else if (lua_type(L, -1) == LUA_TTABLE)
         hyper_table(t, s, key, &h);
     else
-        declare_fail(t, s, key, "hyperparameter '%s' must be a number or { default, min = …, max = … }", key);
+        declare_fail(t, s, key,
+                     "hyperparameter '%s' must be a number or { default, min = …, max = … }", key);
     if (!hyper_allows(&h, h.def))
-        declare_fail(t, s, key, "the default %g of hyperparameter '%s' is outside its range %s", h.def, key,
-                     hyper_range(&h, (char[64]){0}));
+        declare_fail(t, s, key, "the default %g of hyperparameter '%s' is outside its range %s",
+                     h.def, key, hyper_range(&h, (char[64]){0}));
     s->hyper[s->nhyper++] = t->rule->nhyper;
     PUSH(t->arena, t->rule->hyper, t->rule->nhyper, t->rule->hyper_cap) = h;
 }
@@ -210,11 +230,14 @@ static void declare_input(Trace *t, SpecFile *s, const char *key)
     for (int d = 0; d < NDOM; d++)
         allowed |= (uint64_t)(dom_named((Dom)d, false, false) && d != SLICE) << d;
     if (dom < 0 || dom == SLICE)
-        declare_fail(t, s, key, "input '%s' must name its domain: %s", key, dom_list(t->arena, allowed, "\"", " or "));
+        declare_fail(t, s, key, "input '%s' must name its domain: %s", key,
+                     dom_list(t->arena, allowed, "\"", " or "));
     if (trace_dom(t, (Dom)dom) != (Dom)dom || dom_of_block((Dom)dom))
-        declare_fail(t, s, key, "input '%s' has a domain of blocks: an input must be per tensor, row, column or "
-                                "element",
-                     key);
+        declare_fail(
+            t, s, key,
+            "input '%s' has a domain of blocks: an input must be per tensor, row, column or "
+            "element",
+            key);
     need_axes(t, s, key, (Dom)dom);
     s->input[s->ninput++] = t->rule->ninput;
     PUSH(t->arena, t->rule->input, t->rule->ninput, t->rule->input_cap) =
@@ -251,7 +274,8 @@ static int l_field(lua_State *L)                           /* the spec's table i
     return 0;
 }
 
-/* Declares every name of a field. An error in one declaration is recorded and the others are still checked. */
+/* Declares every name of a field. An error in one declaration is recorded and the others are still
+ * checked. */
 static void each_name(Trace *t, SpecFile *s, const char *field, Declare one)
 {
     Field f = {t, s, field, one};
@@ -285,11 +309,15 @@ static void declare_fallback(Trace *t, SpecFile *s)
         return;
     if (s->is_wrapper || s->is_fallback)
         declare_fail(t, s, "step",
-                     "step = rule \"%s\" is allowed only in the outermost rule, not in a wrapper or in a rule that "
-                     "another one uses", name);
+                     "step = rule \"%s\" is allowed only in the outermost rule, not in a wrapper "
+                     "or in a rule that "
+                     "another one uses",
+                     name);
     if (!matrix)
-        declare_fail(t, s, "step",
-                     "step = rule \"%s\" steps what is no matrix: the matrices need 'matrix', a function", name);
+        declare_fail(
+            t, s, "step",
+            "step = rule \"%s\" steps what is no matrix: the matrices need 'matrix', a function",
+            name);
     s->fallback_name = name;
     t->rule->fallback = arena_strdup(t->arena, name);
 }
@@ -318,8 +346,11 @@ static void check_fields(Trace *t, SpecFile *s)
     for (int i = 0; i < n; i++) {
         bool fn = lua_getfield(L, -1, key[i]) == LUA_TFUNCTION;
         if (fn && has_arguments(L, -1))
-            declare_fail(t, s, key[i], "'%s' takes no arguments: p, g, t, the states and the hyperparameters are known "
-                                       "by name; write %s = function() … end", key[i], key[i]);
+            declare_fail(
+                t, s, key[i],
+                "'%s' takes no arguments: p, g, t, the states and the hyperparameters are known "
+                "by name; write %s = function() … end",
+                key[i], key[i]);
         lua_pop(L, 1);
         bool entry = !strcmp(key[i], "step") || !strcmp(key[i], "matrix");
         if (entry && !fn && !(!strcmp(key[i], "step") && s->fallback_name))
@@ -330,12 +361,14 @@ static void check_fields(Trace *t, SpecFile *s)
         for (const char *const *k = spec_fields; *k; k++)
             near_try(&near, *k);
         if (!fn)
-            declare_fail(t, s, key[i], "a spec has no field '%s'%s", key[i], near_text(&near, t->arena));
+            declare_fail(t, s, key[i], "a spec has no field '%s'%s", key[i],
+                         near_text(&near, t->arena));
         if (!is_ident(key[i]))
             declare_fail(t, s, NULL, "'%s' cannot name an entry", key[i]);
         if (s->is_fallback)
             declare_fail(t, s, key[i],
-                         "a rule used as step = rule \"…\" may have only 'step' and 'matrix', not the entry '%s'",
+                         "a rule used as step = rule \"…\" may have only 'step' and 'matrix', not "
+                         "the entry '%s'",
                          key[i]);
     }
     if (lua_getfield(L, -1, "step") == LUA_TNIL)
@@ -343,8 +376,9 @@ static void check_fields(Trace *t, SpecFile *s)
     lua_pop(L, 1);
 }
 
-/* The prefix of a wrapper's names: "ema." for the first wrapper of that name, "ema2." for the second; inner wrappers
- * are declared first. A wrapper of the library is named after its file; one given by path, by its field `name`. */
+/* The prefix of a wrapper's names: "ema." for the first wrapper of that name, "ema2." for the
+ * second; inner wrappers are declared first. A wrapper of the library is named after its file; one
+ * given by path, by its field `name`. */
 static void make_prefix(Trace *t, SpecFile *s)
 {
     int same = 1;
@@ -367,19 +401,24 @@ static void declare_products(Trace *t, SpecFile *s)
         return;
     Buf all = {.arena = t->arena};
     for (int i = 0; i < NPRODUCT; i++)
-        buf_printf(&all, "%s\"%s\"", !i ? "" : i == NPRODUCT - 1 ? " or " : ", ", product_info[i].name);
+        buf_printf(&all, "%s\"%s\"",
+                   !i                  ? ""
+                   : i == NPRODUCT - 1 ? " or "
+                                       : ", ",
+                   product_info[i].name);
     if (product_by_name(word) < 0)
         declare_fail(t, s, "products", "'products' is %s, not \"%.40s\"", buf_text(&all), word);
     if (s->is_wrapper)
-        declare_fail(t, s, "products", "'products' belongs to a rule, not to a wrapper: a wrapper computes as its "
-                                       "rule does");
+        declare_fail(t, s, "products",
+                     "'products' belongs to a rule, not to a wrapper: a wrapper computes as its "
+                     "rule does");
     s->product = product_by_name(word);
     if (t->rule->product < 0)
         t->rule->product = s->product;
 }
 
-/* rank = 8 and block = 1024, or the name of a numeric option: the largest rank, the most rows and columns of a
- * block. */
+/* rank = 8 and block = 1024, or the name of a numeric option: the largest rank, the most rows and
+ * columns of a block. */
 static void declare_length(Trace *t, const SpecFile *s, const char *field, int most, int *out)
 {
     lua_State *L = t->L;
@@ -391,24 +430,30 @@ static void declare_length(Trace *t, const SpecFile *s, const char *field, int m
         ty = lua_getfield(L, -1, name);
         lua_remove(L, -2);
         if (ty != LUA_TNUMBER)
-            declare_fail(t, s, field, "'%s' must be a whole number, or the name of an option that is one: '%.40s' is "
-                                      "not",
-                         field, name);
+            declare_fail(
+                t, s, field,
+                "'%s' must be a whole number, or the name of an option that is one: '%.40s' is "
+                "not",
+                field, name);
     }
     double x = lua_tonumber(L, -1);
     lua_pop(L, 1);
     if (ty == LUA_TNIL)
         return;
     if (ty != LUA_TNUMBER || !(x >= 1 && x <= most && x == floor(x)))
-        declare_fail(t, s, field, "'%s' must be a whole number from 1 to %d, or the name of an option", field, most);
+        declare_fail(t, s, field,
+                     "'%s' must be a whole number from 1 to %d, or the name of an option", field,
+                     most);
     if (*out && *out != (int)x)
-        declare_fail(t, s, field, "'%s' is %d here and %d in another spec of the composition: both must be "
-                                  "equal", field, (int)x,
-                     *out);
+        declare_fail(t, s, field,
+                     "'%s' is %d here and %d in another spec of the composition: both must be "
+                     "equal",
+                     field, (int)x, *out);
     *out = (int)x;
 }
 
-/* rank = { share = 0.25, of = "rows" }: true, and the field is read. share: a number, or the name of an option. */
+/* rank = { share = 0.25, of = "rows" }: true, and the field is read. share: a number, or the name
+ * of an option. */
 static bool declare_share(Trace *t, const SpecFile *s)
 {
     lua_State *L = t->L;
@@ -432,32 +477,39 @@ static bool declare_share(Trace *t, const SpecFile *s)
     const char *of = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
     bool rows = !strcmp(of, "rows"), cols = !strcmp(of, "cols");
     if (!known || !(share > 0 && share <= 1) || !(rows || cols || !strcmp(of, "side")))
-        declare_fail(t, s, "rank", "rank = { share = 0.25, of = \"rows\" }: share is a number above 0 and up to 1, or "
-                                   "the name of an option that is one; of is \"rows\", \"cols\" or \"side\", the "
-                                   "shorter one");
+        declare_fail(
+            t, s, "rank",
+            "rank = { share = 0.25, of = \"rows\" }: share is a number above 0 and up to 1, or "
+            "the name of an option that is one; of is \"rows\", \"cols\" or \"side\", the "
+            "shorter one");
     lua_pop(L, 3);
     RankShare x = {share, rows ? AXIS_ROWS : cols ? AXIS_COLS : AXIS_ONE};
     if (r->rank && (r->share.share != x.share || r->share.of != x.of))
-        declare_fail(t, s, "rank", "'rank' differs from that of another spec of the composition: both must be equal");
+        declare_fail(
+            t, s, "rank",
+            "'rank' differs from that of another spec of the composition: both must be equal");
     r->rank = MAX_DIRECTIONS;
     r->share = x;
     return true;
 }
 
-/* Reads the user's arguments of a wrapper, or options. fallback_rule.c has already set those of a fallback rule. */
+/* Reads the user's arguments of a wrapper, or options. fallback_rule.c has already set those of a
+ * fallback rule. */
 static void read_args(Trace *t, SpecFile *s, const char *options)
 {
     if (s->is_fallback)
         return;
     int narg = s->wrap ? s->wrap->narg : 0;
-    Arg *arg = NEWS(t->arena, Arg, narg + 1);              /* a copy: name_args adds keys, Wrap.arg must not change */
+    /* a copy: name_args adds keys, Wrap.arg must not change */
+    Arg *arg = NEWS(t->arena, Arg, narg + 1);
     if (narg)
         memcpy(arg, s->wrap->arg, sizeof *arg * (size_t)narg);
     if (options && !args_parse(t->arena, options, &arg, &narg, t->diag, "options"))
         errors_raise(t->L);
     for (int i = 0; options && i < narg; i++)
         if (!arg[i].key)
-            declare_fail(t, s, "options", "options are given as name=value, not '%s'", arg[i].value);
+            declare_fail(t, s, "options", "options are given as name=value, not '%s'",
+                         arg[i].value);
     s->arg = arg;
     s->narg = narg;
     fallback_args(t, s);
@@ -467,7 +519,8 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
 {
     lua_State *L = t->L;
     if (lua_isnil(L, -1))
-        declare_fail(t, s, NULL, "the spec must return optimizer { … } or wrapper { … }, and returns nothing");
+        declare_fail(t, s, NULL,
+                     "the spec must return optimizer { … } or wrapper { … }, and returns nothing");
     if (lua_type(L, -1) != LUA_TTABLE)
         declare_fail(t, s, NULL, "the spec must return optimizer { … } or wrapper { … }, not a %s",
                      luaL_typename(L, -1));
@@ -504,7 +557,8 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
         declare_length(t, s, "rank", MAX_DIRECTIONS, &t->rule->rank);
     declare_length(t, s, "block", MAX_BLOCK, &t->rule->block);
     if (t->rule->block && t->rule->share.share > 0)
-        declare_fail(t, s, "rank", "'rank' as a share cannot be combined with 'block': give a number");
+        declare_fail(t, s, "rank",
+                     "'rank' as a share cannot be combined with 'block': give a number");
     declare_gradients(t, s);
     each_name(t, s, "state", declare_state);
     each_name(t, s, "values", declare_value);

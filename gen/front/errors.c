@@ -1,7 +1,8 @@
-/* Collects all errors of a spec, not only the first. An error in a field, a line or an entry is recorded, and tracing
- * continues: a value that could not be computed is UNKNOWN, and so is every value computed from it, without another
- * error. Each line reports one error. Errors of Lua itself are reported only if the entry had none before: they may
- * follow from it. */
+/* Collects all errors of a spec, not only the first. An error in a field, a line or an entry is
+ * recorded, and tracing
+ * continues: a value that could not be computed is UNKNOWN, and so is every value computed from it,
+ * without another error. Each line reports one error. Errors of Lua itself are reported only if the
+ * entry had none before: they may follow from it. */
 #include "gen/front/matrix_values.h"
 
 #include <stdio.h>
@@ -33,8 +34,8 @@ void errors_keep(Trace *t)
     diag_free(d);
 }
 
-/* An error raised by Lua: "path:line: message" from the parser or the virtual machine. Functions of Lua's libraries
- * give no line; the line is then that of the innermost running Lua function. */
+/* An error raised by Lua: "path:line: message" from the parser or the virtual machine. Functions of
+ * Lua's libraries give no line; the line is then that of the innermost running Lua function. */
 static void foreign_error(Trace *t, int rc)
 {
     const char *m = lua_tostring(t->L, -1), *path;
@@ -49,7 +50,8 @@ static void foreign_error(Trace *t, int rc)
     int i, line, at = 0;
     if (sscanf(m, "spec%d:%d: %n", &i, &line, &at) == 2 && at && i >= 0 && i < t->nall) {
         const char *hint = hint_syntax(t, &t->spec[i], line, m + at);
-        diag_set(t->diag, t->spec[i].path, line, t->spec[i].text, "%s%s%s", m + at, *hint ? "; " : "", hint);
+        diag_set(t->diag, t->spec[i].path, line, t->spec[i].text, "%s%s%s", m + at,
+                 *hint ? "; " : "", hint);
         return;
     }
     sandbox_where(t->L, &path, &line);
@@ -64,7 +66,8 @@ void errors_caught(Trace *t, int rc)
     const char *m = lua_tostring(t->L, -1);
     bool ours = rc == LUA_ERRRUN && m && !strcmp(m, "spec error");
     t->no_memory = t->no_memory || rc == LUA_ERRMEM;
-    if (!ours && !t->diag->text && t->diag->kind != DIAG_MEMORY && (t->nerror == t->before || rc == LUA_ERRMEM))
+    if (!ours && !t->diag->text && t->diag->kind != DIAG_MEMORY &&
+        (t->nerror == t->before || rc == LUA_ERRMEM))
         foreign_error(t, rc);
     errors_keep(t);
     lua_pop(t->L, 1);
@@ -102,8 +105,10 @@ int push_nothing(lua_State *L)
 
 static int l_nothing(lua_State *L)
 {
-    return spec_error(L, "inner(), step(), every() and when() give no value: they change p and the states. For the "
-                         "change that the inner rule made, write local before = p  inner()  local d = p - before");
+    return spec_error(
+        L,
+        "inner(), step(), every() and when() give no value: they change p and the states. For the "
+        "change that the inner rule made, write local before = p  inner()  local d = p - before");
 }
 
 static void refuse_values(lua_State *L, int n, const char *name)
@@ -113,7 +118,8 @@ static void refuse_values(lua_State *L, int n, const char *name)
             lua_getfield(L, LUA_REGISTRYINDEX, "optc.builtins");
             bool own = lua_getfield(L, -1, name) == LUA_TFUNCTION;
             spec_error(L,
-                       "math.%s works on plain numbers, when the spec is read, and argument %d is a value of the "
+                       "math.%s works on plain numbers, when the spec is read, and argument %d is "
+                       "a value of the "
                        "step%s%s%s",
                        name, i, own ? ": write " : "", own ? name : "", own ? "(…)" : "");
         }
@@ -129,8 +135,8 @@ static int push_unknown(lua_State *L)
     return n;
 }
 
-/* Calls a function and records its error. Upvalues: the function; its name if it is from `math`; whether it accepts
- * UNKNOWN arguments. */
+/* Calls a function and records its error. Upvalues: the function; its name if it is from `math`;
+ * whether it accepts UNKNOWN arguments. */
 static int l_guard(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -180,7 +186,8 @@ void errors_guard_all(lua_State *L, bool math)
             errors_guard(L, math ? name : NULL, false);
             lua_pushvalue(L, -2);
             lua_insert(L, -2);
-            lua_rawset(L, table);              /* replaces an existing field, which lua_next allows */
+            /* replaces an existing field, which lua_next allows */
+            lua_rawset(L, table);
         } else {
             lua_pop(L, 1);
         }

@@ -1,6 +1,7 @@
-/* Fallback rules: with step = rule "adamw", another rule of the library steps the tensors that are no matrices. It is a
- * separate spec beside the chain of wrappers: its hyperparameters, states and options have its name as prefix, and its
- * queries use its own view. If it has a `matrix` itself, that function steps the matrices passed on with step(). */
+/* Fallback rules: with step = rule "adamw", another rule of the library steps the tensors that are
+ * no matrices. It is a separate spec beside the chain of wrappers: its hyperparameters, states and
+ * options have its name as prefix, and its queries use its own view. If it has a `matrix` itself,
+ * that function steps the matrices passed on with step(). */
 #include "gen/front/declare.h"
 
 #include <string.h>
@@ -9,7 +10,8 @@
 
 int l_rule(lua_State *L)
 {
-    const char *name = lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
+    const char *name =
+        lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
     if (trace_of(L)->at >= 0)
         return spec_error(L, "rule is for the head of a spec: step = rule \"adamw\"");
     if (!is_ident(name))
@@ -55,7 +57,8 @@ void fallback_find(Trace *t, SpecFile *s)
     Source src = {NULL, NULL, 0};
     Diag why = {0};
     const char *name = arena_printf(t->arena, RULE_NAMED "%s", s->fallback_name);
-    bool found = t->find && t->find(t->find_ctx, name, t->arena, &src, &why) && check_text(src, &why);
+    bool found =
+        t->find && t->find(t->find_ctx, name, t->arena, &src, &why) && check_text(src, &why);
     const char *text = why.text ? arena_strdup(t->arena, why.text) : "there is no way to find it";
     diag_free(&why);
     if (!found)
@@ -71,14 +74,16 @@ void fallback_find(Trace *t, SpecFile *s)
     x->narg = s->nfallback_arg;
 }
 
-/* step() inside `matrix`: this matrix is stepped like the other tensors, for example because of its name or shape. */
+/* step() inside `matrix`: this matrix is stepped like the other tensors, for example because of its
+ * name or shape. */
 int l_step(lua_State *L)
 {
     Trace *t = trace_of(L);
     const SpecFile *s = &t->spec[t->at];
     bool step = !strcmp(t->rule->entry[t->entry].name, "step"), found = false;
     if (!t->matrix || !step || s->is_wrapper || s->is_fallback || t->in_step)
-        return spec_error(L, "step() is for use inside 'matrix': it steps a matrix as other tensors are stepped");
+        return spec_error(
+            L, "step() is for use inside 'matrix': it steps a matrix as other tensors are stepped");
     if (lua_gettop(L))
         return spec_error(L, "step() takes no arguments");
     t->in_step = true;

@@ -1,5 +1,6 @@
-/* The field gradients = { "perturb", "step" }: the entries of one training step in order. The caller computes a fresh
- * gradient before each of them. { "perturb", every = 5, offset = 1 } runs an entry only at steps 1, 6, 11, … */
+/* The field gradients = { "perturb", "step" }: the entries of one training step in order. The
+ * caller computes a fresh gradient before each of them. { "perturb", every = 5, offset = 1 } runs
+ * an entry only at steps 1, 6, 11, … */
 #include "gen/front/declare.h"
 
 #include <math.h>
@@ -7,12 +8,14 @@
 
 static void fail_form(Trace *t, const SpecFile *s)
 {
-    declare_fail(t, s, "gradients", "'gradients' lists the entries of a step in order, each after a fresh gradient: "
-                                    "gradients = { \"perturb\", \"step\" }, or { { \"perturb\", every = 5 }, "
-                                    "\"step\" }");
+    declare_fail(t, s, "gradients",
+                 "'gradients' lists the entries of a step in order, each after a fresh gradient: "
+                 "gradients = { \"perturb\", \"step\" }, or { { \"perturb\", every = 5 }, "
+                 "\"step\" }");
 }
 
-/* A whole number from lo to hi in a field of the table on top, or the name of an option that is one. */
+/* A whole number from lo to hi in a field of the table on top, or the name of an option that is
+ * one. */
 static int whole_field(Trace *t, const SpecFile *s, const char *key, int lo, int hi, int def)
 {
     lua_State *L = t->L;
@@ -28,8 +31,10 @@ static int whole_field(Trace *t, const SpecFile *s, const char *key, int lo, int
     }
     double x = lua_tonumber(L, -1);
     if (lua_type(L, -1) != LUA_TNUMBER || !(x >= lo && x <= hi && x == floor(x)))
-        declare_fail(t, s, "gradients", "gradients: '%s' must be a whole number from %d to %d, or the name of an "
-                                        "option that is one", key, lo, hi);
+        declare_fail(t, s, "gradients",
+                     "gradients: '%s' must be a whole number from %d to %d, or the name of an "
+                     "option that is one",
+                     key, lo, hi);
     lua_pop(L, 1);
     return (int)x;
 }
@@ -69,8 +74,9 @@ void declare_gradients(Trace *t, SpecFile *s)
     if (ty != LUA_TTABLE || !lua_rawlen(L, -1) || lua_rawlen(L, -1) > MAX_ENTRIES)
         fail_form(t, s);
     if (r->ngradient)
-        declare_fail(t, s, "gradients", "'gradients' is given here and in another spec of the composition: only one "
-                                        "may ask for more gradients");
+        declare_fail(t, s, "gradients",
+                     "'gradients' is given here and in another spec of the composition: only one "
+                     "may ask for more gradients");
     int n = (int)lua_rawlen(L, -1), all = 0;
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
         all++;
@@ -94,7 +100,8 @@ void declare_gradients(Trace *t, SpecFile *s)
     lua_pop(L, 1);
     const Gradient *last = &r->gradient[n - 1];
     if (strcmp(last->entry, "step") || last->at.every != 1)
-        declare_fail(t, s, "gradients", "gradients: the last entry must be \"step\", at every step");
+        declare_fail(t, s, "gradients",
+                     "gradients: the last entry must be \"step\", at every step");
     r->ngradient = n;
     s->gradients = true;
 }
@@ -108,8 +115,11 @@ void note_gradients(Trace *t)
         for (int k = 0; k < t->rule->ngradient && t->spec[i].changes_grad; k++) {
             const char *entry = t->rule->gradient[k].entry;
             if (strcmp(entry, "step") && !entry_line(t, &t->spec[i], entry)) {
-                t->rule->note = arena_printf(t->arena, "%s changes the gradient of 'step' only: '%s' of %s reads it as "
-                                             "the caller computed it", t->spec[i].name, entry, t->spec[asks].name);
+                t->rule->note =
+                    arena_printf(t->arena,
+                                 "%s changes the gradient of 'step' only: '%s' of %s reads it as "
+                                 "the caller computed it",
+                                 t->spec[i].name, entry, t->spec[asks].name);
                 return;
             }
         }

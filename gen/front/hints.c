@@ -3,30 +3,39 @@
 
 #include <string.h>
 
-/* Where a hint applies: a name that is not declared, or a field of a value (g.shape); a word or symbol that Lua's
- * parser refuses; a part of Lua's message; a function with a wrong number of arguments. */
+/* Where a hint applies: a name that is not declared, or a field of a value (g.shape); a word or
+ * symbol that Lua's parser refuses; a part of Lua's message; a function with a wrong number of
+ * arguments. */
 typedef enum { BY_NAME, BY_WORD, BY_SYMBOL, BY_MESSAGE, BY_COUNT } HintMatch;
-typedef struct { HintMatch place; const char *words, *say; } Hint;      /* words: separated by blanks, or one message */
+/* words: separated by blanks, or one message */
+typedef struct { HintMatch place; const char *words, *say; } Hint;
 
 static const Hint hints[] = {
     /* products and factors */
     {BY_NAME, "matmul bmm linalg_matmul", "a product of matrices is mm(a, b); '*' is elementwise"},
-    {BY_NAME, "einsum tensordot", "a product of matrices is mm(a, b), a transpose a.T; '*' is elementwise"},
+    {BY_NAME, "einsum tensordot",
+     "a product of matrices is mm(a, b), a transpose a.T; '*' is elementwise"},
     {BY_NAME, "transpose swapaxes permute t mT", "a transpose is a.T"},
     {BY_NAME, "identity", "the unit matrix is eye 'rows', or eye 'cols'"},
-    {BY_NAME, "svdvals singular_values", "singular values are the second result of svd: local U, s = svd(x)"},
+    {BY_NAME, "svdvals singular_values",
+     "singular values are the second result of svd: local U, s = svd(x)"},
     {BY_NAME, "cholesky", "the triangle of a positive matrix is chol(A)"},
     {BY_NAME, "inv inverse",
-     "solve(A, B, { spd = true }) is A's inverse times B; power(A, -1) the inverse of a symmetric A"},
-    {BY_NAME, "pinv", "of a symmetric A, power(A, -1, { floor = eps }) is the inverse with small eigenvalues lifted"},
+     "solve(A, B, { spd = true }) is A's inverse times B; power(A, -1) the inverse of a symmetric "
+     "A"},
+    {BY_NAME, "pinv",
+     "of a symmetric A, power(A, -1, { floor = eps }) is the inverse with small eigenvalues "
+     "lifted"},
     {BY_NAME, "matrix_power", "the power of a symmetric matrix is power(A, r)"},
     {BY_NAME, "linalg", "factors stand alone: power, chol, qr, eigh, solve"},
     {BY_NAME, "kron", "there is no Kronecker product: apply its two sides, mm(mm(L, g), R)"},
     {BY_NAME, "det logdet",
-     "there is no determinant; its logarithm is slice.sum(log(w)) with the eigenvalues w = eigh(A)"},
+     "there is no determinant; its logarithm is slice.sum(log(w)) with the eigenvalues w = "
+     "eigh(A)"},
     {BY_NAME, "argsort", "places by value are sort(v); take(X, sort(v)) has rows in that order"},
     {BY_NAME, "scatter index_copy", "put(X, i, V) replaces the rows i = topk(v) of X by V"},
-    {BY_NAME, "gather index_select", "rows by their places are take(X, order), columns take(X, order, 'cols')"},
+    {BY_NAME, "gather index_select",
+     "rows by their places are take(X, order), columns take(X, order, 'cols')"},
     {BY_NAME, "newton_schulz zeropower_via_newtonschulz5 orthogonalize",
      "the orthogonal factor is polar(x, { steps = 5 })"},
 
@@ -37,7 +46,8 @@ static const Hint hints[] = {
     {BY_NAME, "all", "whether c holds everywhere is gt(min(where(c, 1, 0)), 0)"},
     {BY_NAME, "prod", "there is no product over elements; for positive x it is exp(sum(log(x)))"},
     {BY_NAME, "kthvalue quantile median argmax argmin",
-     "values are not ranked over a tensor: sum, mean, norm, rms, max and min reduce it, and sort(v) "
+     "values are not ranked over a tensor: sum, mean, norm, rms, max and min reduce it, and "
+     "sort(v) "
      "ranks values along one axis"},
     {BY_NAME, "softmax", "write local e = exp(x - rowmax(x)), then e / rowsum(e)"},
     {BY_NAME, "global_norm clip_grad_norm_ clip_grad_norm",
@@ -45,7 +55,8 @@ static const Hint hints[] = {
     {BY_NAME, "clip_by_global_norm", "the wrapper clip does that: --with 'clip(1)'"},
     {BY_NAME, "row col rows cols",
      "sizes are nrows and ncols; reductions by row and column are one word: rowsum(x), colnorm(x)"},
-    {BY_NAME, "group tensor", "a reduction over one tensor is norm(x), over all tensors global.norm(x)"},
+    {BY_NAME, "group tensor",
+     "a reduction over one tensor is norm(x), over all tensors global.norm(x)"},
     {BY_NAME, "normalize", "write x / norm(x), or x / rownorm(x)"},
 
     /* elementwise work */
@@ -53,7 +64,8 @@ static const Hint hints[] = {
     {BY_NAME, "silu swish", "write x * sigmoid(x)"},
     {BY_NAME, "gelu", "write x * sigmoid(1.702 * x)"},
     {BY_NAME, "softplus", "write log1p(exp(x))"},
-    {BY_NAME, "clip clip_by_value clamp_min clamp_max", "write clamp(x, lo, hi), or max(x, lo), or min(x, hi)"},
+    {BY_NAME, "clip clip_by_value clamp_min clamp_max",
+     "write clamp(x, lo, hi), or max(x, lo), or min(x, hi)"},
     {BY_NAME, "square", "write x * x"},
     {BY_NAME, "reciprocal", "write 1 / x"},
     {BY_NAME, "maximum fmax", "write max(a, b)"},
@@ -75,15 +87,18 @@ static const Hint hints[] = {
      "numbers have one kind here: leave the conversion out; floor(x) cuts"},
     {BY_NAME, "item detach clone cpu cuda numpy contiguous requires_grad",
      "leave it out: a value is a formula, known when the rule runs"},
-    {BY_NAME, "randn randn_like standard_normal", "draws are normal(), one an element: sd * normal()"},
+    {BY_NAME, "randn randn_like standard_normal",
+     "draws are normal(), one an element: sd * normal()"},
     {BY_NAME, "rand rand_like uniform", "draws are random(), uniform in [0, 1)"},
     {BY_NAME, "bernoulli dropout", "write where(lt(random(), prob), 1, 0)"},
 
     /* shapes */
     {BY_NAME, "shape size dim ndim len",
-     "sizes are nrows, ncols and numel; what differs by rank goes to 'matrix' (two and more dimensions) and 'step'"},
+     "sizes are nrows, ncols and numel; what differs by rank goes to 'matrix' (two and more "
+     "dimensions) and 'step'"},
     {BY_NAME, "reshape view flatten ravel squeeze unsqueeze expand broadcast_to",
-     "values keep the tensor's shape, and smaller ones are broadcast; view = \"last\" at the head sees a "
+     "values keep the tensor's shape, and smaller ones are broadcast; view = \"last\" at the head "
+     "sees a "
      "tensor as a batch of matrices"},
     {BY_NAME, "cat concat concatenate stack split chunk",
      "values are not joined or cut: block = 1024 at the head cuts matrices into blocks"},
@@ -98,7 +113,8 @@ static const Hint hints[] = {
     {BY_NAME, "self", "names stand alone: m, not self.m"},
     {BY_NAME, "state", "states stand alone: m, not state.m"},
     {BY_NAME, "hyper config args defaults opt", "hyperparameters stand alone: lr, not hyper.lr"},
-    {BY_NAME, "betas", "hyperparameters are single numbers: hyper = { beta1 = 0.9, beta2 = 0.999 }"},
+    {BY_NAME, "betas",
+     "hyperparameters are single numbers: hyper = { beta1 = 0.9, beta2 = 0.999 }"},
     {BY_NAME, "grad grads gradient d_p", "the gradient is g"},
     {BY_NAME, "param params parameter weight weights theta data", "the parameter is p"},
     {BY_NAME, "step iteration iter global_step",
@@ -106,8 +122,10 @@ static const Hint hints[] = {
     {BY_NAME, "epoch total_steps",
      "a spec knows the step's number t alone: make it a hyperparameter that the caller sets"},
     {BY_NAME, "learning_rate",
-     "declare it: hyper = { learning_rate = 1e-3 }, or use the name lr, which optc.torch's schedulers know"},
-    {BY_NAME, "closure loss backward", "a spec sees gradients; the loss is an input: inputs = { loss = \"group\" }"},
+     "declare it: hyper = { learning_rate = 1e-3 }, or use the name lr, which optc.torch's "
+     "schedulers know"},
+    {BY_NAME, "closure loss backward",
+     "a spec sees gradients; the loss is an input: inputs = { loss = \"group\" }"},
     {BY_NAME, "torch", "functions stand alone: sqrt(x), not torch.sqrt(x)"},
     {BY_NAME, "np numpy", "functions stand alone: sqrt(x), not np.sqrt(x)"},
     {BY_NAME, "jnp jax optax", "functions stand alone: sqrt(x), not jnp.sqrt(x)"},
@@ -120,11 +138,13 @@ static const Hint hints[] = {
     {BY_NAME, "io", "a spec has no files: it only says what a step does"},
     {BY_NAME, "os", "a spec has no clock and no system: the step's number is t, random() draws"},
     {BY_NAME, "print",
-     "a spec cannot print: list what you want to see under 'values' and read it with optc_read_value"},
+     "a spec cannot print: list what you want to see under 'values' and read it with "
+     "optc_read_value"},
     {BY_NAME, "require load dofile", "a spec cannot load code: it is one file"},
     {BY_NAME, "pairs", "use ipairs, or for i = 1, n: the order of pairs is not fixed"},
     {BY_NAME, "next", "use ipairs, or for i = 1, n: the order of next is not fixed"},
-    {BY_NAME, "table", "tables are written { … } and read by t[i]; Lua's table library is not here"},
+    {BY_NAME, "table",
+     "tables are written { … } and read by t[i]; Lua's table library is not here"},
     {BY_NAME, "string", "Lua's string library is not here"},
     {BY_NAME, "pcall", "errors of a spec are told with their line; there is nothing to catch"},
     {BY_NAME, "range", "write for i = 1, n do … end"},
@@ -135,7 +155,8 @@ static const Hint hints[] = {
     {BY_WORD, "elif", "Lua's word is elseif"},
     {BY_WORD, "let var const", "Lua's word is local"},
     {BY_WORD, "with", "leave it out: nothing in a spec is differentiated"},
-    {BY_WORD, "try except", "there is nothing to catch: isfinite(x) and when(c, function() … end) guard a step"},
+    {BY_WORD, "try except",
+     "there is nothing to catch: isfinite(x) and when(c, function() … end) guard a step"},
     {BY_WORD, "class", "a spec is a table: return optimizer { name = …, step = function() … end }"},
 
     {BY_SYMBOL, "-=", "Lua has no -=: write x = x - y"},
@@ -169,20 +190,27 @@ static const Hint hints[] = {
     {BY_SYMBOL, "σ", "Lua's names are ASCII: write sigma"},
 
     {BY_MESSAGE, "bad 'for' ",
-     "a loop runs when the rule is compiled, over a number or an option; sizes and t are not known then. Work on a "
+     "a loop runs when the rule is compiled, over a number or an option; sizes and t are not known "
+     "then. Work on a "
      "whole tensor needs no loop: rowsum, colsum, norm … reduce it"},
     {BY_MESSAGE, "')' expected near '='",
-     "arguments have no names: clamp(x, lo, hi); options are a table: power(A, -1/4, { ridge = eps })"},
+     "arguments have no names: clamp(x, lo, hi); options are a table: power(A, -1/4, { ridge = eps "
+     "})"},
     {BY_MESSAGE, "expected near 'if'", "choose by where(c, a, b)"},
     {BY_MESSAGE, "malformed number", "numbers are written 0.001, 1e-3, 1000"},
-    {BY_MESSAGE, "call a table value (global 'slice')", "slice.sum(x), slice.norm(x) … give one value per matrix"},
-    {BY_MESSAGE, "call a table value (global 'global')", "global.sum(x), global.norm(x) … reduce over all tensors"},
+    {BY_MESSAGE, "call a table value (global 'slice')",
+     "slice.sum(x), slice.norm(x) … give one value per matrix"},
+    {BY_MESSAGE, "call a table value (global 'global')",
+     "global.sum(x), global.norm(x) … reduce over all tensors"},
 
     {BY_COUNT, "norm rownorm colnorm",
-     "norm is the 2-norm, rownorm and colnorm that of rows and columns; the 1-norm is sum(abs(x)), the "
+     "norm is the 2-norm, rownorm and colnorm that of rows and columns; the 1-norm is sum(abs(x)), "
+     "the "
      "largest entry max(abs(x))"},
     {BY_COUNT, "clamp", "clamp(x, lo, hi); with one end it is max(x, lo) or min(x, hi)"},
-    {BY_COUNT, "topk", "topk(v) gives as many indices as the axis rank is long: say rank = 5 at the head of the spec"},
+    {BY_COUNT, "topk",
+     "topk(v) gives as many indices as the axis rank is long: say rank = 5 at the head of the "
+     "spec"},
     {BY_COUNT, "lerp", "lerp(a, b, w) is a + w * (b - a)"},
     {BY_COUNT, "normal", "normal() has mean 0 and deviation 1: write mean + sd * normal()"},
     {BY_COUNT, "random", "random() is uniform in [0, 1): write lo + (hi - lo) * random()"},
@@ -225,14 +253,16 @@ const char *hint_field(Trace *t, const char *name)
         return hint_name(name);
     if (n > 1 && name[n - 1] == '_')
         return "values are not changed in place: write p = p + x";
-    return is_builtin(t, name) ? arena_printf(t->arena, "values have no methods, write %s(x)", name) : "";
+    return is_builtin(t, name) ? arena_printf(t->arena, "values have no methods, write %s(x)", name)
+                               : "";
 }
 
 const char *hint_count(Trace *t, const char *function, int n)
 {
     const char *say = hint_for(BY_COUNT, function, strlen(function));
     if (n > 1 && !*say && is_builtin(t, arena_printf(t->arena, "row%s", function)))
-        say = arena_printf(t->arena, "row%s(x) gives one value per row, col%s(x) one per column", function, function);
+        say = arena_printf(t->arena, "row%s(x) gives one value per row, col%s(x) one per column",
+                           function, function);
     return say;
 }
 
@@ -294,6 +324,7 @@ const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *messa
             return say;
     }
     const Tok *open = strstr(message, "to close") ? NULL : unclosed(s->tok);
-    return !open ? "" : arena_printf(t->arena, "is an 'end' missing? '%.*s' on line %d has none", open->n, open->s,
-                                     open->line);
+    return !open ? ""
+                 : arena_printf(t->arena, "is an 'end' missing? '%.*s' on line %d has none",
+                                open->n, open->s, open->line);
 }

@@ -1,7 +1,8 @@
-/* Scalar inputs of a rule that steps once for several gradients. A wrapper adds them up in the steps
- * between, add_inputs(), and the rule then reads their mean, inner { mean = n }. Every input has a sum,
- * a group state of the wrapper. It is declared at the first add_inputs(), because only specs inside of
- * the wrapper have such inputs, and it is kept in checkpoints as other states are. */
+/* Scalar inputs of a rule that steps once for several gradients. A wrapper adds them up in the
+ * steps between, add_inputs(), and the rule then reads their mean, inner { mean = n }. Every input
+ * has a sum, a group state of the wrapper. It is declared at the first add_inputs(), because only
+ * specs inside of the wrapper have such inputs, and it is kept in checkpoints as other states
+ * are. */
 #include "gen/front/trace.h"
 
 #include <string.h>
@@ -77,8 +78,9 @@ int l_add_inputs(lua_State *L)
     Trace *t = trace_of(L);
     lang_count(L, "add_inputs", 0, 0);
     if (t->at < 0 || !t->spec[t->at].is_wrapper)
-        return spec_error(L, "add_inputs() is for entries of wrappers: it adds up the scalar inputs of "
-                             "the rule inside");
+        return spec_error(
+            L, "add_inputs() is for entries of wrappers: it adds up the scalar inputs of "
+               "the rule inside");
     each_input(L, add_input, NONE);
     return push_nothing(L);
 }
@@ -88,8 +90,11 @@ static void take_mean(lua_State *L, int i, Ref count)
     Trace *t = trace_of(L);
     int n = find_sum(t, i);
     if (n == NONE)
-        spec_error(L, "inner { mean = … }: nothing has added up the input '%s': call add_inputs() ahead "
-                      "of the block", t->rule->input[i].name);
+        spec_error(
+            L,
+            "inner { mean = … }: nothing has added up the input '%s': call add_inputs() ahead "
+            "of the block",
+            t->rule->input[i].name);
     t->input[i] = trace_op(L, OP_DIV, t->state[n], count);
     t->state[n] = trace_copy(t, node_const(&t->rule->g, 0), GROUP);
 }
@@ -102,8 +107,10 @@ static void note_arrays(Trace *t)
             const Input *x = &t->rule->input[t->spec[k].input[i]];
             if (x->dom != GROUP)
                 t->rule->note = arena_printf(
-                    t->arena, "%s takes the mean of scalar inputs only: '%s', which has one value per %s, is "
-                    "read as it is at the step of the rule inside", w->name, x->name, dom_info[x->dom].name);
+                    t->arena,
+                    "%s takes the mean of scalar inputs only: '%s', which has one value per %s, is "
+                    "read as it is at the step of the rule inside",
+                    w->name, x->name, dom_info[x->dom].name);
         }
 }
 
@@ -119,8 +126,11 @@ void inputs_mean(lua_State *L, Ref count)
     Trace *t = trace_of(L);
     const Node *n = &t->rule->g.n[count];
     if (n->ty != NUM || !dom_spreads((Dom)n->dom, GROUP))
-        spec_error(L, "inner { mean = … } takes the number of steps that add_inputs() has added, one per "
-                      "group, not %s", describe(t, count));
+        spec_error(
+            L,
+            "inner { mean = … } takes the number of steps that add_inputs() has added, one per "
+            "group, not %s",
+            describe(t, count));
     each_input(L, take_mean, count);
     note_arrays(t);
 }

@@ -1,4 +1,5 @@
-/* The functions and operators of the spec language. Each checks its arguments, records nodes, and returns a value. */
+/* The functions and operators of the spec language. Each checks its arguments, records nodes, and
+ * returns a value. */
 #include "gen/front/matrix_values.h"
 #include "gen/front/rings.h"
 
@@ -17,7 +18,8 @@ void push_value(lua_State *L, Ref r)
     luaL_setmetatable(L, VALUE);
 }
 
-/* The graph, set so that new nodes get the spec's current line. An existing equal node keeps its position. */
+/* The graph, set so that new nodes get the spec's current line. An existing equal node keeps its
+ * position. */
 Graph *trace_here(Trace *t)
 {
     Graph *g = &t->rule->g;
@@ -34,7 +36,8 @@ Graph *trace_here(Trace *t)
 Ref trace_node(Trace *t, Node n) { return graph_add(trace_here(t), n); }
 Ref trace_copy(Trace *t, Ref r, Dom dom) { return node_copy(trace_here(t), r, dom); }
 
-/* A spec uses its view as soon as it computes with values by row, column or matrix. A size times a number does not
+/* A spec uses its view as soon as it computes with values by row, column or matrix. A size times a
+ * number does not
  * count: it may be part of a query, which has its own view. */
 static void note_view(Trace *t, Op op, const Ref *arg, int n)
 {
@@ -48,10 +51,13 @@ static void note_view(Trace *t, Op op, const Ref *arg, int n)
 }
 
 /* ---- blocks ---- */
-Dom trace_dom(const Trace *t, Dom d) { return t->rule->block && dom_square(d) ? dom_blocked(d) : d; }
+Dom trace_dom(const Trace *t, Dom d)
+{
+    return t->rule->block && dom_square(d) ? dom_blocked(d) : d;
+}
 
-/* The block's version of node r, if it is computed only from sizes of the matrix (which are the same for every block);
- * else NONE. Its operands' versions must be known. */
+/* The block's version of node r, if it is computed only from sizes of the matrix (which are the
+ * same for every block); else NONE. Its operands' versions must be known. */
 static Ref sizes_of(Trace *t, Ref r)
 {
     Graph *g = trace_here(t);
@@ -61,13 +67,15 @@ static Ref sizes_of(Trace *t, Ref r)
         return r;
     if (n.op == OP_COUNT && n.dom == SLICE)
         return node_count(g, (Dom)n.from, BLOCK);
-    bool plain = !is_leaf(&n) && op_info[n.op].kind <= K_SEL && n.op != OP_STORED && n.dom == SLICE && n.nargs <= 3;
+    bool plain = !is_leaf(&n) && op_info[n.op].kind <= K_SEL && n.op != OP_STORED &&
+                 n.dom == SLICE && n.nargs <= 3;
     for (int k = 0; k < n.nargs && plain; k++)
         plain = (arg[k] = t->sizes[n.arg[k]]) != NONE;
     return plain ? node_op(g, (Op)n.op, arg[0], arg[1], arg[2]) : NONE;
 }
 
-/* Computes each value's version once per trace, without recursion: it may be a chain of thousands. */
+/* Computes each value's version once per trace, without recursion: it may be a chain of
+ * thousands. */
 Ref trace_sizes(Trace *t, Ref r)
 {
     const Graph *g = &t->rule->g;
@@ -93,23 +101,27 @@ Ref trace_sizes(Trace *t, Ref r)
 
 static bool of_matrix(const Node *n) { return dom_info[n->dom].scope == SCOPE_MATRIX; }
 
-/* Error: the operands vary along different axes, or one belongs to a block and the other to the whole matrix. */
+/* Error: the operands vary along different axes, or one belongs to a block and the other to the
+ * whole matrix. */
 static int refuse_meeting(lua_State *L, Op op, Ref a, Ref b)
 {
     Trace *t = trace_of(L);
     Dom x = (Dom)t->rule->g.n[a].dom, y = (Dom)t->rule->g.n[b].dom;
     const char *name = op_info[op].name;
     if (dom_of_block(x) == dom_of_block(y))
-        return spec_error(L, "%s: %s and %s do not fit: they vary along different axes", name, describe(t, a),
-                          describe(t, b));
-    return spec_error(L,
-                      "%s: %s and %s do not fit: the first belongs to a block of the matrix (block = %d), the second "
-                      "to the whole matrix; a block's value reaches elements by a product, mm(L, g)",
-                      name, describe(t, dom_of_block(x) ? a : b), describe(t, dom_of_block(x) ? b : a),
-                      t->rule->block);
+        return spec_error(L, "%s: %s and %s do not fit: they vary along different axes", name,
+                          describe(t, a), describe(t, b));
+    return spec_error(
+        L,
+        "%s: %s and %s do not fit: the first belongs to a block of the matrix (block = %d), the "
+        "second "
+        "to the whole matrix; a block's value reaches elements by a product, mm(L, g)",
+        name, describe(t, dom_of_block(x) ? a : b), describe(t, dom_of_block(x) ? b : a),
+        t->rule->block);
 }
 
-/* In a rule with blocks: if an operand belongs to a block, sizes of the matrix are replaced by the block's version. */
+/* In a rule with blocks: if an operand belongs to a block, sizes of the matrix are replaced by the
+ * block's version. */
 static void fit_blocks(Trace *t, Ref *arg, int n)
 {
     const Graph *g = &t->rule->g;
@@ -135,15 +147,18 @@ Ref trace_op3(lua_State *L, Op op, Ref a, Ref b, Ref c)
     Dom d = (Dom)g->n[arg[0]].dom;
     for (int i = 1; i < n; i++) {
         Dom join = dom_join(d, (Dom)g->n[arg[i]].dom);
-        for (int k = 0; k < i && join == NDOM; k++)            /* finds the operand that it does not fit */
+        /* finds the operand that it does not fit */
+        for (int k = 0; k < i && join == NDOM; k++)
             if (k == i - 1 || dom_join((Dom)g->n[arg[k]].dom, (Dom)g->n[arg[i]].dom) == NDOM)
                 refuse_meeting(L, op, arg[k], arg[i]);
         if (trace_dom(t, join) != join)
             spec_error(L,
-                       "%s: %s and %s would vary over %s x %s, whose values belong to blocks (block = %d), but both "
+                       "%s: %s and %s would vary over %s x %s, whose values belong to blocks "
+                       "(block = %d), but both "
                        "belong to the whole matrix",
-                       op_info[op].name, describe(t, arg[0]), describe(t, arg[i]), axis_name(dom_info[join].axis[0]),
-                       axis_name(dom_info[join].axis[1]), t->rule->block);
+                       op_info[op].name, describe(t, arg[0]), describe(t, arg[i]),
+                       axis_name(dom_info[join].axis[0]), axis_name(dom_info[join].axis[1]),
+                       t->rule->block);
         d = join;
     }
     Ref lifted = matrix_lift(L, op, arg, d);
@@ -157,7 +172,8 @@ static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule-
 static const char *per_what(Trace *t, Dom d)
 {
     return dom_named(d, true, dom_of_block(d)) || dom_fixed(d)
-               ? dom_info[d].name : arena_printf(t->arena, "%s, transposed", dom_info[dom_transposed(d)].name);
+               ? dom_info[d].name
+               : arena_printf(t->arena, "%s, transposed", dom_info[dom_transposed(d)].name);
 }
 
 /* A value in messages: "'u' (a value per tensor, made by add on line 9)". */
@@ -175,7 +191,8 @@ const char *describe(Trace *t, Ref r)
     case OP_INPUT: what = t->rule->input[n->sym].name; break;
     case OP_CONST:
         snprintf(num, sizeof num, "%.9g", n->imm);
-        return arena_printf(t->arena, n->ty == BOOL ? "a constant truth value" : "the number %s", num);
+        return arena_printf(t->arena, n->ty == BOOL ? "a constant truth value" : "the number %s",
+                            num);
     default: break;
     }
     const char *kind = n->ty == BOOL ? "truth value" : "value", *per = per_what(t, (Dom)n->dom);
@@ -187,8 +204,8 @@ const char *describe(Trace *t, Ref r)
     if (what)
         return arena_printf(t->arena, "'%s' (a %s per %s, made by %s on line %d)", what, kind, per,
                             op_info[n->op].name, n->line);
-    return arena_printf(t->arena, "the result of %s on line %d (a %s per %s)", op_info[n->op].name, n->line, kind,
-                        per);
+    return arena_printf(t->arena, "the result of %s on line %d (a %s per %s)", op_info[n->op].name,
+                        n->line, kind, per);
 }
 
 Ref lang_arg(lua_State *L, int i, const char *what, int n)
@@ -204,21 +221,28 @@ Ref lang_arg(lua_State *L, int i, const char *what, int n)
         return trace_node(t, b);
     }
     case LUA_TNIL: case LUA_TNONE:
-        return (Ref)spec_error(L, "%s: argument %d of %d is nil: it was never given a value outside of every() and "
-                                  "when()", what, i, n);
+        return (Ref)spec_error(
+            L,
+            "%s: argument %d of %d is nil: it was never given a value outside of every() and "
+            "when()",
+            what, i, n);
     case LUA_TFUNCTION:
-        return (Ref)spec_error(L, "%s: argument %d is a function, not a value or a number: call it, as in f(x)", what,
-                               i);
+        return (Ref)spec_error(
+            L, "%s: argument %d is a function, not a value or a number: call it, as in f(x)", what,
+            i);
     case LUA_TUSERDATA:
         if (ring_is(L, i))
-            return (Ref)spec_error(L, "%s: argument %d is a ring, not a value: s[1] is the newest value of a ring s",
-                                   what, i);
-        return (Ref)spec_error(L,
-                               "%s: argument %d is not a value: zeros, fill and copy declare states, state = { m = "
-                               "zeros }, and inner(), step(), every() and when() give none",
-                               what, i);
+            return (Ref)spec_error(
+                L, "%s: argument %d is a ring, not a value: s[1] is the newest value of a ring s",
+                what, i);
+        return (Ref)spec_error(
+            L,
+            "%s: argument %d is not a value: zeros, fill and copy declare states, state = { m = "
+            "zeros }, and inner(), step(), every() and when() give none",
+            what, i);
     default:
-        return (Ref)spec_error(L, "%s: argument %d is a %s, not a value or a number", what, i, luaL_typename(L, i));
+        return (Ref)spec_error(L, "%s: argument %d is a %s, not a value or a number", what, i,
+                               luaL_typename(L, i));
     }
 }
 
@@ -235,7 +259,10 @@ static Ref want_ty(lua_State *L, int i, const char *what, int n, Ty ty)
 }
 
 Ref lang_num(lua_State *L, int i, const char *what, int n) { return want_ty(L, i, what, n, NUM); }
-Ref lang_truth(lua_State *L, int i, const char *what, int n) { return want_ty(L, i, what, n, BOOL); }
+Ref lang_truth(lua_State *L, int i, const char *what, int n)
+{
+    return want_ty(L, i, what, n, BOOL);
+}
 
 void lang_count(lua_State *L, const char *what, int lo, int hi)
 {
@@ -244,7 +271,8 @@ void lang_count(lua_State *L, const char *what, int lo, int hi)
         return;
     const char *hint = hint_count(trace_of(L), what, n), *sep = *hint ? "; " : "";
     if (lo == hi)
-        spec_error(L, "%s takes %d argument%s, got %d%s%s", what, lo, lo == 1 ? "" : "s", n, sep, hint);
+        spec_error(L, "%s takes %d argument%s, got %d%s%s", what, lo, lo == 1 ? "" : "s", n, sep,
+                   hint);
     spec_error(L, "%s takes %d to %d arguments, got %d%s%s", what, lo, hi, n, sep, hint);
 }
 
@@ -260,7 +288,8 @@ static int give(lua_State *L, Ref r)
     return 1;
 }
 
-/* The Lua function of every row of ops.def that is a function. Plain numbers give a plain number. */
+/* The Lua function of every row of ops.def that is a function. Plain numbers give a plain
+ * number. */
 static int l_op(lua_State *L)
 {
     Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
@@ -282,22 +311,28 @@ static int l_op(lua_State *L)
     }
     Ref a[3] = {NONE, NONE, NONE};
     for (int i = 0; i < o->arity; i++)
-        a[i] = want_ty(L, i + 1, o->name, o->arity, o->kind == K_LOGIC || (o->kind == K_SEL && i == 0) ? BOOL : NUM);
+        a[i] = want_ty(L, i + 1, o->name, o->arity,
+                       o->kind == K_LOGIC || (o->kind == K_SEL && i == 0) ? BOOL : NUM);
     return give(L, trace_op3(L, op, a[0], a[1], a[2]));
 }
 
 static int l_binary(lua_State *L)
 {
     Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
-    static const char *const sign[NOPS] = {[OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/"};
+    static const char *const sign[NOPS] = {
+        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/"};
     const char *what = sign[op];
     Ref a = lang_num(L, 1, what, 2), b = lang_num(L, 2, what, 2);
     return give(L, trace_op3(L, op, a, b, NONE));
 }
 
-static int l_neg(lua_State *L) { return give(L, trace_op3(L, OP_NEG, lang_num(L, 1, "-", 1), NONE, NONE)); }
+static int l_neg(lua_State *L)
+{
+    return give(L, trace_op3(L, OP_NEG, lang_num(L, 1, "-", 1), NONE, NONE));
+}
 
-/* x^n for a whole number n by squaring. The order of multiplications is fixed here for all targets. */
+/* x^n for a whole number n by squaring. The order of multiplications is fixed here for all
+ * targets. */
 static Ref int_power(lua_State *L, Ref x, double n)
 {
     Ref r = NONE;
@@ -323,12 +358,13 @@ static int l_pow(lua_State *L)
     Ref x = lang_num(L, 1, "^", 2), y = lang_num(L, 2, "^", 2);
     const Node *e = &t->rule->g.n[y];
     Dom of = (Dom)t->rule->g.n[x].dom;
-    if (lua_toboolean(L, lua_upvalueindex(1)) && dom_square(of) && dom_info[of].axis[0] == dom_info[of].axis[1])
-        return spec_error(
-            L,
-            "^ on a square value: %s; power(x, n) is the matrix power, mm(x, x) the product, and x * x or pow(x, n) "
-            "are of its elements",
-            describe(t, x));
+    if (lua_toboolean(L, lua_upvalueindex(1)) && dom_square(of) &&
+        dom_info[of].axis[0] == dom_info[of].axis[1])
+        return spec_error(L,
+                          "^ on a square value: %s; power(x, n) is the matrix power, mm(x, x) the "
+                          "product, and x * x or pow(x, n) "
+                          "are of its elements",
+                          describe(t, x));
     if (e->op == OP_CONST && e->whole && fabs(e->imm) <= 64)
         return give(L, int_power(L, x, e->imm));
     if (e->op == OP_CONST && fabs(e->imm) == 0.5) {
@@ -346,28 +382,33 @@ static int l_refuse(lua_State *L)       /* metamethods that values do not suppor
 static int l_rsqrt(lua_State *L)
 {
     lang_count(L, "rsqrt", 1, 1);
-    return give(
-        L, trace_op3(L, OP_DIV, konst(L, 1), trace_op3(L, OP_SQRT, lang_num(L, 1, "rsqrt", 1), NONE, NONE), NONE));
+    return give(L, trace_op3(L, OP_DIV, konst(L, 1),
+                             trace_op3(L, OP_SQRT, lang_num(L, 1, "rsqrt", 1), NONE, NONE), NONE));
 }
 
 static int l_sigmoid(lua_State *L)
 {
     lang_count(L, "sigmoid", 1, 1);
-    Ref e = trace_op3(L, OP_EXP, trace_op3(L, OP_NEG, lang_num(L, 1, "sigmoid", 1), NONE, NONE), NONE, NONE);
-    return give(L, trace_op3(L, OP_DIV, konst(L, 1), trace_op3(L, OP_ADD, konst(L, 1), e, NONE), NONE));
+    Ref e = trace_op3(L, OP_EXP, trace_op3(L, OP_NEG, lang_num(L, 1, "sigmoid", 1), NONE, NONE),
+                      NONE, NONE);
+    return give(
+        L, trace_op3(L, OP_DIV, konst(L, 1), trace_op3(L, OP_ADD, konst(L, 1), e, NONE), NONE));
 }
 
 static int l_lerp(lua_State *L)
 {
     lang_count(L, "lerp", 3, 3);
     Ref a = lang_num(L, 1, "lerp", 3), b = lang_num(L, 2, "lerp", 3), w = lang_num(L, 3, "lerp", 3);
-    return give(L, trace_op3(L, OP_ADD, a, trace_op3(L, OP_MUL, w, trace_op3(L, OP_SUB, b, a, NONE), NONE), NONE));
+    return give(L,
+                trace_op3(L, OP_ADD, a,
+                          trace_op3(L, OP_MUL, w, trace_op3(L, OP_SUB, b, a, NONE), NONE), NONE));
 }
 
 static int l_clamp(lua_State *L)
 {
     lang_count(L, "clamp", 3, 3);
-    Ref x = lang_num(L, 1, "clamp", 3), lo = lang_num(L, 2, "clamp", 3), hi = lang_num(L, 3, "clamp", 3);
+    Ref x = lang_num(L, 1, "clamp", 3), lo = lang_num(L, 2, "clamp", 3),
+        hi = lang_num(L, 3, "clamp", 3);
     return give(L, trace_op3(L, OP_MIN, trace_op3(L, OP_MAX, x, lo, NONE), hi, NONE));
 }
 
@@ -395,7 +436,8 @@ static int l_isfinite(lua_State *L)
 {
     lang_count(L, "isfinite", 1, 1);
     Ref x = lang_num(L, 1, "isfinite", 1);
-    return give(L, trace_op3(L, OP_LT, trace_op3(L, OP_ABS, x, NONE, NONE), konst(L, INFINITY), NONE));
+    return give(L,
+                trace_op3(L, OP_LT, trace_op3(L, OP_ABS, x, NONE, NONE), konst(L, INFINITY), NONE));
 }
 
 /* ---- random draws ---- */
@@ -415,9 +457,11 @@ int lang_draw(lua_State *L, Op op)
     lang_count(L, what, 0, 1);
     inside_entry(L, what);
     if (!lua_isnoneornil(L, 1) && lua_type(L, 1) != LUA_TSTRING)
-        return spec_error(L, "%s takes the name of a domain, %s \"tensor\", or nothing: %s() draws one value per "
-                             "element",
-                          what, what, what);
+        return spec_error(
+            L,
+            "%s takes the name of a domain, %s \"tensor\", or nothing: %s() draws one value per "
+            "element",
+            what, what, what);
     const char *dn = luaL_optstring(L, 1, "elem");
     int dom = dom_by_words(dn);
     uint64_t drawn = 0;
@@ -425,7 +469,8 @@ int lang_draw(lua_State *L, Op op)
         drawn |= (uint64_t)(dom_info[d].scope >= SCOPE_TENSOR &&
                             dom_named((Dom)d, t->rule->rank > 0, t->rule->block > 0)) << d;
     if (dom >= 0 && t->elem != ELEM && dom_inside((Dom)dom) && dom != ELEM)
-        return spec_error(L, "%s: a rule that steps a projection draws by element and by tensor", what);
+        return spec_error(L, "%s: a rule that steps a projection draws by element and by tensor",
+                          what);
     if (dom >= 0) {
         dom = (int)project_dom(t, (Dom)dom);
         matrix_rank(L, (Dom)dom);
@@ -453,21 +498,27 @@ static void set_closure(lua_State *L, const char *name, lua_CFunction f, lua_Int
 
 static void value_metatable(lua_State *L)
 {
-    static const struct { const char *event, *why; } no[] = {
+    static const struct { const char *event, *why;
+    } no[] = {
         {"__concat", "a symbolic value cannot become text: it is known only when the rule runs"},
         {"__len", "a symbolic value has no length: use numel, nrows or ncols"},
-        {"__call",
-         "a symbolic value is not a function: is a '*' missing? Sizes, t and hyperparameters are written without ()"},
-        {"__newindex",
-         "a symbolic value has no fields and no elements to assign: assign the name, as in p = where(c, a, b)"},
+        {"__call", "a symbolic value is not a function: is a '*' missing? Sizes, t and "
+                   "hyperparameters are written without ()"},
+        {"__newindex", "a symbolic value has no fields and no elements to assign: assign the name, "
+                       "as in p = where(c, a, b)"},
         {"__idiv", "// is not an operation on symbolic values: use floor(a / b)"},
         {"__mod", "% is not an operation on symbolic values: use a - b * floor(a / b)"},
         {"__tostring", "a symbolic value cannot become text: it is known only when the rule runs"},
     };
-    static const struct { const char *event, *why; } compare[IS_EQUAL + 1] = {         /* by Relation */
-        {"__lt", "Lua's own < and > cannot compare symbolic values: use lt(a, b) or gt(a, b) and where(c, x, y)"},
-        {"__le", "Lua's own <= and >= cannot compare symbolic values: use le(a, b) or ge(a, b) and where(c, x, y)"},
-        {"__eq", "Lua's own == and ~= cannot compare symbolic values: use eq(a, b) or ne(a, b) and where(c, x, y)"},
+    /* by Relation */
+    static const struct { const char *event, *why;
+    } compare[IS_EQUAL + 1] = {
+        {"__lt", "Lua's own < and > cannot compare symbolic values: use lt(a, b) or gt(a, b) and "
+                 "where(c, x, y)"},
+        {"__le", "Lua's own <= and >= cannot compare symbolic values: use le(a, b) or ge(a, b) and "
+                 "where(c, x, y)"},
+        {"__eq", "Lua's own == and ~= cannot compare symbolic values: use eq(a, b) or ne(a, b) and "
+                 "where(c, x, y)"},
     };
     luaL_newmetatable(L, VALUE);
     for (int k = 0; k <= IS_EQUAL; k++) {
@@ -502,10 +553,11 @@ void lang_open(lua_State *L)
     lua_newtable(L);
     for (int op = 0; op < NOPS; op++) {
         OpKind k = op_info[op].kind;
-        bool named = k == K_CMP || k == K_LOGIC || k == K_SEL ||
-                     (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY &&
-                      op != OP_STORED && (op < OP_JOIN16 || op > OP_HALF_STEP) &&
-                      op != OP_NEG && op != OP_POW && op != OP_POWI && op != OP_MIN && op != OP_MAX);
+        bool named =
+            k == K_CMP || k == K_LOGIC || k == K_SEL ||
+            (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV &&
+             op != OP_COPY && op != OP_STORED && (op < OP_JOIN16 || op > OP_HALF_STEP) &&
+             op != OP_NEG && op != OP_POW && op != OP_POWI && op != OP_MIN && op != OP_MAX);
         if (named)
             set_closure(L, op_info[op].name, l_op, op);
     }

@@ -1,5 +1,6 @@
-/* Splits a Lua text into the tokens that Lua's lexer would find: strings that continue over lines, long brackets,
- * comments. The text need not be valid; an unfinished string or comment extends to its end. */
+/* Splits a Lua text into the tokens that Lua's lexer would find: strings that continue over lines,
+ * long brackets, comments. The text need not be valid; an unfinished string or comment extends to
+ * its end. */
 #include "gen/front/lex.h"
 #include "gen/front/front.h"
 
@@ -31,8 +32,8 @@ static const char *long_bracket(const char *s)
     return s + strlen(s);
 }
 
-/* At a quote: the end of the string. A backslash escapes the next character, also a newline; \\z skips all blanks that
- * follow. */
+/* At a quote: the end of the string. A backslash escapes the next character, also a newline; \\z
+ * skips all blanks that follow. */
 static const char *quoted(const char *s)
 {
     char q = *s++;
@@ -57,7 +58,8 @@ static const char *comment(const char *s)                  /* at "--": the end o
 
 static const char *number(const char *s)
 {
-    while (isalnum((unsigned char)*s) || *s == '.' || ((*s == '-' || *s == '+') && strchr("eEpP", s[-1])))
+    while (isalnum((unsigned char)*s) || *s == '.' ||
+           ((*s == '-' || *s == '+') && strchr("eEpP", s[-1])))
         s++;
     return s;
 }
@@ -71,7 +73,8 @@ static const char *symbol(const char *s)
     return s + 1;
 }
 
-static const char *token(const char *s, TokKind *kind)     /* the end of the token that begins at s */
+/* the end of the token that begins at s */
+static const char *token(const char *s, TokKind *kind)
 {
     if (isalpha((unsigned char)*s) || *s == '_') {
         *kind = NAME;
@@ -171,12 +174,15 @@ double parse_price(Arena *a, const Tok *v, int n)
         }
         bool list = tok_is(k, "local") || tok_is(k, "for");
         int at = i + 1;
-        if (function) {                                    /* function a.b.c(x, y): its parameters are locals */
+        /* function a.b.c(x, y): its parameters are locals */
+        if (function) {
             while (v[at].kind == NAME || tok_is(&v[at], ".") || tok_is(&v[at], ":"))
                 at++;
             list = tok_is(&v[at++], "(");
         }
-        for (; list && at < n && (v[at].kind == NAME || tok_is(&v[at], ",")) && !tok_is(&v[at], "function"); at++)
+        for (; list && at < n && (v[at].kind == NAME || tok_is(&v[at], ",")) &&
+               !tok_is(&v[at], "function");
+             at++)
             locals += v[at].kind == NAME;
     }
     return price;
@@ -206,7 +212,10 @@ void names_add(NameSet *set, Arena *a, const char *s, size_t n)
     *e = (struct NameEntry){s, n};
 }
 
-bool names_has(const NameSet *set, const char *s, size_t n) { return set->cap && name_slot(set, s, n)->s; }
+bool names_has(const NameSet *set, const char *s, size_t n)
+{
+    return set->cap && name_slot(set, s, n)->s;
+}
 
 int spec_position(const char *text, const char *name)
 {

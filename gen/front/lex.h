@@ -6,13 +6,17 @@
 typedef enum { NAME, NUMBER, STRING, SYMBOL, END } TokKind;
 typedef struct Tok { TokKind kind; const char *s; int n, line; } Tok;
 
-Tok *lex(Arena *a, const char *text, int *n);              /* ends with END, which *n does not count */
-bool tok_is(const Tok *k, const char *s);                  /* is this name or symbol; false for strings */
+/* ends with END, which *n does not count */
+Tok *lex(Arena *a, const char *text, int *n);
+/* is this name or symbol; false for strings */
+bool tok_is(const Tok *k, const char *s);
 
-const Tok *lex_zero(const Tok *v);                         /* a string with a zero byte; NULL: there is none */
+/* a string with a zero byte; NULL: there is none */
+const Tok *lex_zero(const Tok *v);
 
-/* An estimate of the steps of Lua's parser, computed in time linear in the tokens. The parser searches for a name among
- * the locals of every enclosing function, and walks the jump list of a chain of and, or, elseif at each further one. */
+/* An estimate of the steps of Lua's parser, computed in time linear in the tokens. The parser
+ * searches for a name among the locals of every enclosing function, and walks the jump list of a
+ * chain of and, or, elseif at each further one. */
 double parse_price(Arena *a, const Tok *v, int n);
 
 /* A growing set of names. */

@@ -1,7 +1,8 @@
-/* Refuses Lua tests of symbolic values. Lua cannot trap `if x`, `x and y` or `x == 0` on a symbolic value: they would
- * silently be true. This check reads the spec's tokens, tracks which locals hold symbolic values, and reports such
- * tests. It is a heuristic: it does not track values through tables and results of helper functions. Lua has parsed the
- * text before: blocks and brackets are balanced and their nesting is bounded, so every walk here is linear. */
+/* Refuses Lua tests of symbolic values. Lua cannot trap `if x`, `x and y` or `x == 0` on a symbolic
+ * value: they would silently be true. This check reads the spec's tokens, tracks which locals hold
+ * symbolic values, and reports such tests. It is a heuristic: it does not track values through
+ * tables and results of helper functions. Lua has parsed the text before: blocks and brackets are
+ * balanced and their nesting is bounded, so every walk here is linear. */
 #include "gen/front/trace.h"
 
 #include <string.h>
@@ -10,7 +11,10 @@ typedef struct { const Tok *v; int n; NameSet taint; Trace *t; } Lint;
 
 static bool is(const Tok *k, const char *s) { return tok_is(k, s); }
 
-static void taint(Lint *l, const char *name, size_t n) { names_add(&l->taint, l->t->arena, name, n); }
+static void taint(Lint *l, const char *name, size_t n)
+{
+    names_add(&l->taint, l->t->arena, name, n);
+}
 
 static bool tainted(const Lint *l, int i)
 {
@@ -24,8 +28,9 @@ static bool tainted(const Lint *l, int i)
 
 static bool ends_operand(const Tok *k)
 {
-    static const char *const words[] = {"and", "or", "not",  "function", "then",  "do",    "return", "local",
-                                        "in",  "if", "else", "elseif",   "while", "until", NULL};
+    static const char *const words[] = {"and",  "or",     "not",   "function", "then",
+                                        "do",   "return", "local", "in",       "if",
+                                        "else", "elseif", "while", "until",    NULL};
     if (k->kind == NAME) {
         for (const char *const *w = words; *w; w++)
             if (is(k, *w))
@@ -37,8 +42,9 @@ static bool ends_operand(const Tok *k)
 
 static bool goes_on(const Tok *k)      /* may this token follow an operand inside one expression? */
 {
-    static const char *const ops[] = {"+",  "-",  "*",   "/",  "^", "%", "//", "..", "==", "~=", "<", ">",
-                                      "<=", ">=", "and", "or", "(", "[", ".",  ":",  "{",  ",",  NULL};
+    static const char *const ops[] = {"+",  "-",  "*", "/", "^",  "%",  "//",  "..",
+                                      "==", "~=", "<", ">", "<=", ">=", "and", "or",
+                                      "(",  "[",  ".", ":", "{",  ",",  NULL};
     for (const char *const *o = ops; *o; o++)
         if (is(k, *o))
             return true;
@@ -58,8 +64,8 @@ static bool sized(const Lint *l, int i, int dir)
     return is_size(at(l, i)) || (is(at(l, i + dir), "*") && is_size(at(l, i + 2 * dir)));
 }
 
-/* A size, perhaps times a number, next to < <= > >=, or compared with another size by ==, or in divisible(): a query
- * about the tensor, which tracing answers. */
+/* A size, perhaps times a number, next to < <= > >=, or compared with another size by ==, or in
+ * divisible(): a query about the tensor, which tracing answers. */
 static bool is_question(const Lint *l, int i)
 {
     if (!is_size(at(l, i)))
@@ -67,7 +73,8 @@ static bool is_question(const Lint *l, int i)
     if (is(at(l, i - 1), "(") && is(at(l, i - 2), "divisible"))
         return true;
     int a = is(at(l, i - 1), "*") ? i - 3 : i - 1, b = is(at(l, i + 1), "*") ? i + 3 : i + 1;
-    bool equal = (is(at(l, a), "==") && sized(l, a - 1, -1)) || (is(at(l, b), "==") && sized(l, b + 1, 1));
+    bool equal =
+        (is(at(l, a), "==") && sized(l, a - 1, -1)) || (is(at(l, b), "==") && sized(l, b + 1, 1));
     return equal || relates(at(l, a)) || relates(at(l, b));
 }
 
@@ -91,19 +98,23 @@ static int expression(const Lint *l, int i, bool *hit)
 static void refuse(Lint *l, const SpecFile *s, int at, const char *test)
 {
     const Tok *k = &l->v[at];
-    const char *what = "it is known only when the rule runs; use where(c, a, b) with lt gt le ge eq ne";
+    const char *what =
+        "it is known only when the rule runs; use where(c, a, b) with lt gt le ge eq ne";
     if (is_size(k))
-        what = "a question about a tensor compares nrows, ncols or numel, perhaps times a number, by < <= > >= with a "
+        what = "a question about a tensor compares nrows, ncols or numel, perhaps times a number, "
+               "by < <= > >= with a "
                "number or another size (ncols >= 9 and ncols <= 9 for ncols == 9)";
     if (is(k, "t"))
-        what = "it is known only when the rule runs; use every(10, function() … end) for some steps, when(c, "
+        what = "it is known only when the rule runs; use every(10, function() … end) for some "
+               "steps, when(c, "
                "function() … end) or where(c, a, b) with lt gt le ge eq ne for a condition";
-    diag_set(l->t->diag, s->path, k->line, s->text, "Lua's '%s' cannot test '%.*s', a symbolic value: %s", test, k->n,
-             k->s, what);
+    diag_set(l->t->diag, s->path, k->line, s->text,
+             "Lua's '%s' cannot test '%.*s', a symbolic value: %s", test, k->n, k->s, what);
     errors_keep(l->t);
 }
 
-/* The first symbolic name of the operand that ends (dir < 0) or begins (dir > 0) next to token i. */
+/* The first symbolic name of the operand that ends (dir < 0) or begins (dir > 0) next to token
+ * i. */
 static int operand_hit(const Lint *l, int i, int dir)
 {
     int depth = 0;
@@ -125,7 +136,8 @@ static int operand_hit(const Lint *l, int i, int dir)
     return -1;
 }
 
-/* local a, b = … : if the right side contains a symbolic name, the locals may hold symbolic values. */
+/* local a, b = … : if the right side contains a symbolic name, the locals may hold symbolic
+ * values. */
 static void follow_locals(Lint *l, int equals)
 {
     int first = equals - 1;
@@ -201,10 +213,13 @@ void lint_spec(Trace *t, const SpecFile *s, const SpecFile *in)
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         taint(&l, always[i], strlen(always[i]));
     for (int i = 0; i < s->nhyper; i++)
-        taint(&l, t->rule->hyper[s->hyper[i]].name + skip, strlen(t->rule->hyper[s->hyper[i]].name + skip));
+        taint(&l, t->rule->hyper[s->hyper[i]].name + skip,
+              strlen(t->rule->hyper[s->hyper[i]].name + skip));
     for (int i = 0; i < s->nstate; i++)
-        taint(&l, t->rule->state[s->state[i]].name + skip, strlen(t->rule->state[s->state[i]].name + skip));
+        taint(&l, t->rule->state[s->state[i]].name + skip,
+              strlen(t->rule->state[s->state[i]].name + skip));
     for (int i = 0; i < s->ninput; i++)
-        taint(&l, t->rule->input[s->input[i]].name + skip, strlen(t->rule->input[s->input[i]].name + skip));
+        taint(&l, t->rule->input[s->input[i]].name + skip,
+              strlen(t->rule->input[s->input[i]].name + skip));
     check(&l, in);
 }

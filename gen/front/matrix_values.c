@@ -1,7 +1,9 @@
-/* Products, transposes and functions built from them: mm, a.T, gram, outer, diag, trace, eye, triu, tril.
+/* Products, transposes and functions built from them: mm, a.T, gram, outer, diag, trace, eye, triu,
+ * tril.
  *
- * In a product, values along one axis are a matrix of one column, transposed one row. Only mm makes calls: the other
- * functions are elementwise operations and reductions that use DOWN and ACROSS, a value's indices in its matrix. */
+ * In a product, values along one axis are a matrix of one column, transposed one row. Only mm makes
+ * calls: the other functions are elementwise operations and reductions that use DOWN and ACROSS, a
+ * value's indices in its matrix. */
 #include "gen/front/matrix_values.h"
 
 #include <string.h>
@@ -10,7 +12,10 @@ static const Node *node_at(lua_State *L, Ref r) { return &trace_of(L)->rule->g.n
 static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
 static bool narrow(const Node *n) { return !dom_wide((Dom)n->dom); }
 static bool is_vector(Dom d) { return !dom_wide(d) && !dom_square(d); }
-static bool equal_axes(Dom d) { return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1]; }
+static bool equal_axes(Dom d)
+{
+    return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1];
+}
 /* The domain of transposed values along one axis (row_t, col_t …). */
 static bool is_transposed(Dom d)
 {
@@ -28,7 +33,8 @@ static bool is_symmetric(Trace *t, Ref r)
     return t->symmetric[r];
 }
 
-/* Truth values are never stored, so they cannot be loaded transposed: transposes their operands instead. */
+/* Truth values are never stored, so they cannot be loaded transposed: transposes their operands
+ * instead. */
 static Ref transpose_truth(lua_State *L, Ref r)
 {
     const Node *n = node_at(L, r);
@@ -47,7 +53,8 @@ Ref matrix_transpose(lua_State *L, Ref r)
     if (n->op == OP_TRANSPOSE)
         return n->arg[0];
     if (n->op == OP_DOWN || n->op == OP_ACROSS)
-        return node_leaf(trace_here(t), n->op == OP_DOWN ? OP_ACROSS : OP_DOWN, dom_transposed((Dom)n->dom), 0, 0);
+        return node_leaf(trace_here(t), n->op == OP_DOWN ? OP_ACROSS : OP_DOWN,
+                         dom_transposed((Dom)n->dom), 0, 0);
     if (n->ty == BOOL && n->dom != ELEM && n->dom != ELEM_T && !is_leaf(n))
         return transpose_truth(L, r);
     return node_transpose(trace_here(t), r);
@@ -63,7 +70,8 @@ Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d)
         any = any || n->op == OP_TRANSPOSE;
     }
     if (d != ELEM_T && (d == ELEM || !all || !any || kind == K_CMP || kind == K_LOGIC))
-        return NONE;                                       /* only products take transposed elements */
+        /* only products take transposed elements */
+        return NONE;
     Ref to[3] = {NONE, NONE, NONE};
     for (int i = 0; i < op_info[op].arity; i++)
         to[i] = matrix_transpose(L, arg[i]);
@@ -94,8 +102,8 @@ static Ref matrix_arg(lua_State *L, int i, const char *what, int n)
     inside_entry(L, what);
     Ref r = lang_num(L, i, what, n);
     if (!narrow(node_at(L, r)))
-        spec_error(L, "%s: argument %d is %s: it takes matrices, and values by row or column", what, i,
-                   describe(t, r));
+        spec_error(L, "%s: argument %d is %s: it takes matrices, and values by row or column", what,
+                   i, describe(t, r));
     t->spec[t->at].uses_view = true;
     return r;
 }
@@ -116,15 +124,16 @@ static Ref inner(lua_State *L, Ref a, Ref b)
     return trace_fold(L, OP_SUM, trace_op(L, OP_MUL, a, b), SLICE);
 }
 
-/* In a rule with blocks, products take block values and elements only: for elements the position determines the block,
- * for other values of the whole matrix nothing does. */
+/* In a rule with blocks, products take block values and elements only: for elements the position
+ * determines the block, for other values of the whole matrix nothing does. */
 static void check_blocks(lua_State *L, const char *what, Ref r)
 {
     Trace *t = trace_of(L);
     Dom d = (Dom)node_at(L, r)->dom;
     if (!dom_of_block(d) && !dom_square(d))
         spec_error(L,
-                   "%s: %s belongs to the whole matrix, but products work block by block (block = %d): they take "
+                   "%s: %s belongs to the whole matrix, but products work block by block (block = "
+                   "%d): they take "
                    "elements and values of blocks",
                    what, describe(t, r), t->rule->block);
 }
@@ -134,8 +143,8 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, unsigned with)
     Trace *t = trace_of(L);
     Operand x = operand(L, a), y = operand(L, b);
     if (x.axes.across != y.axes.down)
-        spec_error(L, "%s: %s times %s does not fit: %s and %s%s", what, axis_words(t, x.axes), axis_words(t, y.axes),
-                   describe(t, a), describe(t, b),
+        spec_error(L, "%s: %s times %s does not fit: %s and %s%s", what, axis_words(t, x.axes),
+                   axis_words(t, y.axes), describe(t, a), describe(t, b),
                    is_vector((Dom)node_at(L, a)->dom) || is_vector((Dom)node_at(L, b)->dom)
                        ? "; values by row or column are one column, and one row with .T"
                        : "; a.T is the transpose");
@@ -152,7 +161,8 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, unsigned with)
         check_blocks(L, what, a), check_blocks(L, what, b);
     if (dom_product(x.axes.down, y.axes.across) != ELEM_T)
         return node_mm(trace_here(t), x.x, y.x, flags);
-    flags = (y.transposed ? 0 : TRANS_A) | (x.transposed ? 0 : TRANS_B) | blocked | precision;   /* (a b).T = b.T a.T */
+    /* (a b).T = b.T a.T */
+    flags = (y.transposed ? 0 : TRANS_A) | (x.transposed ? 0 : TRANS_B) | blocked | precision;
     return matrix_transpose(L, node_mm(trace_here(t), y.x, x.x, flags));
 }
 
@@ -183,7 +193,8 @@ static unsigned precision_flag(const char *word)
     return 0;
 }
 
-/* The precision that argument i, { products = "tf32" }, names, as a flag; 0: that of the rule. 16-bit types are not
+/* The precision that argument i, { products = "tf32" }, names, as a flag; 0: that of the rule.
+ * 16-bit types are not
  * possible: what else uses the operands would read rounded values. */
 static unsigned own_precision(lua_State *L, int i, const char *what, const char *example)
 {
@@ -195,31 +206,45 @@ static unsigned own_precision(lua_State *L, int i, const char *what, const char 
         spec_error(L, "%s's options are a table: %s", what, example);
     matrix_keys(L, i, arena_printf(t->arena, "%s knows products", what), known);
     int type = lua_getfield(L, i, "products");
-    if (is_value(L, -1) && *value_at(L, -1) == UNKNOWN)                /* the error of its option was reported */
+    /* the error of its option was reported */
+    if (is_value(L, -1) && *value_at(L, -1) == UNKNOWN)
         return lua_pop(L, 1), 0;
     const char *word = type == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
     unsigned flag = precision_flag(word);
     int head = t->spec[t->at].product, of_rule = t->rule->product;
-    const char *hint = word && product_by_name(word) >= 0
-                           ? "; only a whole rule can have that precision, by the field products at its head"
-                       : is_value(L, -1) ? "; an option may choose it" : "";
+    const char *hint =
+        word && product_by_name(word) >= 0
+            ? "; only a whole rule can have that precision, by the field products at its head"
+        : is_value(L, -1) ? "; an option may choose it"
+                          : "";
     if (type != LUA_TNIL && !flag)
-        spec_error(L, "%s: products is \"f32\", \"tf32\" or \"f64\", not %s%.40s%s%s", what, word ? "\"" : "a ",
-                   word ? word : is_value(L, -1) ? "value that varies" : luaL_typename(L, -1), word ? "\"" : "", hint);
+        spec_error(L, "%s: products is \"f32\", \"tf32\" or \"f64\", not %s%.40s%s%s", what,
+                   word ? "\"" : "a ",
+                   word              ? word
+                   : is_value(L, -1) ? "value that varies"
+                                     : luaL_typename(L, -1),
+                   word ? "\"" : "", hint);
     if (flag & (IN_F32 | IN_TF32) && head >= 0 && !product_mixes((Product)head))
-        spec_error(L, "%s: products = \"%s\" is not possible in a rule whose products are \"%s\": it stores their "
-                      "operands in another type than f32", what, word, product_info[head].name);
+        spec_error(L,
+                   "%s: products = \"%s\" is not possible in a rule whose products are \"%s\": it "
+                   "stores their "
+                   "operands in another type than f32",
+                   what, word, product_info[head].name);
     lua_pop(L, 1);
     /* a fallback rule in such a rule */
     bool ignored = flag != IN_F64 && of_rule >= 0 && !product_mixes((Product)of_rule);
-    return ignored || product_precision(PRODUCT_F32, flag) == (of_rule < 0 ? PRODUCT_F32 : (Product)of_rule) ? 0 : flag;
+    return ignored || product_precision(PRODUCT_F32, flag) ==
+                          (of_rule < 0 ? PRODUCT_F32 : (Product)of_rule)
+               ? 0
+               : flag;
 }
 
 static int l_mm(lua_State *L)
 {
     lang_count(L, "mm", 2, 3);
     Ref a = matrix_arg(L, 1, "mm", 2), b = matrix_arg(L, 2, "mm", 2);
-    push_value(L, matrix_product(L, "mm", a, b, own_precision(L, 3, "mm", "mm(a, b, { products = \"tf32\" })")));
+    push_value(L, matrix_product(L, "mm", a, b,
+                                 own_precision(L, 3, "mm", "mm(a, b, { products = \"tf32\" })")));
     return 1;
 }
 
@@ -238,17 +263,24 @@ int matrix_field(lua_State *L)
     const char *key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
     const char *hint = hint_field(trace_of(L), key);
     if (!r || strcmp(key, "T"))
-        return spec_error(L, "a symbolic value has no fields but T, which is its transpose%s%s", *hint ? ": " : "",
-                          *hint || *key ? hint : ": single elements cannot be read; where(c, a, b) chooses among them");
+        return spec_error(
+            L, "a symbolic value has no fields but T, which is its transpose%s%s",
+            *hint ? ": " : "",
+            *hint || *key ? hint
+                          : ": single elements cannot be read; where(c, a, b) chooses among them");
     inside_entry(L, ".T");
     if (!narrow(node_at(L, *r)))
-        return spec_error(L, ".T: %s is one number: it has no transpose", describe(trace_of(L), *r));
+        return spec_error(L, ".T: %s is one number: it has no transpose",
+                          describe(trace_of(L), *r));
     push_value(L, matrix_transpose(L, *r));
     return 1;
 }
 
 /* ---- values by their position in a matrix ---- */
-static Ref place(lua_State *L, Op op, Dom d) { return node_leaf(trace_here(trace_of(L)), op, d, 0, 0); }
+static Ref place(lua_State *L, Op op, Dom d)
+{
+    return node_leaf(trace_here(trace_of(L)), op, d, 0, 0);
+}
 
 /* x where the comparison `op` of the two indices holds, 0 elsewhere */
 static Ref where_places(lua_State *L, Op op, Op first, Op second, Ref x, Dom d)
@@ -257,21 +289,26 @@ static Ref where_places(lua_State *L, Op op, Op first, Op second, Ref x, Dom d)
     return trace_op3(L, OP_WHERE, holds, x, konst(L, 0));
 }
 
-Ref matrix_eye(lua_State *L, Ref x, Dom d) { return where_places(L, OP_EQ, OP_DOWN, OP_ACROSS, x, d); }
+Ref matrix_eye(lua_State *L, Ref x, Dom d)
+{
+    return where_places(L, OP_EQ, OP_DOWN, OP_ACROSS, x, d);
+}
 
 void matrix_rank(lua_State *L, Dom d)
 {
-    if ((dom_info[d].axis[0] == AXIS_RANK || dom_info[d].axis[1] == AXIS_RANK) && !trace_of(L)->rule->rank)
-        spec_error(
-            L,
-            "the axis 'rank' has no length: say rank = 8, or rank = the name of an option, at the head of the spec");
+    if ((dom_info[d].axis[0] == AXIS_RANK || dom_info[d].axis[1] == AXIS_RANK) &&
+        !trace_of(L)->rule->rank)
+        spec_error(L, "the axis 'rank' has no length: say rank = 8, or rank = the name of an "
+                      "option, at the head of the spec");
 }
 
 void matrix_rank_within(lua_State *L, const char *what, Axis axis)
 {
     RankShare r = trace_of(L)->rule->share;
     if (r.share > 0 && r.of != AXIS_ONE && r.of != axis && axis != AXIS_RANK)
-        spec_error(L, "%s: rank is a share of the %s and may be more than there are %s: say of = \"%s\" or \"side\"",
+        spec_error(L,
+                   "%s: rank is a share of the %s and may be more than there are %s: say of = "
+                   "\"%s\" or \"side\"",
                    what, axis_name(r.of), axis_name(axis), axis_name(axis));
 }
 
@@ -282,13 +319,16 @@ static Dom square_named(lua_State *L, int i)
     const char *word = lua_type(L, i) == LUA_TSTRING ? lua_tostring(L, i) : NULL;
     int d = word ? dom_by_words(word) : -1;
     if (d < 0 || !equal_axes((Dom)d))
-        spec_error(
-            L,
-            "eye \"rows\" is the unit matrix of rows x rows, and eye(x, \"rows\") has x on its diagonal; the other "
-            "axes are \"cols\" and \"rank\", not %s",
-            word ? word : is_value(L, i) ? "a value" : luaL_typename(L, i));
+        spec_error(L,
+                   "eye \"rows\" is the unit matrix of rows x rows, and eye(x, \"rows\") has x on "
+                   "its diagonal; the other "
+                   "axes are \"cols\" and \"rank\", not %s",
+                   word             ? word
+                   : is_value(L, i) ? "a value"
+                                    : luaL_typename(L, i));
     if (t->elem != ELEM)
-        spec_error(L, "eye: not available in a rule that steps a projection: its values have no rows and columns");
+        spec_error(L, "eye: not available in a rule that steps a projection: its values have no "
+                      "rows and columns");
     matrix_rank(L, (Dom)d);
     t->spec[t->at].uses_view = true;
     return trace_dom(t, (Dom)d);
@@ -303,8 +343,8 @@ int l_eye(lua_State *L)
     if (dom_of_block(d) && trace_sizes(trace_of(L), x) != NONE)
         x = trace_sizes(trace_of(L), x);
     if (!dom_spreads((Dom)node_at(L, x)->dom, d))
-        return spec_error(L, "eye: %s does not vary along %s x %s", describe(trace_of(L), x), lua_tostring(L, n),
-                          lua_tostring(L, n));
+        return spec_error(L, "eye: %s does not vary along %s x %s", describe(trace_of(L), x),
+                          lua_tostring(L, n), lua_tostring(L, n));
     push_value(L, matrix_eye(L, x, d));
     return 1;
 }
@@ -314,7 +354,9 @@ static Ref square_arg(lua_State *L, const char *what)
     lang_count(L, what, 1, 1);
     Ref x = matrix_arg(L, 1, what, 1);
     if (!equal_axes((Dom)node_at(L, x)->dom))
-        spec_error(L, "%s takes a square value, one over rows and rows, cols and cols or rank and rank; it got %s",
+        spec_error(L,
+                   "%s takes a square value, one over rows and rows, cols and cols or rank and "
+                   "rank; it got %s",
                    what, describe(trace_of(L), x));
     return x;
 }
@@ -351,8 +393,8 @@ static int l_outer(lua_State *L)
     for (int i = 0; i < 2; i++) {
         x[i] = matrix_arg(L, i + 1, "outer", 2);
         if (!is_vector((Dom)node_at(L, x[i])->dom))
-            return spec_error(L, "outer takes two values by row or column; argument %d is %s", i + 1,
-                              describe(trace_of(L), x[i]));
+            return spec_error(L, "outer takes two values by row or column; argument %d is %s",
+                              i + 1, describe(trace_of(L), x[i]));
     }
     push_value(L, outer(L, x[0], x[1]));
     return 1;
@@ -362,15 +404,16 @@ static int l_triangle(lua_State *L)      /* upvalue: true for triu */
 {
     bool upper = lua_toboolean(L, lua_upvalueindex(1));
     Ref x = square_arg(L, upper ? "triu" : "tril");
-    push_value(L, where_places(L, OP_LE, upper ? OP_DOWN : OP_ACROSS, upper ? OP_ACROSS : OP_DOWN, x,
-                               (Dom)node_at(L, x)->dom));
+    push_value(L, where_places(L, OP_LE, upper ? OP_DOWN : OP_ACROSS, upper ? OP_ACROSS : OP_DOWN,
+                               x, (Dom)node_at(L, x)->dom));
     return 1;
 }
 
 void matrix_open(lua_State *L)
 {
     static const luaL_Reg own[] = {{"mm", l_mm},       {"gram", l_gram}, {"outer", l_outer},
-                                   {"trace", l_trace}, {"diag", l_diag}, {"polar", l_polar}, {NULL, NULL}};
+                                   {"trace", l_trace}, {"diag", l_diag}, {"polar", l_polar},
+                                   {NULL, NULL}};
     luaL_setfuncs(L, own, 0);
     factors_open(L);
     for (int i = 0; i < 2; i++) {

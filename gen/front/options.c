@@ -12,12 +12,15 @@ static void option_default(Trace *t, const SpecFile *s, const char *key)
     if (lua_type(L, -1) == LUA_TTABLE) {
         lua_rawgeti(L, -1, 1);
         if (lua_type(L, -1) != LUA_TSTRING)
-            declare_fail(t, s, key, "option '%s': a list must hold strings, the default first", key);
+            declare_fail(t, s, key, "option '%s': a list must hold strings, the default first",
+                         key);
         return;
     }
     int ty = lua_type(L, -1);
     if (ty != LUA_TBOOLEAN && ty != LUA_TNUMBER && ty != LUA_TSTRING)
-        declare_fail(t, s, key, "option '%s' must be true, false, a number, a string or a list of strings", key);
+        declare_fail(t, s, key,
+                     "option '%s' must be true, false, a number, a string or a list of strings",
+                     key);
     lua_pushvalue(L, -1);
 }
 
@@ -55,7 +58,8 @@ static void option_given(Trace *t, const SpecFile *s, const char *key, const cha
             }
             lua_pop(L, 1);
             if (!found)
-                declare_fail(t, s, key, "option '%s' is one of %s, not '%s'", key, buf_text(&all), text);
+                declare_fail(t, s, key, "option '%s' is one of %s, not '%s'", key, buf_text(&all),
+                             text);
         }
         lua_pushstring(L, text);
     }
@@ -70,7 +74,8 @@ static const char *given(const Arg *arg, int n, const char *key)
     return NULL;
 }
 
-/* The option's value as text, for the rule's record and its hash. Reading the text gives the same value. */
+/* The option's value as text, for the rule's record and its hash. Reading the text gives the same
+ * value. */
 static const char *option_text(Trace *t)
 {
     lua_State *L = t->L;
@@ -78,7 +83,8 @@ static const char *option_text(Trace *t)
         return lua_toboolean(L, -1) ? "true" : "false";
     const char *text = arena_strdup(t->arena, luaL_tolstring(L, -1, NULL));
     lua_pop(L, 1);
-    if (lua_type(L, -1) == LUA_TNUMBER && strtod(text, NULL) != lua_tonumber(L, -1))   /* Lua prints 14 digits */
+    /* Lua prints 14 digits */
+    if (lua_type(L, -1) == LUA_TNUMBER && strtod(text, NULL) != lua_tonumber(L, -1))
         text = arena_printf(t->arena, "%.17g", lua_tonumber(L, -1));
     return strlen(text) > MAX_TEXT ? NULL : text;
 }
@@ -102,7 +108,9 @@ void declare_option(Trace *t, SpecFile *s, const char *key)
     check_name(t, s, key, "option");
     option_default(t, s, key);                             /* declared, value */
     int type = lua_type(L, -1);
-    OptionKind kind = type == LUA_TBOOLEAN ? OPTION_FLAG : type == LUA_TNUMBER ? OPTION_NUMBER : OPTION_TEXT;
+    OptionKind kind = type == LUA_TBOOLEAN  ? OPTION_FLAG
+                      : type == LUA_TNUMBER ? OPTION_NUMBER
+                                            : OPTION_TEXT;
     const char *def = option_text(t), *choices = option_choices(t);
     const char *text = given(s->arg, s->narg, key);
     if (text)
@@ -127,8 +135,8 @@ void name_args(Trace *t, const SpecFile *s, Arg *arg, int narg)
         if (arg[i].key)
             continue;
         if (i >= n)
-            declare_fail(t, s, "args", "%s takes %d positional argument%s, got %d", s->name, n, n == 1 ? "" : "s",
-                         narg);
+            declare_fail(t, s, "args", "%s takes %d positional argument%s, got %d", s->name, n,
+                         n == 1 ? "" : "s", narg);
         if (lua_rawgeti(L, -1, i + 1) != LUA_TSTRING)
             declare_fail(t, s, "args", "'args' must list names of hyperparameters and options");
         arg[i].key = arena_strdup(t->arena, lua_tostring(L, -1));
@@ -138,7 +146,8 @@ void name_args(Trace *t, const SpecFile *s, Arg *arg, int narg)
         lua_pop(L, 1);
 }
 
-/* Every argument must name a hyperparameter or an option. For a hyperparameter it becomes the default. */
+/* Every argument must name a hyperparameter or an option. For a hyperparameter it becomes the
+ * default. */
 void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
 {
     size_t skip = strlen(s->prefix);
@@ -153,16 +162,18 @@ void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
                 continue;
             if (!s->is_wrapper)
                 declare_fail(t, s, arg[i].key,
-                     "'%s' is a hyperparameter, not an option: it is set when tensors are bound, and may change at "
-                     "every step",
-                     arg[i].key);
+                             "'%s' is a hyperparameter, not an option: it is set when tensors are "
+                             "bound, and may change at "
+                             "every step",
+                             arg[i].key);
             char *end;
             h->def = strtod(arg[i].value, &end);
             if (end == arg[i].value || *end || isnan(h->def))
-                declare_fail(t, s, arg[i].key, "hyperparameter '%s' is a number, not '%s'", arg[i].key, arg[i].value);
+                declare_fail(t, s, arg[i].key, "hyperparameter '%s' is a number, not '%s'",
+                             arg[i].key, arg[i].value);
             if (!hyper_allows(h, h->def))
-                declare_fail(t, s, arg[i].key, "%s = %s is outside the range %s", h->name, arg[i].value,
-                     hyper_range(h, (char[64]){0}));
+                declare_fail(t, s, arg[i].key, "%s = %s is outside the range %s", h->name,
+                             arg[i].value, hyper_range(h, (char[64]){0}));
             found = true;
         }
         lua_rawgeti(t->L, LUA_REGISTRYINDEX, s->opts);
@@ -174,7 +185,8 @@ void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
         lua_pop(t->L, 1);
         if (!found && !names_has(&s->failed, arg[i].key, strlen(arg[i].key)))
             declare_fail(t, s, s->is_wrapper ? "hyper" : "options", "%s has no %s '%s'%s", s->name,
-                 s->is_wrapper ? "hyperparameter or option" : "option", arg[i].key, near_text(&near, t->arena));
+                         s->is_wrapper ? "hyperparameter or option" : "option", arg[i].key,
+                         near_text(&near, t->arena));
     }
 }
 

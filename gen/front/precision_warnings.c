@@ -1,16 +1,18 @@
-/* pass_precision: warnings about storage types that cannot work: averages and decays whose change in one step is below
- * half a step of the type, so that rounding to nearest undoes it. Uses the defaults of the hyperparameters;
- * optc_type_warnings runs it with the caller's.
+/* pass_precision: warnings about storage types that cannot work: averages and decays whose change
+ * in one step is below half a step of the type, so that rounding to nearest undoes it. Uses the
+ * defaults of the hyperparameters; optc_type_warnings runs it with the caller's.
  *
- * A type with d significant bits has steps of 2^(1-d) to 2^-d of a number: a change below 2^-d of it is lost for some
- * numbers, and below 2^-(d+1) for all. */
+ * A type with d significant bits has steps of 2^(1-d) to 2^-d of a number: a change below 2^-d of
+ * it is lost for some numbers, and below 2^-(d+1) for all. */
 #include "gen/front/front.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { LATE = 10000, MOST_FACTORS = 8 };       /* the step that is looked at: corrections for the first ones are over */
-typedef struct Numbers { const Rule *r; double *of; } Numbers;         /* of: by node; NaN: unknown or not one number */
+/* the step that is looked at: corrections for the first ones are over */
+enum { LATE = 10000, MOST_FACTORS = 8 };
+/* of: by node; NaN: unknown or not one number */
+typedef struct Numbers { const Rule *r; double *of; } Numbers;
 
 static Numbers numbers(Arena *a, const Rule *r)
 {
@@ -24,8 +26,11 @@ static Numbers numbers(Arena *a, const Rule *r)
             arg[j] = x.of[n->arg[j]];
             known = !isnan(arg[j]);
         }
-        x.of[i] = n->op == OP_CONST ? n->imm : n->op == OP_HYPER ? r->hyper[n->sym].def : n->op == OP_STEP ? LATE
-                  : known ? op_eval((Op)n->op, arg[0], arg[1], arg[2]) : NAN;
+        x.of[i] = n->op == OP_CONST   ? n->imm
+                  : n->op == OP_HYPER ? r->hyper[n->sym].def
+                  : n->op == OP_STEP  ? LATE
+                  : known             ? op_eval((Op)n->op, arg[0], arg[1], arg[2])
+                                      : NAN;
     }
     return x;
 }
@@ -46,13 +51,14 @@ static double factor(const Numbers *x, Ref r, Ref *rest)
     return f;
 }
 
-static bool differs_from(const Graph *g, Ref r, Ref leaf)      /* leaf minus a value, or the reverse */
+/* leaf minus a value, or the reverse */
+static bool differs_from(const Graph *g, Ref r, Ref leaf)
 {
     return g->n[r].op == OP_SUB && (g->n[r].arg[0] == leaf || g->n[r].arg[1] == leaf);
 }
 
-/* The share of `leaf` that value r replaces: w in leaf + w (y - leaf), y + (1 - w) (leaf - y), (1 - w) leaf + y, leaf -
- * w leaf. NaN: r has none of these forms. */
+/* The share of `leaf` that value r replaces: w in leaf + w (y - leaf), y + (1 - w) (leaf - y), (1 -
+ * w) leaf + y, leaf - w leaf. NaN: r has none of these forms. */
 static double share(const Numbers *x, Ref r, Ref leaf)
 {
     const Graph *g = &x->r->g;
@@ -105,7 +111,8 @@ static Ref find_leaf(const Graph *g, Op op, int sym)
     return NONE;
 }
 
-/* The share of a state that value r replaces, where the state may first have been chosen by where(). */
+/* The share of a state that value r replaces, where the state may first have been chosen by
+ * where(). */
 static double share_of_state(const Numbers *x, Ref r, Ref leaf)
 {
     double by = NAN;
@@ -131,11 +138,14 @@ static void warn_average(Rule *r, const Types *t, const Numbers *x, int state)
                 double by = w.state == state ? share_of_state(x, w.val, leaf) : NAN;
                 if (!lost(type, by))
                     continue;
-                warn_at(r, &r->g.n[w.val],
-                        arena_printf(r->arena, "state '%s' is an average that moves by %g of the difference in a step, "
-                                               "less than half a step of %s (%g): it freezes; store it in f32 or in a "
-                                               "type with stochastic rounding", s->name, by, type_info[type].name,
-                                     ldexp(1, -type_info[type].digits)));
+                warn_at(
+                    r, &r->g.n[w.val],
+                    arena_printf(
+                        r->arena,
+                        "state '%s' is an average that moves by %g of the difference in a step, "
+                        "less than half a step of %s (%g): it freezes; store it in f32 or in a "
+                        "type with stochastic rounding",
+                        s->name, by, type_info[type].name, ldexp(1, -type_info[type].digits)));
                 return;
             }
 }
@@ -156,10 +166,13 @@ static void warn_kept_params(Rule *r, const Types *t, int state)
     Ref at;
     int entry = keeps_params(r, state, &at);
     if (entry >= 0 && !s->follows_p && type_info[type].digits < type_info[whole].digits)
-        warn_at(r, &r->g.n[at],
-                arena_printf(r->arena, "entry '%s' keeps the parameters in state '%s', and %s rounds them: store it in "
-                                       "%s if you run this entry", r->entry[entry].name, s->name, type_info[type].name,
-                             type_info[whole].name));
+        warn_at(
+            r, &r->g.n[at],
+            arena_printf(
+                r->arena,
+                "entry '%s' keeps the parameters in state '%s', and %s rounds them: store it in "
+                "%s if you run this entry",
+                r->entry[entry].name, s->name, type_info[type].name, type_info[whole].name));
 }
 
 static void warn_params(Rule *r, Type p, const Numbers *x)
@@ -173,17 +186,22 @@ static void warn_params(Rule *r, Type p, const Numbers *x)
         double by = share(x, i, leaf);
         if (lost(p, by)) {
             warn_at(r, &r->g.n[i],
-                    arena_printf(r->arena, "a decay of %g of the parameter in a step is less than half a step of %s "
-                                           "(%g): it rounds away; choose types master=%s", by, name, half, master));
+                    arena_printf(
+                        r->arena,
+                        "a decay of %g of the parameter in a step is less than half a step of %s "
+                        "(%g): it rounds away; choose types master=%s",
+                        by, name, half, master));
             break;
         }
     }
     for (int h = 0; h < r->nhyper; h++)
         if (!strcmp(r->hyper[h].name, "lr") && r->hyper[h].def > 0 && r->hyper[h].def < half / 2)
             warn_at(r, NULL,
-                    arena_printf(r->arena, "an update of lr = %g rounds away on parameters in %s above %g; choose "
-                                           "types master=%s", r->hyper[h].def, name,
-                                 r->hyper[h].def * 2 / half, master));
+                    arena_printf(
+                        r->arena,
+                        "an update of lr = %g rounds away on parameters in %s above %g; choose "
+                        "types master=%s",
+                        r->hyper[h].def, name, r->hyper[h].def * 2 / half, master));
 }
 
 bool pass_precision(Rule *r, const Types *t, const char *path, Diag *d)

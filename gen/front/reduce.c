@@ -1,10 +1,12 @@
-/* Reductions: sum, mean, norm, rms, max, min and dot of a tensor, a matrix, all tensors, or along one axis. */
+/* Reductions: sum, mean, norm, rms, max, min and dot of a tensor, a matrix, all tensors, or along
+ * one axis. */
 #include "gen/front/matrix_values.h"
 
 #include <stdio.h>
 
 #define REDUCTIONS(X) \
-    X(SUM, "sum") X(MEAN, "mean") X(NORM, "norm") X(RMS, "rms") X(MAX, "max") X(MIN, "min") X(DOT, "dot")
+    X(SUM, "sum") \
+    X(MEAN, "mean") X(NORM, "norm") X(RMS, "rms") X(MAX, "max") X(MIN, "min") X(DOT, "dot")
 #define REDUCTION_ID(ID, name) R_##ID,
 #define REDUCTION_NAME(ID, name) name,
 enum { REDUCTIONS(REDUCTION_ID) NRED };
@@ -25,8 +27,8 @@ static Ref red_global(lua_State *L, Op op, Ref x)
             next = x0;
     }
     if (t->variant > 0) {
-        /* Every variant must make the same global reductions in the same order: each is over the tensors of all
-         * variants. */
+        /* Every variant must make the same global reductions in the same order: each is over the
+         * tensors of all variants. */
         if (t->nerror)                         /* an error may have removed its partner */
             return (Ref)errors_raise(L);
         if (!next || next->op != op)
@@ -34,7 +36,13 @@ static Ref red_global(lua_State *L, Op op, Ref x)
         next->of[t->variant] = x;
         return next->node;
     }
-    Node n = {.op = op, .dom = GROUP, .ty = NUM, .from = TENSOR, .imm = t->ngred, .file = g->file, .line = g->line};
+    Node n = {.op = op,
+              .dom = GROUP,
+              .ty = NUM,
+              .from = TENSOR,
+              .imm = t->ngred,
+              .file = g->file,
+              .line = g->line};
     GlobalRed made = {op, t->entry, g->file, g->line, graph_add(g, n), {0}};
     for (int v = 0; v < MAX_VARIANTS; v++)
         made.of[v] = v ? NONE : x;
@@ -42,8 +50,8 @@ static Ref red_global(lua_State *L, Op op, Ref x)
     return made.node;
 }
 
-/* A reduction of a transposed value is computed on the value itself, over the other axis, so no stage loads it
- * transposed. */
+/* A reduction of a transposed value is computed on the value itself, over the other axis, so no
+ * stage loads it transposed. */
 static Ref fold(lua_State *L, Op op, Ref x, Dom to)
 {
     Trace *t = trace_of(L);
@@ -55,7 +63,8 @@ static Ref fold(lua_State *L, Op op, Ref x, Dom to)
 
 Ref trace_fold(lua_State *L, Op op, Ref x, Dom to)
 {
-    static const Op global_of[NOPS] = {[OP_SUM] = OP_GSUM, [OP_RMAX] = OP_GMAX, [OP_RMIN] = OP_GMIN};
+    static const Op global_of[NOPS] = {
+        [OP_SUM] = OP_GSUM, [OP_RMAX] = OP_GMAX, [OP_RMIN] = OP_GMIN};
     if (dom_of_block((Dom)trace_of(L)->rule->g.n[x].dom) && dom_inside(to))
         to = dom_blocked(to);
     if (to != GROUP)
@@ -76,23 +85,28 @@ static Dom fold_to(Dom asked, Dom from)
 
 static void check_fold(lua_State *L, const char *what, Ref x, Dom to)
 {
-    static const char *const among[] = {[SCOPE_GROUP] = "between tensors", [SCOPE_TENSOR] = "inside a tensor",
-                                        [SCOPE_MATRIX] = "inside a matrix", [SCOPE_BLOCK] = "inside a block"};
+    static const char *const among[] = {[SCOPE_GROUP] = "between tensors",
+                                        [SCOPE_TENSOR] = "inside a tensor",
+                                        [SCOPE_MATRIX] = "inside a matrix",
+                                        [SCOPE_BLOCK] = "inside a block"};
     Trace *t = trace_of(L);
     Dom from = (Dom)t->rule->g.n[x].dom;
     uint64_t of = 0;
     if (from != to && dom_spreads(to, from))
         return;
     for (int d = 0; d < NDOM; d++)
-        of |= (uint64_t)(dom_named((Dom)d, t->rule->rank > 0, t->rule->block > 0) && dom_folds((Dom)d, to)) << d;
-    const char *needs = !dom_wide(to) ? "varies by element, or along two axes"
-                                      : arena_printf(t->arena, "varies %s (%s)", among[dom_info[to].scope],
-                                                     dom_list(t->arena, of, "", ", "));
+        of |= (uint64_t)(dom_named((Dom)d, t->rule->rank > 0, t->rule->block > 0) &&
+                         dom_folds((Dom)d, to))
+              << d;
+    const char *needs = !dom_wide(to)
+                            ? "varies by element, or along two axes"
+                            : arena_printf(t->arena, "varies %s (%s)", among[dom_info[to].scope],
+                                           dom_list(t->arena, of, "", ", "));
     spec_error(L, "%s needs a value that %s; %s does not", what, needs, describe(t, x));
 }
 
-/* The number of values of domain `from` that one value of domain `to` is reduced from. For a group it is a sum over
- * tensors, whose counts differ. */
+/* The number of values of domain `from` that one value of domain `to` is reduced from. For a group
+ * it is a sum over tensors, whose counts differ. */
 static Ref fold_count(lua_State *L, Dom from, Dom to)
 {
     Graph *g = &trace_of(L)->rule->g;
@@ -116,12 +130,14 @@ static Ref plain_norm(lua_State *L, Op op, Ref x, Dom to)
     Dom from = (Dom)trace_of(L)->rule->g.n[x].dom;
     Ref each = dom_inside(from) ? trace_fold(L, OP_NORM, x, TENSOR) : x;
     Ref sum = red_global(L, OP_GSUM, trace_op(L, OP_MUL, each, each));
-    return trace_op(L, OP_SQRT, op == OP_NORM ? sum : trace_op(L, OP_DIV, sum, fold_count(L, from, to)), NONE);
+    return trace_op(L, OP_SQRT,
+                    op == OP_NORM ? sum : trace_op(L, OP_DIV, sum, fold_count(L, from, to)), NONE);
 }
 
-/* The square of an f64 value may underflow or overflow. An f64 rule therefore computes the norm at three scales in one
- * pass and selects the one in range. The scales are powers of two, so scaling rounds nothing. Global norms that span
- * bindings of other types have one scale, as those have: a norm in f64 is then in range from 1e-154 to 1e154. */
+/* The square of an f64 value may underflow or overflow. An f64 rule therefore computes the norm at
+ * three scales in one pass and selects the one in range. The scales are powers of two, so scaling
+ * rounds nothing. Global norms that span bindings of other types have one scale, as those have: a
+ * norm in f64 is then in range from 1e-154 to 1e154. */
 Ref trace_norm(lua_State *L, Op op, Ref x, Dom to)
 {
     const double up = 0x1p650, down = 0x1p-600, least = 0x1p-400, most = 0x1p450;
@@ -149,7 +165,8 @@ static int l_reduce(lua_State *L)
     Ref x = lang_num(L, 1, what, operands);
     if (kind == R_DOT)
         x = trace_op(L, OP_MUL, x, lang_num(L, 2, what, operands));
-    if (to == GROUP && g->n[x].dom == GROUP)               /* a group value counts once per tensor */
+    /* a group value counts once per tensor */
+    if (to == GROUP && g->n[x].dom == GROUP)
         x = trace_copy(t, x, TENSOR);
     Dom from = (Dom)g->n[x].dom;
     to = fold_to(to, from);
@@ -158,7 +175,11 @@ static int l_reduce(lua_State *L)
         t->spec[t->at].uses_view = true;
     Ref r = kind == R_NORM  ? trace_norm(L, OP_NORM, x, to)
             : kind == R_RMS ? trace_norm(L, OP_RMS, x, to)
-                            : trace_fold(L, kind == R_MAX ? OP_RMAX : kind == R_MIN ? OP_RMIN : OP_SUM, x, to);
+                            : trace_fold(L,
+                                         kind == R_MAX   ? OP_RMAX
+                                         : kind == R_MIN ? OP_RMIN
+                                                         : OP_SUM,
+                                         x, to);
     if (kind == R_MEAN)
         r = trace_op(L, OP_DIV, r, fold_count(L, from, to));
     push_value(L, r);
@@ -172,7 +193,8 @@ static int l_minmax(lua_State *L)
     const char *what = max ? "max" : "min";
     int n = lua_gettop(L);
     if (n == 0)
-        return spec_error(L, "%s takes one argument (over the tensor) or several (elementwise)", what);
+        return spec_error(L, "%s takes one argument (over the tensor) or several (elementwise)",
+                          what);
     if (n == 1) {
         if (lua_type(L, 1) == LUA_TNUMBER)
             return 1;
@@ -220,8 +242,10 @@ static void add_to(lua_State *L, const char *prefix, Dom to)
 
 void reduce_open(lua_State *L)
 {
-    static const struct { const char *prefix; Dom to; } plain[] = {{"", TENSOR}, {"row", ROW}, {"col", COL}};
-    static const struct { const char *table; Dom to; } under[] = {{"slice", SLICE}, {"global", GROUP}};
+    static const struct { const char *prefix; Dom to; } plain[] = {
+        {"", TENSOR}, {"row", ROW}, {"col", COL}};
+    static const struct { const char *table; Dom to; } under[] = {
+        {"slice", SLICE}, {"global", GROUP}};
     for (int i = 0; i < 2; i++) {
         lua_pushboolean(L, i);
         lua_pushcclosure(L, l_minmax, 1);

@@ -1,10 +1,13 @@
-/* Rings of past values: `s = ring(8)` in `state`; in an entry s:push(x), s[1] … s[8] (s[1] is the newest) and s.count.
+/* Rings of past values: `s = ring(8)` in `state`; in an entry s:push(x), s[1] … s[8] (s[1] is the
+ * newest) and s.count.
  *
- * A ring of K values is K states. Push n, counted by the rule's t, goes to array n mod K. There are two forms:
- *   rotating  State.age: in an entry, state j stands for the array (t - j) mod K, the value of j pushes ago. Emitted
- *             code selects the array from t. The entry writes state 0 only, so a push costs one store.
- *   slots     if a wrapper gives the rule another t (inner { t = … }, every()), state j is array j, and selections by
- *             t find the array. A push then stores all arrays. */
+ * A ring of K values is K states. Push n, counted by the rule's t, goes to array n mod K. There are
+ * two forms:
+ *   rotating  State.age: in an entry, state j stands for the array (t - j) mod K, the value of j
+ *             pushes ago. Emitted code selects the array from t. The entry writes state 0 only, so
+ *             a push costs one store.
+ *   slots     if a wrapper gives the rule another t (inner { t = … }, every()), state j is array j,
+ *             and selections by t find the array. A push then stores all arrays. */
 #include "gen/front/rings.h"
 
 #include <math.h>
@@ -48,11 +51,14 @@ static int ring_at(lua_State *L, const char *what)
     State *s = &t->rule->state[first];
     bool rotates = t->clock.t == leaf(t, OP_STEP, GROUP, 0);
     if (strcmp(t->rule->entry[t->entry].name, "step"))
-        spec_error(L, "the ring '%s' is for 'step' and 'matrix' only: other entries may run at any time",
-                   ring_name(t->arena, s));
+        spec_error(
+            L, "the ring '%s' is for 'step' and 'matrix' only: other entries may run at any time",
+            ring_name(t->arena, s));
     for (int i = 0; i < s->ring; i++) {
         if (t->read[first + i] && s[i].rotates != rotates)
-            spec_error(L, "the ring '%s' follows t in one variant and inner { t = … } in another: both must agree",
+            spec_error(L,
+                       "the ring '%s' follows t in one variant and inner { t = … } in another: "
+                       "both must agree",
                        ring_name(t->arena, s));
         s[i].rotates = rotates;
         t->read[first + i] = true;
@@ -84,8 +90,9 @@ static Ref ring_value(lua_State *L, int first, int back)
     Ref n = trace_op(L, OP_SUB, t->clock.t, node_const(&t->rule->g, back));
     Ref slot = remainder_of(L, n, k), v = t->state[first];
     for (int i = 1; i < k && v != UNKNOWN; i++)
-        v = t->state[first + i] == UNKNOWN ? UNKNOWN
-                                           : trace_op3(L, OP_WHERE, slot_is(L, slot, i), t->state[first + i], v);
+        v = t->state[first + i] == UNKNOWN
+                ? UNKNOWN
+                : trace_op3(L, OP_WHERE, slot_is(L, slot, i), t->state[first + i], v);
     return v;
 }
 
@@ -99,15 +106,20 @@ static int l_ring_push(lua_State *L)
     if (lua_gettop(L) != 2)
         return spec_error(L, "push takes one value: %s:push(g)", name);
     if (t->block.depth || t->block.whens)
-        return spec_error(L, "%s:push(…) is in every() or when(): a ring takes one value at each step; push where(c, "
-                             "a, b), or what it had, %s:push(%s[1])", name, name, name);
+        return spec_error(L,
+                          "%s:push(…) is in every() or when(): a ring takes one value at each "
+                          "step; push where(c, "
+                          "a, b), or what it had, %s:push(%s[1])",
+                          name, name, name);
     if (t->pushed[first])
-        return spec_error(L, "%s:push(…) is called twice in one step: a ring takes one value at each step", name);
+        return spec_error(
+            L, "%s:push(…) is called twice in one step: a ring takes one value at each step", name);
     Ref x = NONE;
     assign_value(L, t, 2, name, &x, s->dom);
     Ref slot = s->rotates || x == UNKNOWN ? NONE : remainder_of(L, t->clock.t, k);
     for (int i = 0; i < (s->rotates ? 1 : k); i++)
-        t->state[first + i] = slot == NONE ? x : trace_op3(L, OP_WHERE, slot_is(L, slot, i), x, t->state[first + i]);
+        t->state[first + i] =
+            slot == NONE ? x : trace_op3(L, OP_WHERE, slot_is(L, slot, i), x, t->state[first + i]);
     for (int i = 0; i < k; i++)
         t->written[first + i] = true;
     t->pushed[first] = true;
@@ -119,7 +131,8 @@ static int l_ring_index(lua_State *L)
     Trace *t = trace_of(L);
     int first = ring_at(L, "a ring");
     const State *s = &t->rule->state[first];
-    const char *name = ring_name(t->arena, s), *key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+    const char *name = ring_name(t->arena, s),
+               *key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
     bool pushed = t->pushed[first];
     if (!strcmp(key, "push")) {
         lua_pushcfunction(L, l_ring_push);
@@ -136,8 +149,11 @@ static int l_ring_index(lua_State *L)
     t->peeked[first].line = at->line;
     double j = lua_tonumber(L, 2);
     if (lua_type(L, 2) != LUA_TNUMBER || j != floor(j) || j < 1 || j > s->ring)
-        return spec_error(L, "%s[…] takes a whole number from 1, the newest, to %d; a ring also has %s:push(x) and "
-                             "%s.count", name, s->ring, name, name);
+        return spec_error(
+            L,
+            "%s[…] takes a whole number from 1, the newest, to %d; a ring also has %s:push(x) and "
+            "%s.count",
+            name, s->ring, name, name);
     push_value(L, ring_value(L, first, pushed ? (int)j - 1 : (int)j));
     return 1;
 }
@@ -171,7 +187,10 @@ void ring_end(Trace *t)
     for (int i = 0; i < t->rule->nstate; i++)
         for (int k = 0; k < t->nall && t->peeked[i].line && !t->pushed[i]; k++)
             if (t->spec[k].file == t->peeked[i].file)
-                warn_at(t, &t->spec[k], t->peeked[i].line, "this reads the ring '%s', and %s: its tensors read zeros "
-                        "at every step", ring_name(t->arena, &t->rule->state[i]),
-                        t->matrix ? "'matrix' has no push for these matrices" : "'step' has no push for these tensors");
+                warn_at(t, &t->spec[k], t->peeked[i].line,
+                        "this reads the ring '%s', and %s: its tensors read zeros "
+                        "at every step",
+                        ring_name(t->arena, &t->rule->state[i]),
+                        t->matrix ? "'matrix' has no push for these matrices"
+                                  : "'step' has no push for these tensors");
 }

@@ -6,10 +6,14 @@
 enum { MAX_RING = 128 };                               /* values of one ring */
 
 void rings_open(lua_State *L);
-void ring_end(Trace *t);                           /* at the end of an entry: warns of rings that it reads only */
+/* at the end of an entry: warns of rings that it reads only */
+void ring_end(Trace *t);
 void ring_start(Trace *t);                             /* a new entry: nothing is pushed */
-int ring_find(const Trace *t, const SpecFile *s, const char *name);    /* its first state; -1: no such ring */
-void ring_push_value(lua_State *L, int first);         /* pushes the Lua value that stands for the ring */
+/* its first state; -1: no such ring */
+int ring_find(const Trace *t, const SpecFile *s, const char *name);
+/* pushes the Lua value that stands for the ring */
+void ring_push_value(lua_State *L, int first);
 bool ring_is(lua_State *L, int i);                     /* the Lua value at index i is a ring */
-const char *ring_name(Arena *a, const State *s);       /* the name in the spec of a state, or of its ring */
+/* the name in the spec of a state, or of its ring */
+const char *ring_name(Arena *a, const State *s);
 #endif

@@ -1,9 +1,10 @@
-/* Selecting rows or columns: take(X, i), topk(v) and put(X, i, V). All are sort and take (matrix_factors.c) and
- * elementwise work:
+/* Selecting rows or columns: take(X, i), topk(v) and put(X, i, V). All are sort and take
+ * (matrix_factors.c) and elementwise work:
  *
  *   topk(v)       the first `rank` indices of sort(v)
- *   put(X, i, V)  where(place < rank, take(V, place), X); place: the position of each row in the order, sort(-sort(v)).
- *                 If V is elementwise work on take(X, i), the same work on X takes the place of take(V, place) */
+ *   put(X, i, V)  where(place < rank, take(V, place), X); place: the position of each row in the
+ *                 order, sort(-sort(v)). If V is elementwise work on take(X, i), the same work on X
+ *                 takes the place of take(V, place) */
 #include "gen/front/matrix_values.h"
 
 #include <string.h>
@@ -19,8 +20,9 @@ static bool of_columns(lua_State *L, const char *what, int i)
     const char *word = lua_type(L, i) == LUA_TSTRING ? lua_tostring(L, i) : NULL;
     bool cols = word && !strcmp(word, "cols");
     if (lua_gettop(L) >= i && !cols && !(word && !strcmp(word, "rows")))
-        spec_error(L, strcmp(what, "put") ? "take(X, order) takes rows of X, and take(X, order, \"cols\") columns"
-                                          : "put(X, i, V) replaces rows of X, and put(X, i, V, \"cols\") columns");
+        spec_error(L, strcmp(what, "put")
+                          ? "take(X, order) takes rows of X, and take(X, order, \"cols\") columns"
+                          : "put(X, i, V) replaces rows of X, and put(X, i, V, \"cols\") columns");
     return cols;
 }
 
@@ -92,7 +94,8 @@ static int l_topk(lua_State *L)
     MatrixPlain x = matrix_plain(L, v);
     Dom d = dom_at(L, x.x);
     if (!along_one(d))
-        return spec_error(L, "topk takes values along one axis, by row or column; it got %s", describe(t, v));
+        return spec_error(L, "topk takes values along one axis, by row or column; it got %s",
+                          describe(t, v));
     matrix_rank(L, RANK);
     matrix_rank_within(L, "topk", line_axis(d));
     push_value(L, sorted(L, x.x, RANK));
@@ -108,17 +111,20 @@ static Ref sorted_by(lua_State *L, Ref i)
 
 enum { MOST_DEEP = 200 };
 
-/* v as work on all rows, if it is elementwise work on take(X, i) and on values that do not vary along rank; NONE: it is
- * not. Elementwise work on taken rows equals the taken rows of that work, bit by bit. */
+/* v as work on all rows, if it is elementwise work on take(X, i) and on values that do not vary
+ * along rank; NONE: it is not. Elementwise work on taken rows equals the taken rows of that work,
+ * bit by bit. */
 static Ref untaken(lua_State *L, Ref v, Ref i, bool across, int depth)
 {
     Node n = *node_at(L, v);
     OpKind k = op_info[n.op].kind;
-    if (n.op == OP_TAKE && n.arg[1] == i && (along_one((Dom)n.dom) || ((n.sym & OF_COLS) != 0) == across))
+    if (n.op == OP_TAKE && n.arg[1] == i &&
+        (along_one((Dom)n.dom) || ((n.sym & OF_COLS) != 0) == across))
         return n.arg[0];
     if (dom_info[n.dom].axis[0] != AXIS_RANK && dom_info[n.dom].axis[1] != AXIS_RANK)
         return v;
-    if ((k != K_NUM && k != K_CMP && k != K_LOGIC && k != K_SEL) || n.op == OP_STORED || depth == MOST_DEEP)
+    if ((k != K_NUM && k != K_CMP && k != K_LOGIC && k != K_SEL) || n.op == OP_STORED ||
+        depth == MOST_DEEP)
         return NONE;
     Ref arg[3] = {NONE, NONE, NONE};
     for (int a = 0; a < n.nargs; a++)
@@ -138,20 +144,25 @@ static int l_put(lua_State *L)
     bool cols = of_columns(L, "put", 4);
     Ref by = sorted_by(L, i);
     if (by == NONE)
-        return spec_error(L, "put(X, i, V): the indices i come from topk: local i = topk(rowsum(abs(m))), not %s",
-                          describe(t, i));
+        return spec_error(
+            L, "put(X, i, V): the indices i come from topk: local i = topk(rowsum(abs(m))), not %s",
+            describe(t, i));
     Dom whole = dom_at(L, by);
     Axis own = line_axis(whole), not_own = own == AXIS_ROWS ? AXIS_COLS : AXIS_ROWS;
     Ref place = sorted(L, trace_op(L, OP_NEG, sorted(L, by, whole), NONE), whole);
     Ref chosen = trace_op(L, OP_LT, place, node_count(trace_here(t), RANK, SLICE));
-    Dom d = dom_at(L, v), want = cols ? dom_of_axes(not_own, AXIS_RANK) : dom_of_axes(AXIS_RANK, not_own);
+    Dom d = dom_at(L, v),
+        want = cols ? dom_of_axes(not_own, AXIS_RANK) : dom_of_axes(AXIS_RANK, not_own);
     bool line = d == RANK || d == RANK_T, varies = line || d == want;
     if (cols == (own == AXIS_ROWS) && dom_square(d))
-        return spec_error(L, "put: the indices are of %s: %s", own == AXIS_ROWS ? "rows" : "columns",
+        return spec_error(L, "put: the indices are of %s: %s",
+                          own == AXIS_ROWS ? "rows" : "columns",
                           own == AXIS_ROWS ? "leave out \"cols\"" : "put(X, i, V, \"cols\")");
     if (!varies && !dom_spreads(d, dom_at(L, x)) && !dom_wide(d))
-        return spec_error(L, "put(X, i, V): V has one value for each of the rows or columns that topk chose, not %s",
-                          describe(t, v));
+        return spec_error(
+            L,
+            "put(X, i, V): V has one value for each of the rows or columns that topk chose, not %s",
+            describe(t, v));
     Ref all = varies ? untaken(L, v, i, cols, 0) : v;
     if (all == NONE)
         all = take_rows(L, line ? matrix_plain(L, v).x : v, place, cols && !line);
@@ -161,6 +172,7 @@ static int l_put(lua_State *L)
 
 void select_open(lua_State *L)
 {
-    static const luaL_Reg own[] = {{"take", l_take}, {"topk", l_topk}, {"put", l_put}, {NULL, NULL}};
+    static const luaL_Reg own[] = {
+        {"take", l_take}, {"topk", l_topk}, {"put", l_put}, {NULL, NULL}};
     luaL_setfuncs(L, own, 0);
 }

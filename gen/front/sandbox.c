@@ -1,4 +1,5 @@
-/* The Lua state that a spec runs in: a fixed set of functions, bounded instructions, bounded memory, no bytecode. */
+/* The Lua state that a spec runs in: a fixed set of functions, bounded instructions, bounded
+ * memory, no bytecode. */
 #include "gen/front/trace.h"
 
 #include <lualib.h>
@@ -14,17 +15,19 @@ static const long long TICKS_CAP = 5 * 1000 * 1000;    /* a spec needs thousands
 static const size_t CHURN_CAP = (size_t)512 << 20;
 /* steps of Lua's parser: a tenth of a second; a spec needs thousands */
 static const double PARSE_CAP = 2e7;
-/* One instruction may read a whole string (a comparison, tonumber) or copy all variable arguments (f(...)). So each
- * counts as one more for every STRING_WORK bytes of the longest string so far and for every ARGS_WORK arguments. */
+/* One instruction may read a whole string (a comparison, tonumber) or copy all variable arguments
+ * (f(...)). So each counts as one more for every STRING_WORK bytes of the longest string so far and
+ * for every ARGS_WORK arguments. */
 enum { STRING_WORK = 256, ARGS_WORK = 128 };
-/* Seconds of this thread. A last resort, far above what the counted limits allow: a verdict must not depend on how busy
- * the machine is. */
+/* Seconds of this thread. A last resort, far above what the counted limits allow: a verdict must
+ * not depend on how busy the machine is. */
 static const double CPU_CAP = 30;
 
 static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
 {
     Trace *t = ud;
-    bool string = !p && old == LUA_TSTRING;     /* for a new block, Lua passes the type as the old size */
+    /* for a new block, Lua passes the type as the old size */
+    bool string = !p && old == LUA_TSTRING;
     if (!p)
         old = 0;
     if (size == 0) {
@@ -46,7 +49,8 @@ static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
     return q;
 }
 
-/* Names values after the spec's locals: the newest local of a name wins, a value keeps its first name. */
+/* Names values after the spec's locals: the newest local of a name wins, a value keeps its first
+ * name. */
 void name_locals(lua_State *L, lua_Debug *ar)
 {
     Trace *t = trace_of(L);
@@ -85,17 +89,20 @@ static void hook(lua_State *L, lua_Debug *ar)
 {
     Trace *t = trace_of(L);
     if (ar->event == LUA_HOOKCOUNT) {
-        t->ticks += TICK * (1 + (long long)(t->longest / STRING_WORK) + many_args(L, ar) / ARGS_WORK);
+        t->ticks +=
+            TICK * (1 + (long long)(t->longest / STRING_WORK) + many_args(L, ar) / ARGS_WORK);
         if (t->spent || t->ticks > TICKS_CAP) {
             t->spent = true;
-            spec_error(L,
-                       "the spec runs too long (over %lld million instructions; those on long strings and "
-                       "argument lists count as many): is there an endless loop?",
-                       TICKS_CAP / 1000000);
+            spec_error(
+                L,
+                "the spec runs too long (over %lld million instructions; those on long strings and "
+                "argument lists count as many): is there an endless loop?",
+                TICKS_CAP / 1000000);
         }
         if (cpu_seconds() - t->started > CPU_CAP) {
             t->spent = true;
-            spec_error(L, "the spec runs too long (over %g seconds): is there an endless loop?", CPU_CAP);
+            spec_error(L, "the spec runs too long (over %g seconds): is there an endless loop?",
+                       CPU_CAP);
         }
     } else if (t->at >= 0 && lua_checkstack(L, 8)) {
         name_locals(L, ar);
@@ -158,7 +165,8 @@ static int l_error(lua_State *L)
 static int l_assert(lua_State *L)
 {
     if (is_value(L, 1))
-        return spec_error(L, "assert cannot test a symbolic value: it is known only when the rule runs");
+        return spec_error(
+            L, "assert cannot test a symbolic value: it is known only when the rule runs");
     if (lua_toboolean(L, 1))
         return lua_gettop(L);
     const char *s = lua_tostring(L, 2);
@@ -170,19 +178,23 @@ static int l_tostring(lua_State *L)
 {
     int ty = lua_type(L, 1);
     if (is_value(L, 1))
-        return spec_error(L, "a symbolic value cannot become text: it is known only when the rule runs");
+        return spec_error(
+            L, "a symbolic value cannot become text: it is known only when the rule runs");
     if (ty != LUA_TNUMBER && ty != LUA_TSTRING && ty != LUA_TBOOLEAN && ty != LUA_TNIL)
-        return spec_error(L, "tostring takes a number, a string or a truth value, not a %s", luaL_typename(L, 1));
+        return spec_error(L, "tostring takes a number, a string or a truth value, not a %s",
+                          luaL_typename(L, 1));
     luaL_tolstring(L, 1, NULL);
     return 1;
 }
 
 static int l_fixed(lua_State *L)
 {
-    return spec_error(L, "'%s' cannot be changed: it belongs to every spec", lua_tostring(L, lua_upvalueindex(1)));
+    return spec_error(L, "'%s' cannot be changed: it belongs to every spec",
+                      lua_tostring(L, lua_upvalueindex(1)));
 }
 
-/* Replaces the table on top by a read-only proxy: one spec must not change the language of another. */
+/* Replaces the table on top by a read-only proxy: one spec must not change the language of
+ * another. */
 void sandbox_protect(lua_State *L, const char *name)
 {
     lua_newtable(L);
@@ -204,11 +216,12 @@ static int panic(lua_State *L)
 }
 
 static const char *const base_allowed[] = {"ipairs", "tonumber", "type", "select", NULL};
-static const char *const math_allowed[] = {"abs",       "ceil", "floor", "sqrt",       "exp",        "log",
-                                           "sin",       "cos",  "max",   "min",        "pi",         "huge",
-                                           "tointeger", "fmod", "modf",  "maxinteger", "mininteger", NULL};
+static const char *const math_allowed[] = {
+    "abs", "ceil", "floor", "sqrt",      "exp",  "log",  "sin",        "cos",        "max",
+    "min", "pi",   "huge",  "tointeger", "fmod", "modf", "maxinteger", "mininteger", NULL};
 
-/* Copies the allowed functions of Lua's libraries by name; the libraries are then dropped with the global table. */
+/* Copies the allowed functions of Lua's libraries by name; the libraries are then dropped with the
+ * global table. */
 static void open_picked(lua_State *L)
 {
     luaL_requiref(L, "_G", luaopen_base, 0);
@@ -237,7 +250,8 @@ static int open_all(lua_State *L)
     open_picked(L);
     declare_open(L);
     errors_guard_all(L, false);
-    lua_pushcfunction(L, l_error);             /* error and assert are not guarded: they end the entry */
+    /* error and assert are not guarded: they end the entry */
+    lua_pushcfunction(L, l_error);
     lua_setfield(L, -2, "error");
     lua_pushcfunction(L, l_assert);
     lua_setfield(L, -2, "assert");
@@ -269,7 +283,8 @@ bool sandbox_open(Trace *t)
 bool sandbox_load(Trace *t, SpecFile *s)
 {
     s->tok = lex(t->arena, s->text, &s->ntok);
-    /* Everything that reads a spec's strings ends at a zero byte: "adamw\0" would name the rule adamw. */
+    /* Everything that reads a spec's strings ends at a zero byte: "adamw\0" would name the rule
+     * adamw. */
     const Tok *zero = lex_zero(s->tok);
     if (zero) {
         diag_set(t->diag, s->path, zero->line, s->text, "a string has a zero byte; leave it out");
@@ -279,7 +294,8 @@ bool sandbox_load(Trace *t, SpecFile *s)
     /* Lua's parser has no limits: its cost is estimated first. */
     if (parse_price(t->arena, s->tok, s->ntok) > PARSE_CAP) {
         diag_set(t->diag, s->path, 0, NULL,
-                 "the spec would take too long to read: too many functions inside each other, with too many locals, or "
+                 "the spec would take too long to read: too many functions inside each other, with "
+                 "too many locals, or "
                  "too many of and, or, elseif, goto and labels");
         lua_pushliteral(t->L, "spec error");
         return false;

@@ -1,10 +1,12 @@
-/* The names that a spec's code reads and assigns: its own hyperparameters, states and inputs, and p, g, t and the words
- * of the language. A table with these as metamethods is the environment of the spec's functions. */
+/* The names that a spec's code reads and assigns: its own hyperparameters, states and inputs, and
+ * p, g, t and the words of the language. A table with these as metamethods is the environment of
+ * the spec's functions. */
 #include "gen/front/rings.h"
 
 #include <string.h>
 
-static char mark_p;                      /* the value of `p` in declarations: only copy(p) accepts it */
+static char mark_p;                      /* the value of `p` in declarations: only copy(p) accepts
+                                          * it */
 
 /* find_hyper, find_state, find_input: the index in the rule of one of this spec's names, or -1. */
 #define FIND(kind)                                                                                 \
@@ -33,12 +35,15 @@ Ref trace_hyper(Trace *t, const SpecFile *s, const char *name)
     return i < 0 ? NONE : leaf(t, OP_HYPER, GROUP, i);
 }
 
-/* A hint for a name that another spec of the composition declares: each spec sees only its own names. */
+/* A hint for a name that another spec of the composition declares: each spec sees only its own
+ * names. */
 static const char *hint_other(Trace *t, const SpecFile *s, const char *name)
 {
     for (const SpecFile *o = t->spec; o < t->spec + t->nall; o++)
-        if (o != s && (find_hyper(t, o, name) >= 0 || find_state(t, o, name) >= 0 || find_input(t, o, name) >= 0))
-            return arena_printf(t->arena, "it belongs to %s%s, and each spec sees its own names alone",
+        if (o != s && (find_hyper(t, o, name) >= 0 || find_state(t, o, name) >= 0 ||
+                       find_input(t, o, name) >= 0))
+            return arena_printf(t->arena,
+                                "it belongs to %s%s, and each spec sees its own names alone",
                                 o->is_wrapper ? "the wrapper " : "the rule ", o->name);
     return "";
 }
@@ -47,8 +52,9 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
 {
     Near near = {.want = name};
     size_t skip = strlen(s->prefix);
-    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "nkernel", "every", "when", "inner",
-                                        "stored", "shrink", "descend", "separable", "add_inputs"};
+    static const char *const fixed[] = {"p",      "g",       "t",       "numel",     "nrows",
+                                        "ncols",  "nkernel", "every",   "when",      "inner",
+                                        "stored", "shrink",  "descend", "separable", "add_inputs"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         near_try(&near, fixed[i]);
     for (int i = 0; i < s->nhyper; i++)
@@ -64,13 +70,15 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
     if (*hint)
         return spec_error(L, "'%s' is not declared: %s", name, hint);
     const char *nearest = near_text(&near, t->arena);
-    return spec_error(L,
-                      write ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in "
-                              "'state'%s"
-                      : *nearest ? "'%s' is not declared%.0s%s"
-                                 : "'%s' is not declared: make it a hyperparameter, an option, a state, an input or a "
-                                   "local%.0s%s",
-                      name, name, nearest);
+    return spec_error(
+        L,
+        write ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in "
+                "'state'%s"
+        : *nearest
+            ? "'%s' is not declared%.0s%s"
+            : "'%s' is not declared: make it a hyperparameter, an option, a state, an input or a "
+              "local%.0s%s",
+        name, name, nearest);
 }
 
 static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
@@ -82,7 +90,8 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
         Dom d = t->rule->state[i].dom;
         if (t->rule->state[i].report && t->state[i] == leaf(t, OP_STATE, d, i))
             spec_error(L,
-                       "'%s' is listed in 'values', which are not kept between steps: assign it before reading it, "
+                       "'%s' is listed in 'values', which are not kept between steps: assign it "
+                       "before reading it, "
                        "or make it a state",
                        name);
         s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
@@ -94,8 +103,9 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
     } else if ((i = find_input(t, s, name)) >= 0) {
         Dom d = t->rule->input[i].dom;
         if (t->elem != ELEM && dom_inside(d))
-            spec_error(L, "'%s' has one value per %s of the tensor, and the rule steps a projection of it", name,
-                       dom_info[d].name);
+            spec_error(
+                L, "'%s' has one value per %s of the tensor, and the rule steps a projection of it",
+                name, dom_info[d].name);
         s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
         push_value(L, input_value(t, i));
     } else {
@@ -115,7 +125,8 @@ static int no_stored(lua_State *L, Trace *t, const SpecFile *s, const char *name
     near_try(&near, "p");
     for (int i = 0; i < s->nstate; i++)
         near_try(&near, t->rule->state[s->state[i]].name + strlen(s->prefix));
-    return spec_error(L, "stored \"%s\": there is no state of that name%s", name, near_text(&near, t->arena));
+    return spec_error(L, "stored \"%s\": there is no state of that name%s", name,
+                      near_text(&near, t->arena));
 }
 
 /* stored "m": the current value of m, rounded to its storage type. */
@@ -139,12 +150,13 @@ static int l_stored(lua_State *L)
         t->read[i] = true;
     Node n = {.op = OP_STORED, .dom = (uint8_t)d, .ty = NUM, .sym = i, .nargs = 1, .arg = &now};
     bool unchanged = now == (i == TO_P ? leaf(t, OP_P, ELEM, 0) : leaf(t, OP_STATE, d, i));
-    push_value(L, unchanged ? now : trace_node(t, n));         /* an unchanged value was just loaded */
+    /* an unchanged value was just loaded */
+    push_value(L, unchanged ? now : trace_node(t, n));
     return 1;
 }
 
-/* nkernel: the product of a tensor's dimensions after the second, which no stage has. It is a state that binding fills
- * and that nothing writes. */
+/* nkernel: the product of a tensor's dimensions after the second, which no stage has. It is a state
+ * that binding fills and that nothing writes. */
 static Ref kernel_size(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -158,8 +170,13 @@ static Ref kernel_size(lua_State *L)
         spec_error(L, "over %d states, with the sizes of kernels", MAX_STATES);
     if (i == r->nstate) {
         const Graph *g = trace_here(t);
-        PUSH(t->arena, r->state, r->nstate, r->state_cap) = (State){.name = "nkernel", .dom = TENSOR, .type = T_F64,
-            .hyper = -1, .file = g->file, .line = g->line, .init = INIT_KERNEL};
+        PUSH(t->arena, r->state, r->nstate, r->state_cap) = (State){.name = "nkernel",
+                                                                    .dom = TENSOR,
+                                                                    .type = T_F64,
+                                                                    .hyper = -1,
+                                                                    .file = g->file,
+                                                                    .line = g->line,
+                                                                    .init = INIT_KERNEL};
         t->state[i] = leaf(t, OP_STATE, TENSOR, i);
         t->read[i] = t->written[i] = true;
     }
@@ -257,24 +274,32 @@ void assign_value(lua_State *L, Trace *t, int i, const char *name, Ref *slot, Do
         return;
     }
     if (lua_isnoneornil(L, i))
-        spec_error(L, "'%s' cannot take nil: that was never given a value outside of every() and when()", name);
+        spec_error(
+            L, "'%s' cannot take nil: that was never given a value outside of every() and when()",
+            name);
     Ref v = lang_arg(L, i, name, 1);
     const Node *n = &r->g.n[v];
     if (n->ty == BOOL)
-        spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
+        spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name,
+                   describe(t, v));
     if (dom_of_block(dom) && trace_sizes(t, v) != NONE)
         n = &r->g.n[v = trace_sizes(t, v)];
     if (dom == GROUP && n->dom == TENSOR && of_own_t(t, v))
-        spec_error(L, "'%s' has one value per group, and the wrapper '%s' counts t for each tensor: count the steps of "
-                      "the group in a state, k = zeros \"group\" and k = k + 1 in step, and write k in place of t",
+        spec_error(L,
+                   "'%s' has one value per group, and the wrapper '%s' counts t for each tensor: "
+                   "count the steps of "
+                   "the group in a state, k = zeros \"group\" and k = k + 1 in step, and write k "
+                   "in place of t",
                    name, t->clock.by);
     if (!dom_spreads((Dom)n->dom, dom))
-        spec_error(L, "'%s' has one value per %s and cannot take %s: %s", name, dom_info[dom].name, describe(t, v),
+        spec_error(L, "'%s' has one value per %s and cannot take %s: %s", name, dom_info[dom].name,
+                   describe(t, v),
                    dom_spreads(dom_transposed((Dom)n->dom), dom) ? "transpose it with .T"
-                   : dom_of_block((Dom)n->dom)               ? "that belongs to a block of the matrix"
-                                                             : "reduce it first");
+                   : dom_of_block((Dom)n->dom) ? "that belongs to a block of the matrix"
+                                               : "reduce it first");
     t->spec[t->at].uses_view |= dom_inside((Dom)n->dom) && n->dom != ELEM;
-    *slot = n->dom == dom ? v : trace_copy(t, v, dom);         /* later reads see the declared domain */
+    /* later reads see the declared domain */
+    *slot = n->dom == dom ? v : trace_copy(t, v, dom);
 }
 
 static int l_env_write(lua_State *L)
@@ -293,8 +318,8 @@ static int l_env_write(lua_State *L)
         parts_write_p(L, was);
     } else if (!strcmp(name, "g")) {
         if (!s->is_wrapper)
-            return spec_error(
-                L, "a rule reads its gradient and does not change it: write 'local grad = …' (wrappers may assign g)");
+            return spec_error(L, "a rule reads its gradient and does not change it: write 'local "
+                                 "grad = …' (wrappers may assign g)");
         assign_value(L, t, 3, name, &t->g, t->elem);
         t->rule->changes_grad = t->spec[t->at].changes_grad = true;
     } else if (i >= 0) {
@@ -302,10 +327,13 @@ static int l_env_write(lua_State *L)
         assign_value(L, t, 3, name, &t->state[i], t->rule->state[i].dom);
         t->written[i] = true;
     } else if (ring_find(t, s, name) >= 0) {
-        return spec_error(L, "'%s' is a ring and cannot be assigned: %s:push(x) adds the newest value", name, name);
+        return spec_error(L,
+                          "'%s' is a ring and cannot be assigned: %s:push(x) adds the newest value",
+                          name, name);
     } else if (find_hyper(t, s, name) >= 0) {
         return spec_error(L,
-                          "'%s' is a hyperparameter and cannot be assigned: keep what changes in a state, such as %s = "
+                          "'%s' is a hyperparameter and cannot be assigned: keep what changes in a "
+                          "state, such as %s = "
                           "fill(1, \"group\")",
                           name, name);
     } else if (find_input(t, s, name) >= 0 || !strcmp(name, "t")) {

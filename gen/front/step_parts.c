@@ -1,6 +1,7 @@
-/* The words by which a rule changes p: p = shrink(p, amount), its weight decay, and p = descend(p, x, rate), its step.
- * A wrapper that writes local x, rate, amount = inner { apart = true } gets their arguments and changes p itself; p
- * stays as it is meanwhile. rate is the rule's lr: other factors of the rate become part of x. */
+/* The words by which a rule changes p: p = shrink(p, amount), its weight decay, and p = descend(p,
+ * x, rate), its step. A wrapper that writes local x, rate, amount = inner { apart = true } gets
+ * their arguments and changes p itself; p stays as it is meanwhile. rate is the rule's lr: other
+ * factors of the rate become part of x. */
 #include "gen/front/trace.h"
 
 #include <string.h>
@@ -13,7 +14,8 @@ static bool is_masked(const Graph *g, const Node *n)
     return n->op == OP_WHERE && g->n[n->arg[2]].op == OP_CONST && g->n[n->arg[2]].imm == 0;
 }
 
-/* Values share operands, so a search without a limit could take as long as 2 to the number of products. */
+/* Values share operands, so a search without a limit could take as long as 2 to the number of
+ * products. */
 static bool find_factor(const Graph *g, Ref rate, Ref lr, int depth, int *visits)
 {
     const Node *n = &g->n[rate];
@@ -51,27 +53,30 @@ static Ref without_lr(lua_State *L, Ref rate, Ref lr)
     return rest == NONE ? n.arg[1 - i] : trace_op(L, OP_MUL, rest, n.arg[1 - i]);
 }
 
-/* The hyperparameter that is the factor of this rate: lr, or another of the spec whose name starts with lr_. */
+/* The hyperparameter that is the factor of this rate: lr, or another of the spec whose name starts
+ * with lr_. */
 static Ref rate_hyper(lua_State *L, const SpecFile *s, Ref rate)
 {
     Trace *t = trace_of(L);
     const Graph *g = &t->rule->g;
     Ref lr = s->is_wrapper ? t->parts.rate : trace_hyper(t, s, "lr");
     if (lr == NONE)
-        return (Ref)spec_error(L, "descend: a wrapper takes this step apart, and '%s' has no hyperparameter lr",
-                               s->name);
+        return (Ref)spec_error(
+            L, "descend: a wrapper takes this step apart, and '%s' has no hyperparameter lr",
+            s->name);
     for (int k = -1; k < s->nhyper; k++) {
         const char *name = k < 0 ? "" : t->rule->hyper[s->hyper[k]].name + strlen(s->prefix);
         Ref r = k < 0 ? lr : !strncmp(name, "lr_", 3) ? trace_hyper(t, s, name) : NONE;
         if (r != NONE && has_factor(g, rate, r))
             return r;
     }
-    return (Ref)spec_error(L, "descend: a wrapper takes this step apart, so its rate is lr, or lr times or over other "
-                              "values: p = descend(p, x, lr / (1 - beta1 ^ t))");
+    return (Ref)spec_error(
+        L, "descend: a wrapper takes this step apart, so its rate is lr, or lr times or over other "
+           "values: p = descend(p, x, lr / (1 - beta1 ^ t))");
 }
 
-/* The second argument of descend: x, or { x, plus = y, rate = s, times = z, over = d }. With the rate r the step is
- * (r * x + s * y) * z / d, in this order. Absent fields are NONE. */
+/* The second argument of descend: x, or { x, plus = y, rate = s, times = z, over = d }. With the
+ * rate r the step is (r * x + s * y) * z / d, in this order. Absent fields are NONE. */
 typedef struct StepValue { Ref x, plus, rate, times, over; } StepValue;
 
 static StepValue read_step(lua_State *L)
@@ -93,8 +98,10 @@ static StepValue read_step(lua_State *L)
     }
     if (!known || v.x == NONE || (v.plus == NONE) != (v.rate == NONE) ||
         (v.plus == NONE && v.times == NONE && v.over == NONE))
-        spec_error(L, "descend's second argument is x, or { x, plus = y, rate = s, times = z, over = d } for "
-                      "(rate * x + s * y) * z / d: p = descend(p, { m, over = sqrt(v) + eps }, lr)");
+        spec_error(
+            L,
+            "descend's second argument is x, or { x, plus = y, rate = s, times = z, over = d } for "
+            "(rate * x + s * y) * z / d: p = descend(p, { m, over = sqrt(v) + eps }, lr)");
     return v;
 }
 
@@ -112,7 +119,9 @@ static void check_p(lua_State *L, Ref p, const char *word, const char *example)
 {
     const Trace *t = trace_of(L);
     if (t->parts.by && p != t->p)
-        spec_error(L, "%s: a wrapper takes this step apart, so its first argument is p itself: p = %s", word, example);
+        spec_error(L,
+                   "%s: a wrapper takes this step apart, so its first argument is p itself: p = %s",
+                   word, example);
 }
 
 static void add_amount(lua_State *L, Ref amount)
@@ -130,8 +139,10 @@ int l_shrink(lua_State *L)
     Ref p = lang_num(L, 1, "shrink", 1), amount = lang_num(L, 2, "shrink", 2);
     bool factor = lua_gettop(L) == 3;
     if (factor && (lua_type(L, 3) != LUA_TSTRING || strcmp(lua_tostring(L, 3), "factor")))
-        return spec_error(L, "shrink takes p, an amount and perhaps the word \"factor\": shrink(p, a) is p - a * p, "
-                             "shrink(p, a, \"factor\") is (1 - a) * p");
+        return spec_error(
+            L,
+            "shrink takes p, an amount and perhaps the word \"factor\": shrink(p, a) is p - a * p, "
+            "shrink(p, a, \"factor\") is (1 - a) * p");
     check_p(L, p, "shrink", "shrink(p, lr * weight_decay)");
     if (t->parts.by)
         add_amount(L, amount);
@@ -153,7 +164,8 @@ int l_descend(lua_State *L)
     Ref decay = lua_gettop(L) > 3 ? lang_num(L, 4, "descend", 4) : NONE;
     bool plain = v.plus == NONE && v.times == NONE && v.over == NONE;
     if (decay != NONE && !plain)
-        return spec_error(L, "descend takes a decay with a plain x: p = descend(p, x, lr, weight_decay)");
+        return spec_error(
+            L, "descend takes a decay with a plain x: p = descend(p, x, lr, weight_decay)");
     check_p(L, p, "descend", "descend(p, x, lr)");
     if (!t->parts.by) {
         v.x = decay == NONE ? v.x : trace_op(L, OP_ADD, v.x, trace_op(L, OP_MUL, decay, p));
@@ -162,8 +174,10 @@ int l_descend(lua_State *L)
     }
     Ref lr = rate_hyper(L, s, rate);
     if (v.rate != NONE && !has_factor(&t->rule->g, v.rate, lr))
-        return spec_error(L, "descend: a wrapper takes this step apart, so both rates of it have the same factor lr");
-    t->parts.x = scaled(L, without_lr(L, rate, lr), v.rate == NONE ? NONE : without_lr(L, v.rate, lr), v);
+        return spec_error(L, "descend: a wrapper takes this step apart, so both rates of it have "
+                             "the same factor lr");
+    t->parts.x =
+        scaled(L, without_lr(L, rate, lr), v.rate == NONE ? NONE : without_lr(L, v.rate, lr), v);
     t->parts.rate = lr;
     if (decay != NONE)
         add_amount(L, trace_op(L, OP_MUL, rate, decay));
@@ -171,20 +185,24 @@ int l_descend(lua_State *L)
     return 1;
 }
 
-/* separable(): a plain truth value. The first trace answers true. If that trace fails, pass_trace traces once more with
+/* separable(): a plain truth value. The first trace answers true. If that trace fails, pass_trace
+ * traces once more with
  * false: only a complete trace shows whether p changes in another way. */
 int l_separable(lua_State *L)
 {
     Trace *t = trace_of(L);
     lang_count(L, "separable", 0, 0);
     if (t->at < 0 || !t->spec[t->at].is_wrapper)
-        return spec_error(L, "separable() is for entries of wrappers: whether the rule inside can be taken apart");
+        return spec_error(
+            L,
+            "separable() is for entries of wrappers: whether the rule inside can be taken apart");
     t->asked_separable = true;
     lua_pushboolean(L, t->separable);
     return 1;
 }
 
-/* An option `apart` that is "auto" gets the answer as its value, so that `optc explain` and the IR show it. */
+/* An option `apart` that is "auto" gets the answer as its value, so that `optc explain` and the IR
+ * show it. */
 void parts_answer(Trace *t)
 {
     for (int i = 0; t->asked_separable && i < t->rule->noption; i++) {
@@ -207,13 +225,15 @@ void parts_close(lua_State *L, StepParts was)
     const StepParts x = t->parts;
     t->parts = was;
     t->parts.rate = x.rate;
-    if (t->tries > x.tries) {                              /* an error inside of it is already recorded */
+    /* an error inside of it is already recorded */
+    if (t->tries > x.tries) {
         push_value(L, UNKNOWN), push_value(L, UNKNOWN), push_value(L, UNKNOWN);
         return;
     }
     if (x.rate == NONE)
-        spec_error(L, "the wrapper '%s' takes the step of '%s' apart, which has no p = descend(p, x, lr)",
-                   x.by, t->spec[t->nspec - 1].name);
+        spec_error(
+            L, "the wrapper '%s' takes the step of '%s' apart, which has no p = descend(p, x, lr)",
+            x.by, t->spec[t->nspec - 1].name);
     push_value(L, t->rule->g.n[x.x].dom == t->elem ? x.x : trace_copy(t, x.x, t->elem));
     push_value(L, x.rate);
     push_value(L, x.amount);
@@ -224,8 +244,11 @@ void parts_read_p(lua_State *L)
     const Trace *t = trace_of(L);
     const SpecFile *s = &t->spec[t->at];
     if (t->parts.by && t->parts.stepped && s->is_wrapper)
-        spec_error(L, "'%s' reads p after the step, but the wrapper '%s' around it takes the step apart and changes p "
-                      "later: put '%s' outside of it", s->name, t->parts.by, s->name);
+        spec_error(L,
+                   "'%s' reads p after the step, but the wrapper '%s' around it takes the step "
+                   "apart and changes p "
+                   "later: put '%s' outside of it",
+                   s->name, t->parts.by, s->name);
 }
 
 /* The line that runs, with the words; NULL: its form is not known. */
@@ -248,7 +271,10 @@ void parts_write_p(lua_State *L, Ref was)
     if (!t->parts.by || t->p == was || t->p == UNKNOWN)
         return;
     const char *line = rewritten(L);
-    spec_error(L, "'%s' changes p in another way than by p = shrink(p, …) and p = descend(p, …), but the wrapper "
-                  "'%s' takes its step apart: write %s%s%s, or leave out the wrapper", t->spec[t->at].name,
-               t->parts.by, line ? "'" : "it with these words", line ? line : "", line ? "'" : "");
+    spec_error(L,
+               "'%s' changes p in another way than by p = shrink(p, …) and p = descend(p, …), but "
+               "the wrapper "
+               "'%s' takes its step apart: write %s%s%s, or leave out the wrapper",
+               t->spec[t->at].name, t->parts.by, line ? "'" : "it with these words",
+               line ? line : "", line ? "'" : "");
 }

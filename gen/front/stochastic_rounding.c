@@ -1,6 +1,6 @@
-/* Types whose stores round stochastically (templates/rounding.h): refuses states that cannot be stored this way, and
- * gives the rule the hyperparameter `seed` if it has none. Runs after pass_storage, which refuses gradients of these
- * types. */
+/* Types whose stores round stochastically (templates/rounding.h): refuses states that cannot be
+ * stored this way, and gives the rule the hyperparameter `seed` if it has none. Runs after
+ * pass_storage, which refuses gradients of these types. */
 #include "gen/front/front.h"
 
 /* As chosen, also for states that are f64 whatever was chosen: those are refused too. */
@@ -19,8 +19,8 @@ static const char *plain_name(Type t) { return type_info[plain_type((int)t)].nam
 static bool refuse_state(const Rule *r, const State *s, Type t, Diag *d)
 {
     diag_set(d, r->nfile ? r->file[s->file] : NULL, s->line, r->ntext ? r->text[s->file] : NULL,
-             "state '%s' has a value per %s, and %s is for states with a value per element: use %s", s->name,
-             dom_info[s->dom].name, type_info[t].name, plain_name(t));
+             "state '%s' has a value per %s, and %s is for states with a value per element: use %s",
+             s->name, dom_info[s->dom].name, type_info[t].name, plain_name(t));
     return false;
 }
 
@@ -28,8 +28,9 @@ static bool refuse_stored(const Rule *r, const Node *n, Type t, Diag *d)
 {
     const char *name = n->sym == TO_P ? "p" : r->state[n->sym].name;
     diag_set(d, r->nfile ? r->file[n->file] : NULL, n->line, r->ntext ? r->text[n->file] : NULL,
-             "stored \"%s\": '%s' is stored as %s, which rounds stochastically when the step ends; use %s", name, name,
-             type_info[t].name, plain_name(t));
+             "stored \"%s\": '%s' is stored as %s, which rounds stochastically when the step ends; "
+             "use %s",
+             name, name, type_info[t].name, plain_name(t));
     return false;
 }
 

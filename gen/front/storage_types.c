@@ -1,4 +1,5 @@
-/* The user's choice of storage types, as text. Which states it applies to is decided by pass_storage. */
+/* The user's choice of storage types, as text. Which states it applies to is decided by
+ * pass_storage. */
 #include "gen/front/front.h"
 
 #include <stdio.h>
@@ -34,7 +35,8 @@ static bool set_type(const char *key, const char *value, Type *out, Diag *d)
     return true;
 }
 
-/* One "key=value". Names of states are checked when the rule is known; their types are checked here. */
+/* One "key=value". Names of states are checked when the rule is known; their types are checked
+ * here. */
 static bool parse_one(Arena *a, const char *key, const char *value, Types *out, Diag *d)
 {
     Type t;
@@ -47,22 +49,26 @@ static bool parse_one(Arena *a, const char *key, const char *value, Types *out, 
     if (!strcmp(key, "master")) {
         int m = master_by_name(value);
         out->master = m < 0 ? out->master : (Master)m;
-        return m >= 0 || no_such(d, key, value, "way to keep rounded bits (none, f32, low16, low8, kahan)");
+        return m >= 0 ||
+               no_such(d, key, value, "way to keep rounded bits (none, f32, low16, low8, kahan)");
     }
     if (!strcmp(key, "lost")) {
         out->lost = !strcmp(value, "count");
-        return out->lost || !strcmp(value, "none") || no_such(d, key, value, "choice for lost updates (none, count)");
+        return out->lost || !strcmp(value, "none") ||
+               no_such(d, key, value, "choice for lost updates (none, count)");
     }
     if (!strcmp(key, "edits")) {
         out->edits = !strcmp(value, "find");
-        return out->edits || !strcmp(value, "none") || no_such(d, key, value, "choice for edits (none, find)");
+        return out->edits || !strcmp(value, "none") ||
+               no_such(d, key, value, "choice for edits (none, find)");
     }
     if (!set_type(key, value, &t, d))
         return false;
     if (!strcmp(key, "copy"))
         out->copy = 1 + (int)t;
     else
-        out->named = arena_printf(a, "%s%s%s=%s", out->named ? out->named : "", out->named ? "," : "", key, value);
+        out->named = arena_printf(a, "%s%s%s=%s", out->named ? out->named : "",
+                                  out->named ? "," : "", key, value);
     return true;
 }
 
@@ -72,7 +78,8 @@ bool types_parse(Arena *a, const char *text, Types *out, Diag *d)
         size_t n = strcspn(s, ",");
         const char *one = arena_printf(a, "%.*s", (int)n, s), *is = strchr(one, '=');
         if (!is || is == one || !is[1]) {
-            diag_set(d, NULL, 0, NULL, "types: '%s' is not KEY=TYPE, as in state=q8,ema.avg=bf16", one);
+            diag_set(d, NULL, 0, NULL, "types: '%s' is not KEY=TYPE, as in state=q8,ema.avg=bf16",
+                     one);
             return false;
         }
         if (!parse_one(a, arena_printf(a, "%.*s", (int)(is - one), one), is + 1, out, d))

@@ -1,5 +1,5 @@
-/* Queries about a tensor in a plain Lua `if`: sizes, names, tags. Each answer is traced as a separate variant
- * (variants_trace.c). */
+/* Queries about a tensor in a plain Lua `if`: sizes, names, tags. Each answer is traced as a
+ * separate variant (variants_trace.c). */
 #include "gen/front/trace.h"
 
 #include <ctype.h>
@@ -48,12 +48,15 @@ static bool made_of_sizes(lua_State *L, int i)
 static int projection_sizes(lua_State *L)
 {
     const Trace *t = trace_of(L);
-    return spec_error(L, "a rule that asks for sizes cannot step a projection, which does not have the sizes of a "
-                         "tensor ('%s' inside of '%s'): leave out the wrapper", t->spec[t->at].name, t->projects);
+    return spec_error(
+        L,
+        "a rule that asks for sizes cannot step a projection, which does not have the sizes of a "
+        "tensor ('%s' inside of '%s'): leave out the wrapper",
+        t->spec[t->at].name, t->projects);
 }
 
-/* Lua's comparison operators. A comparison of sizes is a query; any other is an error, because values are not known
- * yet. */
+/* Lua's comparison operators. A comparison of sizes is a query; any other is an error, because
+ * values are not known yet. */
 int l_query_sizes(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -63,7 +66,8 @@ int l_query_sizes(lua_State *L)
     if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
         return spec_error(L, "%s%s", lua_tostring(L, lua_upvalueindex(1)),
                           made_of_sizes(L, 1) || made_of_sizes(L, 2)
-                              ? ". A question about a tensor compares one size, perhaps times a number, with a number "
+                              ? ". A question about a tensor compares one size, perhaps times a "
+                                "number, with a number "
                                 "or another size: nrows * ncols of a matrix is numel"
                               : "");
     q.view = t->spec[t->at].view;
@@ -83,8 +87,9 @@ static double whole_number(lua_State *L, int i, double most, const char *says)
 /* divisible(nrows, 64) */
 int l_query_divisible(lua_State *L)
 {
-    static const char says[] = "divisible takes a size and a whole number from 1: divisible(nrows, 64), of nrows, "
-                               "ncols or numel";
+    static const char says[] =
+        "divisible takes a size and a whole number from 1: divisible(nrows, 64), of nrows, "
+        "ncols or numel";
     Trace *t = trace_of(L);
     Test q = {.kind = TEST_SIZES, .relation = IS_MULTIPLE};
     inside_entry(L, "divisible");
@@ -101,8 +106,10 @@ int l_query_divisible(lua_State *L)
 /* dims(4): the tensor has four dimensions */
 int l_query_dims(lua_State *L)
 {
-    static const char says[] = "dims takes a number of dimensions from 1: dims(4) holds for kernels of convolutions";
-    Test q = {.kind = TEST_SIZES, .relation = IS_EQUAL, .size = {SIZE_DIMS, SIZE_ONE}, .factor = {1, 1}};
+    static const char says[] =
+        "dims takes a number of dimensions from 1: dims(4) holds for kernels of convolutions";
+    Test q = {
+        .kind = TEST_SIZES, .relation = IS_EQUAL, .size = {SIZE_DIMS, SIZE_ONE}, .factor = {1, 1}};
     inside_entry(L, "dims");
     if (lua_gettop(L) != 1)
         return spec_error(L, "%s", says);
@@ -119,14 +126,17 @@ int l_query_word(lua_State *L)
     const char *what = kind == TEST_NAMED ? "named" : "tagged";
     inside_entry(L, what);
     if (lua_gettop(L) != 1 || lua_type(L, 1) != LUA_TSTRING)
-        return spec_error(L, "%s takes a text: %s", what, kind == TEST_NAMED ? "named \"*.bias\"" : "tagged \"head\"");
+        return spec_error(L, "%s takes a text: %s", what,
+                          kind == TEST_NAMED ? "named \"*.bias\"" : "tagged \"head\"");
     const char *word = lua_tostring(L, 1);
     for (const char *c = word; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr(kind == TEST_NAMED ? "_.-/*?:[]" : "_.-", *c))
-            return spec_error(L, "%s \"%.80s\": the character '%c' is not allowed in it", what, word,
-                              isprint((unsigned char)*c) ? *c : '?');
+            return spec_error(L, "%s \"%.80s\": the character '%c' is not allowed in it", what,
+                              word, isprint((unsigned char)*c) ? *c : '?');
     if (!*word || strlen(word) > 200)
         return spec_error(L, "%s: the text is %s", what, *word ? "over 200 bytes long" : "empty");
-    lua_pushboolean(L, trace_query(trace_of(L), (Test){.kind = kind, .word = arena_strdup(trace_of(L)->arena, word)}));
+    lua_pushboolean(
+        L, trace_query(trace_of(L),
+                       (Test){.kind = kind, .word = arena_strdup(trace_of(L)->arena, word)}));
     return 1;
 }

@@ -1,11 +1,13 @@
 /* Runs a spec on symbolic values and records its assignments.
- * Needs: the spec's text and a function that finds wrappers by name. Result: a Rule whose graph may hold dead nodes. */
+ * Needs: the spec's text and a function that finds wrappers by name. Result: a Rule whose graph may
+ * hold dead nodes. */
 #include "gen/front/rings.h"
 
 #include <ctype.h>
 #include <string.h>
 
-static bool push_field(lua_State *L, const SpecFile *s, const char *name)      /* a function; false: pushes nothing */
+/* a function; false: pushes nothing */
+static bool push_field(lua_State *L, const SpecFile *s, const char *name)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
     bool yes = lua_getfield(L, -1, name) == LUA_TFUNCTION;
@@ -18,10 +20,12 @@ static bool push_field(lua_State *L, const SpecFile *s, const char *name)      /
 bool push_body(lua_State *L, Trace *t, int i, const char *name)
 {
     const SpecFile *s = &t->spec[i];
-    return (t->matrix && !strcmp(name, "step") && push_field(L, s, "matrix")) || push_field(L, s, name);
+    return (t->matrix && !strcmp(name, "step") && push_field(L, s, "matrix")) ||
+           push_field(L, s, name);
 }
 
-static int function_line(lua_State *L)                     /* first line of the function on top; pops it */
+/* first line of the function on top; pops it */
+static int function_line(lua_State *L)
 {
     lua_Debug ar;
     lua_getinfo(L, ">S", &ar);
@@ -46,11 +50,13 @@ static void note_returned(Trace *t, const SpecFile *s, int line)
 {
     const Ref *r = value_at(t->L, -1);
     const Node *n = r && *r >= 0 ? &t->rule->g.n[*r] : NULL;
-    if ((!n && lua_type(t->L, -1) != LUA_TNUMBER) || (n && *r == t->p))        /* `return p` is harmless */
+    /* `return p` is harmless */
+    if ((!n && lua_type(t->L, -1) != LUA_TNUMBER) || (n && *r == t->p))
         return;
     if (n && !is_leaf(n) && n->file == s->file && n->line > line)
         line = n->line;
-    warn_at(t, s, line, "the entry returns this value, and nothing uses it: assign it, as in p = p - lr * g");
+    warn_at(t, s, line,
+            "the entry returns this value, and nothing uses it: assign it, as in p = p - lr * g");
     t->returned = t->returned ? t->returned : line;
 }
 
@@ -66,7 +72,8 @@ void call_body(lua_State *L, Trace *t, int i, const char *name)
     note_returned(t, s, line);
     lua_pop(L, 1);
     if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0 && t->tries == tries) {
-        diag_set(t->diag, s->path, 0, NULL, "the wrapper's step never calls inner(): the rule inside would not run");
+        diag_set(t->diag, s->path, 0, NULL,
+                 "the wrapper's step never calls inner(): the rule inside would not run");
         errors_raise(L);
     }
     t->at = at;
@@ -134,13 +141,14 @@ static void collect_entries(lua_State *L, Trace *t)
         lua_rawgeti(L, LUA_REGISTRYINDEX, t->spec[i].table);
         for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
             const char *name = lua_tostring(L, -2);
-            bool seen = (lua_type(L, -1) != LUA_TFUNCTION && !fallback_named(L, -1)) || !strcmp(name, "matrix");
+            bool seen = (lua_type(L, -1) != LUA_TFUNCTION && !fallback_named(L, -1)) ||
+                        !strcmp(name, "matrix");
             for (int e = 0; e < r->nentry; e++)
                 seen = seen || !strcmp(r->entry[e].name, name);
             if (seen)
                 continue;
-            PUSH(t->arena, r->entry, r->nentry, r->entry_cap) =
-                (Entry){.name = arena_strdup(t->arena, name), .body = NEWS(t->arena, Body, MAX_VARIANTS)};
+            PUSH(t->arena, r->entry, r->nentry, r->entry_cap) = (Entry){
+                .name = arena_strdup(t->arena, name), .body = NEWS(t->arena, Body, MAX_VARIANTS)};
             for (int e = r->nentry - 1; e > 0; e--) {
                 Entry *a = &r->entry[e - 1], *b = &r->entry[e];
                 int oa = entry_order(a->name), ob = entry_order(b->name);
@@ -205,7 +213,8 @@ static int run_all(lua_State *L)
     }
     if (!loaded)
         return 0;
-    for (int i = 0; i < r->nstate; i++)                    /* an outer spec may have declared `block` */
+    /* an outer spec may have declared `block` */
+    for (int i = 0; i < r->nstate; i++)
         r->state[i].dom = trace_dom(t, r->state[i].dom);
     t->state = NEWS(t->arena, Ref, MAX_STATES + 1);        /* projections add some */
     t->read = NEWS(t->arena, bool, MAX_STATES + 1);
@@ -247,13 +256,15 @@ bool check_text(Source s, Diag *d)
     else if (s.len && s.text[0] == '\033')
         diag_set(d, s.path, 0, NULL, "this is Lua bytecode: specs are text");
     else if (s.len > 8 && !memcmp(s.text, "optc-ir ", 8))
-        diag_set(d, s.path, 0, NULL, "this is IR text, which only check, explain, emit, compile, ship, show and dump "
-                                     "read; a spec is needed here");
+        diag_set(d, s.path, 0, NULL,
+                 "this is IR text, which only check, explain, emit, compile, ship, show and dump "
+                 "read; a spec is needed here");
     else if (memchr(s.text, 0, s.len))
         diag_set(d, s.path, 0, NULL, "the spec holds a zero byte: specs are text");
     else if (is_name_or_path(s.text, s.len))
         diag_set(d, s.path, 0, NULL,
-                 "a spec's text is expected, and '%.*s' is a name or a path: give it as the rule, Optimizer(params, "
+                 "a spec's text is expected, and '%.*s' is a name or a path: give it as the rule, "
+                 "Optimizer(params, "
                  "\"%.*s\") in Python, .spec in C",
                  (int)s.len, s.text, (int)s.len, s.text);
     else
@@ -270,7 +281,8 @@ void add_spec(Trace *t, int i, Source s, Wrap *w)
                             .text = arena_strndup(t->arena, s.text, s.len),
                             .file = t->rule->nfile,
                             .is_wrapper = w != NULL};
-    /* The rule stores only the file's base name: hashes and emitted code must not depend on its folder. */
+    /* The rule stores only the file's base name: hashes and emitted code must not depend on its
+     * folder. */
     const char *slash = strrchr(t->spec[i].path, '/');
     char *bare = arena_strdup(t->arena, slash ? slash + 1 : t->spec[i].path);
     text_clean(bare, "");
@@ -278,7 +290,8 @@ void add_spec(Trace *t, int i, Source s, Wrap *w)
     PUSH(t->arena, t->rule->text, t->rule->ntext, t->rule->text_cap) = t->spec[i].text;
 }
 
-/* Lua has its own memory. It is freed also if the arena runs out of memory and jumps over Lua's frames. */
+/* Lua has its own memory. It is freed also if the arena runs out of memory and jumps over Lua's
+ * frames. */
 static bool trace_in_lua(Trace *t, Job *job)
 {
     Arena *a = t->arena;
@@ -308,7 +321,8 @@ static bool trace_in_lua(Trace *t, Job *job)
     return rc == LUA_OK && !t->nerror;
 }
 
-static Rule *trace_once(Arena *a, Source spec, const GenOptions *o, Diag *d, bool separable, bool *again)
+static Rule *trace_once(Arena *a, Source spec, const GenOptions *o, Diag *d, bool separable,
+                        bool *again)
 {
     Rule *r = NEW(a, Rule);
     *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = "", .product = -1};
@@ -332,7 +346,8 @@ static Rule *trace_once(Arena *a, Source spec, const GenOptions *o, Diag *d, boo
     for (int i = 0; i < nwrap; i++) {
         Source s;
         if (!o->find) {
-            diag_set(d, NULL, 0, NULL, "the wrapper '%s' cannot be found: no search function is set", wrap[i].name);
+            diag_set(d, NULL, 0, NULL,
+                     "the wrapper '%s' cannot be found: no search function is set", wrap[i].name);
             return NULL;
         }
         if (!o->find(o->find_ctx, wrap[i].name, a, &s, d) || !check_text(s, d))

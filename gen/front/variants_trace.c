@@ -1,5 +1,6 @@
-/* Variants of a rule: the answers to queries in the traced variant, the next combination of answers, and the checks and
- * joins after all variants are traced. Each run traces every entry; trace.c starts the runs. */
+/* Variants of a rule: the answers to queries in the traced variant, the next combination of
+ * answers, and the checks and joins after all variants are traced. Each run traces every entry;
+ * trace.c starts the runs. */
 #include "gen/front/trace.h"
 
 #include <math.h>
@@ -42,13 +43,15 @@ static void check_group_writes(Trace *t, const Entry *e)
     for (int s = 0; s < r->nstate; s++)
         for (int v = 1; v < r->nvariant && r->state[s].dom == GROUP; v++)
             if (written_value(&e->body[v], s) != written_value(&e->body[0], s))
-                refuse_at(t, r->state[s].file, r->state[s].line,
-                          "state '%s' is one per group, so 'step' and '%s' must give it the same value",
-                          r->state[s].name, r->variant[v].name);
+                refuse_at(
+                    t, r->state[s].file, r->state[s].line,
+                    "state '%s' is one per group, so 'step' and '%s' must give it the same value",
+                    r->state[s].name, r->variant[v].name);
 }
 
 /* ---- queries ---- */
-/* Converts a comparison of one size with a number to "size <= k" (*yes) or its negation: sizes are whole numbers. */
+/* Converts a comparison of one size with a number to "size <= k" (*yes) or its negation: sizes are
+ * whole numbers. */
 static bool as_bound(const Test *q, double *k, bool *yes)
 {
     bool right = q->size[0] == SIZE_ONE;                   /* 4 < nrows: not at most 4 */
@@ -93,8 +96,10 @@ bool trace_query(Trace *t, Test q)
         return answer;
     if (t->asked == t->npath) {
         if (t->npath == MAX_TESTS)
-            spec_error(t->L, "the rule asks over %d questions about a tensor (sizes, names, tags) in one "
-                             "variant", MAX_TESTS);
+            spec_error(t->L,
+                       "the rule asks over %d questions about a tensor (sizes, names, tags) in one "
+                       "variant",
+                       MAX_TESTS);
         q.yes = q.kind != TEST_MATRIX;                     /* vectors come first */
         const char *path;
         sandbox_where(t->L, &path, &t->question.line);
@@ -104,10 +109,9 @@ bool trace_query(Trace *t, Test q)
     if (!test_same(&t->path[t->asked], &q) && t->nerror)
         errors_raise(t->L);
     if (!test_same(&t->path[t->asked], &q))
-        spec_error(
-            t->L,
-            "the rule asks different questions about a tensor at the same place: only earlier answers may decide "
-            "what it asks next");
+        spec_error(t->L, "the rule asks different questions about a tensor at the same place: only "
+                         "earlier answers may decide "
+                         "what it asks next");
     return t->path[t->asked++].yes;
 }
 
@@ -121,7 +125,8 @@ bool variants_next(Trace *t)
     return t->npath > 0;
 }
 
-/* The variant's name: "step" or "matrix", and for further variants of the same function step_2, step_3 … */
+/* The variant's name: "step" or "matrix", and for further variants of the same function step_2,
+ * step_3 … */
 static const char *variant_title(Trace *t)
 {
     const char *base = t->matrix ? "matrix" : "step";
@@ -148,7 +153,8 @@ void variants_trace(lua_State *L, Trace *t, bool has_matrix)
     for (int e = 0; e < r->nentry; e++)
         trace_entry(L, t, e, t->variant);
     if (t->nerror && t->npath > t->asked)
-        t->npath = t->asked;                               /* after an error: drops queries that were not reached */
+        /* after an error: drops queries that were not reached */
+        t->npath = t->asked;
     Variant *v = &r->variant[t->variant];
     Test *test = NEWS(t->arena, Test, t->npath + 1);
     memcpy(test, t->path, sizeof *test * (size_t)t->npath);
@@ -164,16 +170,18 @@ const char *variants_no_partner(Trace *t, int variant)
     const char *name = t->rule->variant[variant].name;
     bool other = t->spec[t->nspec - 1].fallback && !strncmp(name, "step", 4);
     return arena_printf(t->arena,
-                        "all variants of a rule must make the same global reductions in the same order: this one has "
+                        "all variants of a rule must make the same global reductions in the same "
+                        "order: this one has "
                         "no partner in '%s'%s",
                         name,
-                        other ? ", which is another rule: write 'step' out as a function that makes it too, or make it "
+                        other ? ", which is another rule: write 'step' out as a function that "
+                                "makes it too, or make it "
                                 "in a wrapper around this rule, as the wrapper clip does"
                               : "; make it there too, even where its result is not used");
 }
 
-/* Sets the operands of reductions over all tensors. Nodes are immutable, so it changes a copy and builds a new
- * graph. */
+/* Sets the operands of reductions over all tensors. Nodes are immutable, so it changes a copy and
+ * builds a new graph. */
 void variants_join(Trace *t)
 {
     Rule *r = t->rule;

@@ -1,13 +1,17 @@
-/* Constant folding and simplification. Every rewrite here is exact: for any operands, in f32 and in f64, the result has
- * the same bits (a NaN stays a NaN; its payload may change). Each shrinks the graph or replaces an operation by a
- * cheaper one, so rewriting ends. Common subexpressions are merged because graph_add finds equal nodes; dead nodes are
- * dropped because rule_rewrite copies only values that are written. */
+/* Constant folding and simplification. Every rewrite here is exact: for any operands, in f32 and in
+ * f64, the result has the same bits (a NaN stays a NaN; its payload may change). Each shrinks the
+ * graph or replaces an operation by a cheaper one, so rewriting ends. Common subexpressions are
+ * merged because graph_add finds equal nodes; dead nodes are dropped because rule_rewrite copies
+ * only values that are written. */
 #include "gen/ir/rule_passes.h"
 
 #include <math.h>
 
 static bool is_const(const Graph *g, Ref r) { return r != NONE && g->n[r].op == OP_CONST; }
-static bool is_num(const Graph *g, Ref r, double x) { return is_const(g, r) && g->n[r].ty == NUM && g->n[r].imm == x; }
+static bool is_num(const Graph *g, Ref r, double x)
+{
+    return is_const(g, r) && g->n[r].ty == NUM && g->n[r].imm == x;
+}
 static bool is_op(const Graph *g, Ref r, Op op) { return r != NONE && g->n[r].op == op; }
 static bool plus_zero(const Graph *g, Ref r) { return is_num(g, r, 0) && !signbit(g->n[r].imm); }
 
@@ -15,10 +19,12 @@ static bool plus_zero(const Graph *g, Ref r) { return is_num(g, r, 0) && !signbi
 static bool exact_reciprocal(const Graph *g, Ref r)
 {
     int e;
-    return is_const(g, r) && isfinite(g->n[r].imm) && fabs(frexp(g->n[r].imm, &e)) == 0.5 && e > -120 && e < 120;
+    return is_const(g, r) && isfinite(g->n[r].imm) && fabs(frexp(g->n[r].imm, &e)) == 0.5 &&
+           e > -120 && e < 120;
 }
 
-static Ref again(Graph *g, Node n, Op op, Ref a, Ref b)     /* another operation with n's domain and source position */
+/* another operation with n's domain and source position */
+static Ref again(Graph *g, Node n, Op op, Ref a, Ref b)
 {
     const Ref arg[] = {a, b};
     n.op = op;
@@ -38,9 +44,9 @@ static Ref as_const(Graph *g, Node n, double x)
     return graph_add(g, n);
 }
 
-/* A folded operand may vary less than the node it replaces. Elementwise users broadcast it. A reduction counts its
- * operand's values, and products and transposes read them from memory, so these users get a copy in the original
- * domain. */
+/* A folded operand may vary less than the node it replaces. Elementwise users broadcast it. A
+ * reduction counts its operand's values, and products and transposes read them from memory, so
+ * these users get a copy in the original domain. */
 static Ref spread(Graph *g, Node user, Ref x, Dom dom)
 {
     Node n = {.op = OP_COPY, .dom = (uint8_t)dom, .ty = NUM, .nargs = 1, .arg = &x};
@@ -54,8 +60,9 @@ static Ref spread(Graph *g, Node user, Ref x, Dom dom)
 
 static Dom operand_dom(Node user, int k)
 {
-    return is_call(&user) ? call_operand_dom(&user, k) : user.op == OP_TRANSPOSE ? dom_transposed((Dom)user.dom)
-        : (Dom)user.from;
+    return is_call(&user)            ? call_operand_dom(&user, k)
+           : user.op == OP_TRANSPOSE ? dom_transposed((Dom)user.dom)
+                                     : (Dom)user.from;
 }
 
 static Ref with_spread(Graph *g, Node n)
@@ -71,23 +78,29 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
 {
     (void)ctx;
     const OpInfo *o = &op_info[n.op];
-    Ref a = n.nargs > 0 ? n.arg[0] : NONE, b = n.nargs > 1 ? n.arg[1] : NONE, c = n.nargs > 2 ? n.arg[2] : NONE;
+    Ref a = n.nargs > 0 ? n.arg[0] : NONE, b = n.nargs > 1 ? n.arg[1] : NONE,
+        c = n.nargs > 2 ? n.arg[2] : NONE;
     if (o->kind == K_RED || o->kind == K_TRANSPOSE || o->kind == K_CALL)
         return with_spread(g, n);
     if (o->kind == K_LEAF)
         return n.op == OP_EVERY && n.imm == 1 ? as_const(g, n, 1) : graph_add(g, n);
-    bool all = n.op != OP_STORED;                  /* which rounds to a type that is not known here */
+    /* which rounds to a type that is not known here */
+    bool all = n.op != OP_STORED;
     for (int k = 0; k < n.nargs; k++)
         all = all && is_const(g, n.arg[k]);
-    /* Functions that are not correctly rounded are left to run time: libm and our source could differ. */
+    /* Functions that are not correctly rounded are left to run time: libm and our source could
+     * differ. */
     if (all && (o->ulp <= 0.5))
         return as_const(g, n,
-                        op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0, o->arity > 2 ? g->n[c].imm : 0));
+                        op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0,
+                                o->arity > 2 ? g->n[c].imm : 0));
     switch (n.op) {
     case OP_ADD:
-        if (is_op(g, b, OP_NEG)) return again(g, n, OP_SUB, a, g->n[b].arg[0]);       /* a + -b = a - b */
+        /* a + -b = a - b */
+        if (is_op(g, b, OP_NEG)) return again(g, n, OP_SUB, a, g->n[b].arg[0]);
         if (is_op(g, a, OP_NEG)) return again(g, n, OP_SUB, b, g->n[a].arg[0]);
-        if (is_num(g, b, 0) && !plus_zero(g, b)) return a;                          /* a + -0 = a, even for a = -0 */
+        /* a + -0 = a, even for a = -0 */
+        if (is_num(g, b, 0) && !plus_zero(g, b)) return a;
         break;
     case OP_COPY:
         if (n.dom == g->n[a].dom) return a;
@@ -154,10 +167,12 @@ bool pass_constant_fold(Rule *r, Diag *d)
 {
     (void)d;
     uint64_t before, now = graph_sum(r);
-    do {                                                   /* a fold may enable another one in its users */
+    /* a fold may enable another one in its users */
+    do {
         before = now;
         rule_rewrite(r, fold_node, NULL);
-        rule_rewrite(r, NULL, NULL);               /* drops orphaned nodes and restores the order after spread() */
+        /* drops orphaned nodes and restores the order after spread() */
+        rule_rewrite(r, NULL, NULL);
         now = graph_sum(r);
     } while (now != before);
     return true;

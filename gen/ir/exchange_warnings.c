@@ -1,5 +1,5 @@
-/* pass_exchange: warns of entries that exchange the parameters with a wider state, as ema's to_eval does. The state's
- * values are rounded to the type of the parameters and come back rounded. */
+/* pass_exchange: warns of entries that exchange the parameters with a wider state, as ema's to_eval
+ * does. The state's values are rounded to the type of the parameters and come back rounded. */
 #include "gen/ir/rule_passes.h"
 
 /* The value is this leaf, or a choice between it and something else. */
@@ -11,7 +11,8 @@ static bool chooses(const Rule *r, Ref v, Op op, int sym)
     return (Op)n->op == op && (op == OP_P || n->sym == sym);
 }
 
-/* The value is the parameter or the state, or a choice between them: it has no more digits than the parameter. */
+/* The value is the parameter or the state, or a choice between them: it has no more digits than the
+ * parameter. */
 static bool only_moves(const Rule *r, Ref v, int state)
 {
     const Node *n = &r->g.n[v];
@@ -51,10 +52,13 @@ static void warn_exchange(Rule *r, Type p, int entry, int state, Ref at)
     bool known = n->line && n->file >= 0 && n->file < r->nfile;
     Place place = {known ? n->file : 0, known ? n->line : 0, known ? r->file[n->file] : NULL,
                    known && n->file < r->ntext ? r->text[n->file] : NULL};
-    rule_warn(r, place,
-              arena_printf(r->arena, "entry '%s' puts state '%s' into the parameters, and %s rounds it for good: "
-                                     "choose types master=%s if you run this entry", r->entry[entry].name,
-                           r->state[state].name, type_info[p].name, p == T_BF16 ? "low16" : "f32"));
+    rule_warn(
+        r, place,
+        arena_printf(r->arena,
+                     "entry '%s' puts state '%s' into the parameters, and %s rounds it for good: "
+                     "choose types master=%s if you run this entry",
+                     r->entry[entry].name, r->state[state].name, type_info[p].name,
+                     p == T_BF16 ? "low16" : "f32"));
 }
 
 bool pass_exchange(Rule *r, const Types *t, const char *path, Diag *d)
@@ -62,7 +66,8 @@ bool pass_exchange(Rule *r, const Types *t, const char *path, Diag *d)
     (void)path;
     (void)d;
     for (int i = 0; i < r->nstate; i++)
-        if (r->state[i].follows_p && !r->state[i].report)          /* master=: the parameters have all bits */
+        /* master=: the parameters have all bits */
+        if (r->state[i].follows_p && !r->state[i].report)
             return true;
     for (int i = 0; i < r->nstate; i++) {
         Type type = type_of_state(&r->state[i], t->p, t->state);

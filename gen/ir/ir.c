@@ -1,5 +1,5 @@
-/* Nodes of a rule: tables of operations, types and domains by name, constructors, the hash table that finds equal
- * nodes, and rewriting of whole graphs. The only file that writes nodes. */
+/* Nodes of a rule: tables of operations, types and domains by name, constructors, the hash table
+ * that finds equal nodes, and rewriting of whole graphs. The only file that writes nodes. */
 #include "gen/ir/ir.h"
 
 #include <math.h>
@@ -13,15 +13,19 @@ const OpInfo op_info[NOPS] = {
 };
 /* Blocks are those of templates/codes.h, draws those of templates/rounding.h. */
 #define TYPE(ID, name, bits, block, planes, draws, ...) \
-    _Static_assert(bits % 8 == 0 && block == 1 && planes == 1 && draws == 0, name ": whole bytes, one per value");
+    _Static_assert(bits % 8 == 0 && block == 1 && planes == 1 && draws == 0, \
+                   name ": whole bytes, one per value");
 #define CODED(ID, name, bits, block, planes, draws, ...) \
-    _Static_assert(bits == 8 && block == OPTC_CODED && planes == 2 && draws == 0, name ": a byte per value, a scale");
+    _Static_assert(bits == 8 && block == OPTC_CODED && planes == 2 && draws == 0, \
+                   name ": a byte per value, a scale");
 #define DRAWN(PLAIN, rounds, ID, name, bits, block, planes, draws, ...) \
     _Static_assert(bits == 16 && block == 1 && planes == 1 && draws == 16, name ": 16 of each");
 #include "gen/abi/types.def"
 const TypeInfo type_info[NTYPES] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, beyond, ...) \
-    {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most, beyond},
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, \
+             beyond, ...) \
+    {name,  bits / 8, bits,        block,  planes, draws, #c, \
+     #load, #store,   T_##compute, digits, least,  most,  beyond},
 #include "gen/abi/types.def"
 };
 
@@ -58,8 +62,10 @@ bool dom_named(Dom d, bool rank, bool block)
 {
     const Axis *a = dom_info[d].axis;
     Dom upright = dom_product(a[0], a[1]);
-    bool transposed = !dom_wide(d) && !dom_square(d) && (dom_of_block(d) ? dom_blocked(upright) : upright) != d;
-    return d != CONST_ && d != ELEM_T && !transposed && (rank || (a[0] != AXIS_RANK && a[1] != AXIS_RANK)) &&
+    bool transposed =
+        !dom_wide(d) && !dom_square(d) && (dom_of_block(d) ? dom_blocked(upright) : upright) != d;
+    return d != CONST_ && d != ELEM_T && !transposed &&
+           (rank || (a[0] != AXIS_RANK && a[1] != AXIS_RANK)) &&
            (block ? dom_blocked(d) == d || !dom_square(d) : !dom_of_block(d));
 }
 
@@ -113,25 +119,31 @@ const char *dom_list(Arena *a, uint64_t set, const char *quote, const char *last
     Buf b = {.arena = a};
     for (int i = 0; i < NDOM; i++)
         if (set >> i & 1)
-            buf_printf(&b, "%s%s%s%s", !b.len ? "" : set >> i == 1 ? last : ", ", quote, dom_info[i].name, quote);
+            buf_printf(&b, "%s%s%s%s",
+                       !b.len          ? ""
+                       : set >> i == 1 ? last
+                                       : ", ",
+                       quote, dom_info[i].name, quote);
     return buf_text(&b);
 }
 
 static uint64_t node_hash(const Node *n)
 {
-    struct { int32_t v[6]; double imm; } k = {{n->op, n->dom, n->from, n->sym, n->nargs, n->ty}, n->imm};
+    struct { int32_t v[6]; double imm; } k = {
+        {n->op, n->dom, n->from, n->sym, n->nargs, n->ty}, n->imm};
     return hash64(hash64(1, &k, sizeof k), n->arg, sizeof *n->arg * n->nargs);
 }
 
-/* The same value, and from the same entry or the same line: equal nodes of two entries on different lines stay two
- * nodes, so that each keeps its source position. */
+/* The same value, and from the same entry or the same line: equal nodes of two entries on different
+ * lines stay two nodes, so that each keeps its source position. */
 static bool node_same(const Node *x, const Node *y)
 {
     if (x->entry != y->entry && (x->file != y->file || x->line != y->line))
         return false;
-    return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym &&
-           x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm) &&
-           !memcmp(&x->beta, &y->beta, sizeof x->beta) && !memcmp(&x->diagonal, &y->diagonal, sizeof x->diagonal) &&
+    return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from &&
+           x->sym == y->sym && x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm) &&
+           !memcmp(&x->beta, &y->beta, sizeof x->beta) &&
+           !memcmp(&x->diagonal, &y->diagonal, sizeof x->diagonal) &&
            (!x->nargs || !memcmp(x->arg, y->arg, sizeof *x->arg * x->nargs));
 }
 
@@ -145,16 +157,19 @@ static void table_put(Graph *g, Ref r)
 
 static bool whole(const Graph *g, const Node *n)
 {
-    for (int k = 0; k < n->nargs; k++)                     /* IR text may be malformed: the verifier runs later */
+    /* IR text may be malformed: the verifier runs later */
+    for (int k = 0; k < n->nargs; k++)
         if (n->arg[k] < 0 || n->arg[k] >= g->len)
             return false;
     bool all = n->nargs == op_info[n->op].arity;
     for (int k = 0; k < n->nargs; k++)
         all = all && g->n[n->arg[k]].whole;
     switch (n->op) {
-    case OP_STEP: case OP_SLOT: case OP_COUNT: case OP_FLOOR: case OP_CEIL: case OP_ROUND: return true;
+    case OP_STEP: case OP_SLOT: case OP_COUNT: case OP_FLOOR: case OP_CEIL:
+    case OP_ROUND: return true;
     case OP_CONST: return fabs(n->imm) < 9007199254740992.0 && n->imm == floor(n->imm);
-    case OP_COPY: case OP_NEG: case OP_ABS: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: return all;
+    case OP_COPY: case OP_NEG: case OP_ABS: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN:
+    case OP_MAX: return all;
     default: return false;
     }
 }
@@ -196,7 +211,8 @@ Ref graph_add(Graph *g, Node n)
     }
     PUSH(g->arena, g->own, g->len, g->cap) = n;
     g->n = g->own;
-    g->table[h & (uint64_t)(g->table_cap - 1)] = g->len - 1;          /* the free slot where the search ended */
+    /* the free slot where the search ended */
+    g->table[h & (uint64_t)(g->table_cap - 1)] = g->len - 1;
     return g->len - 1;
 }
 
@@ -270,7 +286,8 @@ Ref node_transpose(Graph *g, Ref a)
 Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags)
 {
     const Ref arg[] = {a, b};
-    MatrixAxes x = dom_matrix(g->n[a].dom, flags & TRANS_A), y = dom_matrix(g->n[b].dom, flags & TRANS_B);
+    MatrixAxes x = dom_matrix(g->n[a].dom, flags & TRANS_A),
+               y = dom_matrix(g->n[b].dom, flags & TRANS_B);
     Dom d = dom_product(x.down, y.across);
     Node n = blank(OP_MM, flags & BLOCKED ? dom_blocked(d) : d, NUM);
     n.from = g->n[a].dom;
@@ -310,8 +327,10 @@ static Dom mm_operand(const Node *mm, int k)
 {
     if (k != 1)
         return k ? (Dom)mm->dom : (Dom)mm->from;
-    MatrixAxes x = dom_matrix((Dom)mm->from, mm->sym & TRANS_A), out = dom_matrix((Dom)mm->dom, x.down == AXIS_ONE);
-    Dom d = mm->sym & TRANS_B ? dom_of_axes(out.across, x.across) : dom_of_axes(x.across, out.across);
+    MatrixAxes x = dom_matrix((Dom)mm->from, mm->sym & TRANS_A),
+               out = dom_matrix((Dom)mm->dom, x.down == AXIS_ONE);
+    Dom d =
+        mm->sym & TRANS_B ? dom_of_axes(out.across, x.across) : dom_of_axes(x.across, out.across);
     if (out.across == AXIS_ONE)
         d = dom_product(x.across, AXIS_ONE);
     return mm->sym & BLOCKED ? dom_blocked(d) : d;
@@ -331,11 +350,15 @@ Dom call_operand_dom(const Node *n, int k)
     return k == 1 && n->sym & FLOORED ? (n->sym & BLOCKED ? BLOCK : SLICE) : (Dom)n->dom;
 }
 
-static bool is_transpose_of(const Graph *g, Ref a, Ref b) { return g->n[a].op == OP_TRANSPOSE && g->n[a].arg[0] == b; }
+static bool is_transpose_of(const Graph *g, Ref a, Ref b)
+{
+    return g->n[a].op == OP_TRANSPOSE && g->n[a].arg[0] == b;
+}
 
 static bool on_diagonal(const Graph *g, const Node *n)
 {
-    return n->op == OP_EQ && n->nargs == 2 && g->n[n->arg[0]].op == OP_DOWN && g->n[n->arg[1]].op == OP_ACROSS;
+    return n->op == OP_EQ && n->nargs == 2 && g->n[n->arg[0]].op == OP_DOWN &&
+           g->n[n->arg[1]].op == OP_ACROSS;
 }
 
 bool graph_unit(const Graph *g, Ref r, double *k)
@@ -361,7 +384,8 @@ bool graph_symmetric(const Graph *g, const bool *known, Ref r)
     if (k == K_LEAF || k == K_RED || k == K_TRANSPOSE || k == K_CALL || !dom_square((Dom)n->dom) ||
         dom_transposed((Dom)n->dom) != (Dom)n->dom)
         return false;
-    if (on_diagonal(g, n) || (n->op == OP_WHERE && on_diagonal(g, &g->n[n->arg[0]]) && known[n->arg[2]]))
+    if (on_diagonal(g, n) ||
+        (n->op == OP_WHERE && on_diagonal(g, &g->n[n->arg[0]]) && known[n->arg[2]]))
         return true;
     if ((n->op == OP_ADD || n->op == OP_MUL) &&
         (is_transpose_of(g, n->arg[0], n->arg[1]) || is_transpose_of(g, n->arg[1], n->arg[0])))
@@ -402,7 +426,10 @@ bool hyper_allows(const Hyper *h, double x)
 
 Type type_of_state(const State *s, Type p, Type state)
 {
-    return dom_wide(s->dom) ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? state : type_info[p].compute;
+    return dom_wide(s->dom) ? T_F64
+           : s->type >= 0   ? (Type)s->type
+           : s->dom == ELEM ? state
+                            : type_info[p].compute;
 }
 
 const char *hyper_range(const Hyper *h, char buf[64])
@@ -413,7 +440,8 @@ const char *hyper_range(const Hyper *h, char buf[64])
 
 typedef struct { const Graph *from; Graph *to; Ref *map, *stack; NodeMap f; void *ctx; } Rewrite;
 
-/* Rewrites operands before users, without recursion: a rule may be a chain of thousands of values. */
+/* Rewrites operands before users, without recursion: a rule may be a chain of thousands of
+ * values. */
 static Ref rewrite(Rewrite *w, Ref root)
 {
     int n = 0;
@@ -443,7 +471,8 @@ static Ref rewrite(Rewrite *w, Ref root)
 void rule_rewrite(Rule *r, NodeMap f, void *ctx)
 {
     Graph to = {.arena = r->arena};
-    Rewrite w = {&r->g, &to, NEWS(r->arena, Ref, r->g.len + 1), NEWS(r->arena, Ref, r->g.len + 1), f, ctx};
+    Rewrite w = {&r->g, &to, NEWS(r->arena, Ref, r->g.len + 1), NEWS(r->arena, Ref, r->g.len + 1),
+                 f,     ctx};
     for (int i = 0; i < r->g.len; i++)
         w.map[i] = NONE;
     graph_room(&to, r->g.len);
@@ -460,7 +489,8 @@ static double ev_sign(double a) { return a > 0 ? 1 : a < 0 ? -1 : a; }
 static double ev_min(double a, double b) { return a < b || a != a ? a : b; }
 static double ev_max(double a, double b) { return a > b || a != a ? a : b; }
 
-/* x^n by repeated squaring, as emitted code does it, so that folding a constant power changes no bit. */
+/* x^n by repeated squaring, as emitted code does it, so that folding a constant power changes no
+ * bit. */
 static double ev_powi(double x, double n)
 {
     double r = 1, e = fabs(n);
@@ -495,7 +525,8 @@ static double bits_f32(uint32_t u)
 
 static double ev_low16(double x) { return isnan(x) ? 0 : (int16_t)(f32_bits(x) & 0xffff); }
 
-static double ev_high16(double x)                          /* the bits less the low half: a carry if that is negative */
+/* the bits less the low half: a carry if that is negative */
+static double ev_high16(double x)
 {
     return isnan(x) ? x : bits_f32(f32_bits(x) - (uint32_t)(int32_t)ev_low16(x));
 }

@@ -35,7 +35,8 @@ const ProductWord product_words[NPRODUCT_WORDS] = {
     {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS},
     {"f32", IN_F32}, {"tf32", IN_TF32}, {"f64", IN_F64}};
 
-/* "trans_b symmetric alpha 2 beta 0.5 diagonal 3": flags and numbers that differ from the defaults. */
+/* "trans_b symmetric alpha 2 beta 0.5 diagonal 3": flags and numbers that differ from the
+ * defaults. */
 static void print_product(Buf *b, const Node *n)
 {
     for (int i = 0; i < NPRODUCT_WORDS; i++)
@@ -75,7 +76,8 @@ static void print_node(Buf *b, const Rule *r, Ref i)
     case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
     case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
     case OP_STORED: buf_printf(b, " %s", n->sym == TO_P ? "p" : r->state[n->sym].name); break;
-    case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
+    case OP_RANDOM:
+    case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
     default: break;
     }
     if (is_call(n))
@@ -102,18 +104,21 @@ static void print_variant(Buf *b, const Variant *v)
     buf_puts(b, "\n");
 }
 
-/* The oldest version that has all words of the rule. Version 3 adds the precision of single products, their diagonal,
- * rings and states that start as normal or as the size of a kernel; version 4 single products in f64. */
+/* The oldest version that has all words of the rule. Version 3 adds the precision of single
+ * products, their diagonal, rings and states that start as normal or as the size of a kernel;
+ * version 4 single products in f64. */
 static int version_of(const Rule *r)
 {
     for (Ref i = 0; i < r->g.len; i++)
         if (r->g.n[i].op == OP_MM && r->g.n[i].sym & IN_F64)
             return 4;
     for (int i = 0; i < r->nstate; i++)
-        if (r->state[i].rotates || r->state[i].init == INIT_NORMAL || r->state[i].init == INIT_KERNEL)
+        if (r->state[i].rotates || r->state[i].init == INIT_NORMAL ||
+            r->state[i].init == INIT_KERNEL)
             return 3;
     for (Ref i = 0; i < r->g.len; i++)
-        if (r->g.n[i].op == OP_MM && (r->g.n[i].sym & (IN_F32 | IN_TF32) || r->g.n[i].diagonal != 0))
+        if (r->g.n[i].op == OP_MM &&
+            (r->g.n[i].sym & (IN_F32 | IN_TF32) || r->g.n[i].diagonal != 0))
             return 3;
     return 2;
 }
@@ -124,7 +129,8 @@ void rule_print(Buf *b, const Rule *r)
     buf_printf(b, "optc-ir %d\nrule %s\n", version_of(r), r->name);
     for (int v = 0; v < r->nvariant; v++)
         print_variant(b, &r->variant[v]);
-    const struct { const char *key, *text; } text[] = {{"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};
+    const struct { const char *key, *text; } text[] = {
+        {"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};
     for (int i = 0; i < 3; i++)
         if (*text[i].text) {
             buf_printf(b, "%s ", text[i].key);
@@ -164,16 +170,19 @@ void rule_print(Buf *b, const Rule *r)
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
         if (s->report) {
-            buf_printf(b, "value %s %s%s%s @%d:%d\n", s->name, dom_info[s->dom].name, s->follows_p ? " follows " : "",
-                       s->follows_p ? type_info[s->type].name : "", s->file, s->line);
+            buf_printf(b, "value %s %s%s%s @%d:%d\n", s->name, dom_info[s->dom].name,
+                       s->follows_p ? " follows " : "", s->follows_p ? type_info[s->type].name : "",
+                       s->file, s->line);
             continue;
         }
         if (s->slots.every) {
-            buf_printf(b, "slots %s %s %d %d %d%s @%d:%d\n", s->name, dom_info[s->dom].name, s->slots.every,
-                       s->slots.of, s->slots.ahead, s->slots.first ? " first" : "", s->file, s->line);
+            buf_printf(b, "slots %s %s %d %d %d%s @%d:%d\n", s->name, dom_info[s->dom].name,
+                       s->slots.every, s->slots.of, s->slots.ahead, s->slots.first ? " first" : "",
+                       s->file, s->line);
             continue;
         }
-        buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name, s->type < 0 ? "any" : type_info[s->type].name);
+        buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name,
+                   s->type < 0 ? "any" : type_info[s->type].name);
         if (s->init == INIT_COPY_P)
             buf_puts(b, "copy");
         else if (s->init == INIT_HYPER)
@@ -184,13 +193,15 @@ void rule_print(Buf *b, const Rule *r)
             buf_puts(b, "kernel");
         else
             buf_double(b, s->value);
-        buf_printf(b, "%s%s%s", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "", s->follows_p ? " follows" : "");
+        buf_printf(b, "%s%s%s", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",
+                   s->follows_p ? " follows" : "");
         if (s->rotates)
             buf_printf(b, " ring %d %d", s->ring, s->age);
         buf_printf(b, " @%d:%d\n", s->file, s->line);
     }
     for (int i = 0; i < r->ngradient; i++)
-        buf_printf(b, "gradient %s %d %d\n", r->gradient[i].entry, r->gradient[i].at.every, r->gradient[i].at.offset);
+        buf_printf(b, "gradient %s %d %d\n", r->gradient[i].entry, r->gradient[i].at.every,
+                   r->gradient[i].at.offset);
     buf_puts(b, "nodes\n");
     for (Ref i = 0; i < r->g.len; i++)
         print_node(b, r, i);
@@ -199,8 +210,8 @@ void rule_print(Buf *b, const Rule *r)
         for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++) {
                 Write w = r->entry[e].body[v].w[k];
-                buf_printf(b, "  %s %s = %%%d\n", r->variant[v].name, w.state == TO_P ? "p" : r->state[w.state].name,
-                           w.val);
+                buf_printf(b, "  %s %s = %%%d\n", r->variant[v].name,
+                           w.state == TO_P ? "p" : r->state[w.state].name, w.val);
             }
     }
     buf_puts(b, "end\n");

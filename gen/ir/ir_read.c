@@ -1,4 +1,5 @@
-/* Reads the text of a rule that ir_print.c prints, and text of older versions. IR.md describes it. */
+/* Reads the text of a rule that ir_print.c prints, and text of older versions. IR.md describes
+ * it. */
 #include "gen/ir/rule_passes.h"
 
 #include <ctype.h>
@@ -14,7 +15,8 @@ typedef struct {
 static void complain(Reader *p, const char *what)
 {
     if (!p->bad)
-        diag_set(p->d, p->path, p->line, p->text, "IR text: expected %s, found '%.200s'", what, p->tok);
+        diag_set(p->d, p->path, p->line, p->text, "IR text: expected %s, found '%.200s'", what,
+                 p->tok);
     p->bad = true;
 }
 
@@ -121,7 +123,8 @@ static void read_variant(Reader *p, Rule *r)
             complain(p, "a test such as matrix or nrows<=ncols");
     }
     v.test = test;
-    if (r->nvariant == MAX_VARIANTS || r->g.len || r->nentry || !is_ident(v.name) || find_variant(r, v.name) >= 0)
+    if (r->nvariant == MAX_VARIANTS || r->g.len || r->nentry || !is_ident(v.name) ||
+        find_variant(r, v.name) >= 0)
         complain(p, "up to eight variants of different names, ahead of the nodes");
     else
         PUSH(p->a, r->variant, r->nvariant, r->variant_cap) = v;
@@ -169,7 +172,8 @@ static void read_state(Reader *p, Rule *r)
         s.init = INIT_COPY_P;
     } else if (!strcmp(p->tok, "normal")) {
         s.init = INIT_NORMAL;
-        s.hyper = one_of(p, rule_seed(r), "the hyperparameter seed before a state that starts as normal");
+        s.hyper =
+            one_of(p, rule_seed(r), "the hyperparameter seed before a state that starts as normal");
     } else if (!strcmp(p->tok, "kernel")) {
         s.init = INIT_KERNEL;
     } else if (*p->tok == '=') {
@@ -234,15 +238,22 @@ static bool read_product_word(Reader *p, Node *n)
 {
     for (int i = 0; i < NPRODUCT_WORDS; i++)
         if (!strcmp(current_word(p->tok), product_words[i].word)) {
-            int needs = product_words[i].flag & IN_F64 ? 4 : product_words[i].flag & OWN_PRECISION ? 3 : 2;
+            int needs = product_words[i].flag & IN_F64          ? 4
+                        : product_words[i].flag & OWN_PRECISION ? 3
+                                                                : 2;
             if (p->version < needs)
-                complain(p, arena_printf(p->a, "no precision of a single product, which needs 'optc-ir %d' on the "
-                                               "first line", needs));
+                complain(p, arena_printf(
+                                p->a,
+                                "no precision of a single product, which needs 'optc-ir %d' on the "
+                                "first line",
+                                needs));
             n->sym |= product_words[i].flag;
             return true;
         }
-    double *to = !strcmp(p->tok, "alpha") ? &n->imm : !strcmp(p->tok, n->op == OP_MM ? "beta" : "low") ? &n->beta
-                 : n->op == OP_MM && !strcmp(p->tok, "diagonal") ? &n->diagonal : NULL;
+    double *to = !strcmp(p->tok, "alpha")                           ? &n->imm
+                 : !strcmp(p->tok, n->op == OP_MM ? "beta" : "low") ? &n->beta
+                 : n->op == OP_MM && !strcmp(p->tok, "diagonal")    ? &n->diagonal
+                                                                    : NULL;
     if (!to)
         return false;
     if (to == &n->diagonal && p->version < 3)
@@ -281,7 +292,8 @@ static void read_extra(Reader *p, const Rule *r, Node *n)
         }
         break;
     case OP_HYPER: n->sym = one_of(p, find_hyper(r, p->tok), "a hyperparameter"); word(p); break;
-    case OP_STATE: case OP_SLOT: n->sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
+    case OP_STATE:
+    case OP_SLOT: n->sym = one_of(p, find_state(r, p->tok), "a state"); word(p); break;
     case OP_STORED:
         n->sym = strcmp(p->tok, "p") ? one_of(p, find_state(r, p->tok), "p or a state") : TO_P;
         word(p);
@@ -347,7 +359,8 @@ static void read_node(Reader *p, Rule *r)
         word(p);
     }
     if (*p->tok == '\'') {
-        n.name = is_ident(p->tok + 1) ? arena_strdup(p->a, p->tok + 1) : (complain(p, "an identifier after '"), NULL);
+        n.name = is_ident(p->tok + 1) ? arena_strdup(p->a, p->tok + 1)
+                                      : (complain(p, "an identifier after '"), NULL);
         word(p);
     }
     if (*p->tok) {
@@ -432,7 +445,8 @@ static void read_line(Reader *p, Rule *r)
         PUSH(p->a, r->file, r->nfile, r->file_cap) = (word(p), copy(p));
     } else if (!strcmp(k, "option")) {
         const char *n = name(p);
-        PUSH(p->a, r->option, r->noption, r->option_cap) = (Option){.name = n, .value = (word(p), copy(p))};
+        PUSH(p->a, r->option, r->noption, r->option_cap) =
+            (Option){.name = n, .value = (word(p), copy(p))};
     } else if (!strcmp(k, "hyper")) {
         read_hyper(p, r);
     } else if (!strcmp(k, "products")) {
@@ -446,7 +460,8 @@ static void read_line(Reader *p, Rule *r)
         r->block = p->bad ? 0 : (int)block;
     } else if (!strcmp(k, "input")) {
         const char *n = name(p);
-        PUSH(p->a, r->input, r->ninput, r->input_cap) = (Input){n, (Dom)one_of(p, dom_by_name(word(p)), "a domain")};
+        PUSH(p->a, r->input, r->ninput, r->input_cap) =
+            (Input){n, (Dom)one_of(p, dom_by_name(word(p)), "a domain")};
     } else if (!strcmp(k, "state")) {
         read_state(p, r);
     } else if (!strcmp(k, "slots")) {
@@ -458,7 +473,8 @@ static void read_line(Reader *p, Rule *r)
     } else if (*k == '%') {
         read_node(p, r);
     } else if (strcmp(k, "nodes")) {
-        complain(p, "rule, variant, hyper, state, slots, value, input, gradient, nodes, entry or end");
+        complain(p,
+                 "rule, variant, hyper, state, slots, value, input, gradient, nodes, entry or end");
     }
 }
 
@@ -468,7 +484,11 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
     LocaleMark was = locale_plain();
     *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = "", .product = -1};
     r->g.arena = a;
-    Reader p = {.a = a, .path = text.path, .text = arena_strndup(a, text.text, text.len), .line = 1, .d = d};
+    Reader p = {.a = a,
+                .path = text.path,
+                .text = arena_strndup(a, text.text, text.len),
+                .line = 1,
+                .d = d};
     p.s = p.text;
     word(&p);
     bool right = !strcmp(p.tok, "optc-ir");
@@ -480,7 +500,8 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
     while (!ended && next_line(&p)) {
         word(&p);
         ended = !strcmp(p.tok, "end");
-        while (!p.bad && !strcmp(p.tok, "entry") && *p.s) {       /* an entry also reads the next line's first word */
+        /* an entry also reads the next line's first word */
+        while (!p.bad && !strcmp(p.tok, "entry") && *p.s) {
             read_entry(&p, r);
             word(&p);
             ended = !strcmp(p.tok, "end");

@@ -1,5 +1,5 @@
-/* Checks that a rule is well formed. Runs after every pass; a failure is a bug of the pass before it (or IR text
- * written by hand), so messages name nodes. */
+/* Checks that a rule is well formed. Runs after every pass; a failure is a bug of the pass before
+ * it (or IR text written by hand), so messages name nodes. */
 #include "gen/ir/rule_passes.h"
 
 #include <math.h>
@@ -40,9 +40,10 @@ static const char *bad_leaf(const Rule *r, const Node *n)
         break;
     case OP_DOWN: case OP_ACROSS: right = dom_square((Dom)n->dom) && n->dom != ELEM_T; break;
     case OP_COUNT:
-        right = !dom_fixed((Dom)n->dom) && n->from != n->dom && n->from < NDOM
-             && (dom_spreads((Dom)n->dom, (Dom)n->from) || (n->dom == BLOCK && dom_spreads(SLICE, (Dom)n->from)))
-             && !(n->dom == GROUP && n->from != ELEM && n->from != TENSOR);
+        right = !dom_fixed((Dom)n->dom) && n->from != n->dom && n->from < NDOM &&
+                (dom_spreads((Dom)n->dom, (Dom)n->from) ||
+                 (n->dom == BLOCK && dom_spreads(SLICE, (Dom)n->from))) &&
+                !(n->dom == GROUP && n->from != ELEM && n->from != TENSOR);
         break;
     default: break;
     }
@@ -62,7 +63,8 @@ static const char *bad_product(const Graph *g, const Node *n)
     if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
         return "the inner axes of the operands differ";
     Dom out = dom_product(x.down, y.across);
-    if (dom_wide((Dom)n->dom) || n->dom == ELEM_T || n->dom != (n->sym & BLOCKED ? dom_blocked(out) : out))
+    if (dom_wide((Dom)n->dom) || n->dom == ELEM_T ||
+        n->dom != (n->sym & BLOCKED ? dom_blocked(out) : out))
         return "the product's domain does not follow from its operands";
     if (n->sym & SYMMETRIC && x.down != y.across)
         return "a symmetric product over two different axes";
@@ -99,7 +101,10 @@ static bool call_fits(const Node *n)
 }
 
 /* The domain is of blocks exactly if the call is BLOCKED; elements fit both. */
-static bool blocks_fit(const Node *n, Dom d) { return d == ELEM || ((n->sym & BLOCKED) != 0) == dom_of_block(d); }
+static bool blocks_fit(const Node *n, Dom d)
+{
+    return d == ELEM || ((n->sym & BLOCKED) != 0) == dom_of_block(d);
+}
 
 static const char *bad_factor(const Graph *g, const Node *n)
 {
@@ -115,8 +120,8 @@ static const char *bad_factor(const Graph *g, const Node *n)
     return bad_words(n);
 }
 
-/* The node's domain follows from the join of its operands' domains; reductions, transposes and calls have more
- * conditions. */
+/* The node's domain follows from the join of its operands' domains; reductions, transposes and
+ * calls have more conditions. */
 static const char *bad_domain(const Rule *r, const Node *n, Dom join)
 {
     const Graph *g = &r->g;
@@ -125,8 +130,10 @@ static const char *bad_domain(const Rule *r, const Node *n, Dom join)
     case K_CALL: return n->op == OP_MM ? bad_product(g, n) : bad_factor(g, n);
     case K_TRANSPOSE: {
         const Node *x = &g->n[n->arg[0]];
-        return x->op == OP_TRANSPOSE || x->ty == BOOL || dom_wide((Dom)x->dom) || n->dom != dom_transposed((Dom)x->dom)
-                   ? "a transpose of a value that has no transpose, or with a wrong domain" : NULL;
+        return x->op == OP_TRANSPOSE || x->ty == BOOL || dom_wide((Dom)x->dom) ||
+                       n->dom != dom_transposed((Dom)x->dom)
+                   ? "a transpose of a value that has no transpose, or with a wrong domain"
+                   : NULL;
     }
     case K_RED:
         if ((is_global(n) ? n->dom != GROUP
@@ -158,13 +165,16 @@ static const char *bad_node(const Rule *r, Ref i)
     int args = is_global(n) ? r->nvariant : o->arity + more_operands(n);
     if (n->dom == ELEM_T)
         return "transposed elements may occur only as a flag of a product's operand";
-    if (r->block ? dom_square((Dom)n->dom) && dom_blocked((Dom)n->dom) != (Dom)n->dom : dom_of_block((Dom)n->dom))
+    if (r->block ? dom_square((Dom)n->dom) && dom_blocked((Dom)n->dom) != (Dom)n->dom
+                 : dom_of_block((Dom)n->dom))
         return r->block ? "a value over two axes in a rule with blocks is not per block"
                         : "a value per block in a rule without 'block'";
     if (is_call(n) && (r->block > 0) != ((n->sym & BLOCKED) != 0))
         return "a product is blocked in a rule without 'block', or not blocked in a rule with it";
-    if (n->op == OP_MM && n->sym & (IN_F32 | IN_TF32) && r->product >= 0 && !product_mixes((Product)r->product))
-        return "a product has a precision of its own in a rule whose products are not stored in f32";
+    if (n->op == OP_MM && n->sym & (IN_F32 | IN_TF32) && r->product >= 0 &&
+        !product_mixes((Product)r->product))
+        return "a product has a precision of its own in a rule whose products are not stored in "
+               "f32";
     if (n->nargs != args)
         return n->nargs > args ? "too many operands" : "an operand is missing";
     for (int k = 0; k < args; k++) {
@@ -200,9 +210,10 @@ static bool bad_slots(const State *s, bool blocks)
 {
     const Stagger *x = &s->slots;
     bool none = !x->every && !x->of && !x->ahead && !x->first;
-    return !none && (x->every < 2 || x->every > MAX_STAGGER || x->of < 1 || x->of > 1e9 || x->ahead < 0 ||
-                     x->ahead >= x->of || s->type != T_F64 || s->report || s->init != INIT_FILL || s->eye ||
-                     (s->dom != TENSOR && !(blocks && s->dom == BLOCK)));
+    return !none &&
+           (x->every < 2 || x->every > MAX_STAGGER || x->of < 1 || x->of > 1e9 || x->ahead < 0 ||
+            x->ahead >= x->of || s->type != T_F64 || s->report || s->init != INIT_FILL || s->eye ||
+            (s->dom != TENSOR && !(blocks && s->dom == BLOCK)));
 }
 
 /* The states of a ring are adjacent and alike. Only `step` writes one, the first. */
@@ -211,19 +222,22 @@ static const char *bad_ring(const Rule *r, int i)
     const State *s = &r->state[i], *one = s - s->age;
     if (!s->rotates)
         return NULL;
-    if (s->ring < 1 || s->age < 0 || s->age >= s->ring || i < s->age || i - s->age + s->ring > r->nstate)
+    if (s->ring < 1 || s->age < 0 || s->age >= s->ring || i < s->age ||
+        i - s->age + s->ring > r->nstate)
         return "a ring whose states are not there";
     for (int k = 0; k < s->ring; k++)
         if (!one[k].rotates || one[k].ring != s->ring || one[k].age != k || one[k].dom != s->dom ||
-            one[k].type != s->type || one[k].report || one[k].slots.every || one[k].init != INIT_FILL ||
-            one[k].nonneg || one[k].eye)
+            one[k].type != s->type || one[k].report || one[k].slots.every ||
+            one[k].init != INIT_FILL || one[k].nonneg || one[k].eye)
             return "the states of a ring differ";
-    if (s->dom == GROUP || (dom_square(s->dom) && dom_info[s->dom].axis[0] == dom_info[s->dom].axis[1]))
+    if (s->dom == GROUP ||
+        (dom_square(s->dom) && dom_info[s->dom].axis[0] == dom_info[s->dom].axis[1]))
         return "a ring of group values or of square matrices";
     for (int e = 0; e < r->nentry; e++)
         for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++)
-                if (r->entry[e].body[v].w[k].state == i && (s->age || strcmp(r->entry[e].name, "step")))
+                if (r->entry[e].body[v].w[k].state == i &&
+                    (s->age || strcmp(r->entry[e].name, "step")))
                     return "an entry writes to a ring other than by the push of 'step'";
     return NULL;
 }
@@ -241,21 +255,26 @@ static const char *bad_declaration(const Rule *r)
         if (bad_ring(r, i))
             return bad_ring(r, i);
         const Axis *axis = dom_info[r->state[i].dom].axis;
-        if (r->state[i].eye && (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
+        if (r->state[i].eye &&
+            (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
             return "'eye' needs a state over two equal axes";
         if (!dom_named(r->state[i].dom, r->rank > 0, r->block > 0))
-            return "a state with a transposed domain, a rank axis without 'rank', or blocks without 'block'";
+            return "a state with a transposed domain, a rank axis without 'rank', or blocks "
+                   "without 'block'";
         if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
             return "a state is a copy of p without one value per element";
         if (r->state[i].follows_p && r->state[i].dom != ELEM)
             return "a state that follows p and is not one value per element";
-        if (r->state[i].init == INIT_NORMAL && (r->state[i].hyper != rule_seed(r) || r->state[i].hyper < 0 ||
-                                                r->state[i].eye || r->state[i].nonneg || r->state[i].dom == GROUP))
-            return "'normal' needs the hyperparameter seed and a state of tensors without 'eye' and 'nonneg'";
-        if (r->state[i].init == INIT_KERNEL && (r->state[i].dom != TENSOR || r->state[i].type != T_F64 ||
-                                                r->state[i].rotates))
+        if (r->state[i].init == INIT_NORMAL &&
+            (r->state[i].hyper != rule_seed(r) || r->state[i].hyper < 0 || r->state[i].eye ||
+             r->state[i].nonneg || r->state[i].dom == GROUP))
+            return "'normal' needs the hyperparameter seed and a state of tensors without 'eye' "
+                   "and 'nonneg'";
+        if (r->state[i].init == INIT_KERNEL &&
+            (r->state[i].dom != TENSOR || r->state[i].type != T_F64 || r->state[i].rotates))
             return "'kernel' needs a state in f64 with one value per tensor";
-        if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
+        if (r->state[i].init == INIT_HYPER &&
+            (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
             return "a state that starts as a hyperparameter that does not exist";
         if (bad_slots(&r->state[i], r->block > 0))
             return "slots that do not belong to an every(k, { stagger = true })";
@@ -304,8 +323,8 @@ static const char *bad_declaration(const Rule *r)
     return NULL;
 }
 
-/* Strings are written to manifests, comments, messages and terminals. This one check covers those from specs, options,
- * `with` and IR text. `cite` and `doc` may have several lines. */
+/* Strings are written to manifests, comments, messages and terminals. This one check covers those
+ * from specs, options, `with` and IR text. `cite` and `doc` may have several lines. */
 static const char *bad_text(const Rule *r)
 {
     if (!text_plain(r->name, "") || !text_plain(r->with, ""))
@@ -325,7 +344,8 @@ static const char *bad_text(const Rule *r)
     return NULL;
 }
 
-/* The n variants of[], which share their first `depth` answers, are the leaves of one binary tree of queries. */
+/* The n variants of[], which share their first `depth` answers, are the leaves of one binary tree
+ * of queries. */
 static bool is_tree(const Rule *r, const int *of, int n, int depth)
 {
     int part[2][MAX_VARIANTS], len[2] = {0};
@@ -337,7 +357,8 @@ static bool is_tree(const Rule *r, const int *of, int n, int depth)
             return false;
         part[v->test[depth].yes][len[v->test[depth].yes]++] = of[i];
     }
-    return len[0] && len[1] && is_tree(r, part[0], len[0], depth + 1) && is_tree(r, part[1], len[1], depth + 1);
+    return len[0] && len[1] && is_tree(r, part[0], len[0], depth + 1) &&
+           is_tree(r, part[1], len[1], depth + 1);
 }
 
 static Ref write_of(const Body *b, int state)
@@ -348,8 +369,8 @@ static Ref write_of(const Body *b, int state)
     return NONE;
 }
 
-/* Every tensor takes exactly one variant; all variants write the same value to a group state; a variant with states of
- * rows, columns or matrices has a view. */
+/* Every tensor takes exactly one variant; all variants write the same value to a group state; a
+ * variant with states of rows, columns or matrices has a view. */
 static const char *bad_variants(const Rule *r)
 {
     int all[MAX_VARIANTS];
@@ -392,9 +413,10 @@ static const char *bad_periods(const Rule *r)
 
 bool pass_verify(Rule *r, Diag *d)
 {
-    const char *bad = r->product < -1 || r->product >= NPRODUCT || r->rank < 0 || r->rank > MAX_DIRECTIONS ||
-                              r->block < 0 || r->block > MAX_BLOCK
-                          ? "'product', 'rank' or 'block' is out of range" : bad_declaration(r);
+    const char *bad = r->product < -1 || r->product >= NPRODUCT || r->rank < 0 ||
+                              r->rank > MAX_DIRECTIONS || r->block < 0 || r->block > MAX_BLOCK
+                          ? "'product', 'rank' or 'block' is out of range"
+                          : bad_declaration(r);
     if (!bad)
         bad = bad_variants(r);
     if (!bad)
@@ -417,12 +439,16 @@ bool pass_verify(Rule *r, Diag *d)
         for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++) {
                 Write w = r->entry[e].body[v].w[k];
-                bool known = w.val >= 0 && w.val < r->g.len && w.state >= TO_P && w.state < r->nstate;
+                bool known =
+                    w.val >= 0 && w.val < r->g.len && w.state >= TO_P && w.state < r->nstate;
                 Dom dom = !known || w.state == TO_P ? ELEM : r->state[w.state].dom;
-                bool fixed = known && w.state != TO_P &&
-                             (r->state[w.state].slots.every || r->state[w.state].init == INIT_KERNEL);
-                if (!known || fixed || !dom_spreads((Dom)r->g.n[w.val].dom, dom) || r->g.n[w.val].ty != NUM) {
-                    diag_set(d, NULL, 0, NULL, "rule %s: entry %s: write %d does not fit its target", r->name,
+                bool fixed =
+                    known && w.state != TO_P &&
+                    (r->state[w.state].slots.every || r->state[w.state].init == INIT_KERNEL);
+                if (!known || fixed || !dom_spreads((Dom)r->g.n[w.val].dom, dom) ||
+                    r->g.n[w.val].ty != NUM) {
+                    diag_set(d, NULL, 0, NULL,
+                             "rule %s: entry %s: write %d does not fit its target", r->name,
                              r->entry[e].name, k);
                     return false;
                 }

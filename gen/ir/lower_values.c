@@ -1,8 +1,8 @@
-/* Finds values that are lower triangles: all their entries above the diagonal are 0. The planner marks them as operands
- * of products (LOWER_A, LOWER_B), so that a product need not read the zeros.
+/* Finds values that are lower triangles: all their entries above the diagonal are 0. The planner
+ * marks them as operands of products (LOWER_A, LOWER_B), so that a product need not read the zeros.
  *
- * A state is one if it starts as a multiple of the identity or as zeros, and every value that is written to it is a
- * lower triangle. */
+ * A state is one if it starts as a multiple of the identity or as zeros, and every value that is
+ * written to it is a lower triangle. */
 #include "gen/ir/lower_values.h"
 
 static bool is_zero(const Node *n) { return n->op == OP_CONST && n->ty == NUM && n->imm == 0; }
@@ -25,8 +25,9 @@ static bool one_value(const Graph *g, Ref r)
     return axis[0] == AXIS_ONE && axis[1] == AXIS_ONE;
 }
 
-/* The product of the lower triangle r and a factor is one. Infinity times 0 above the diagonal is NaN. So a factor that
- * varies along both axes must be a triangle too. Any other shows on the diagonal, which no product leaves out. */
+/* The product of the lower triangle r and a factor is one. Infinity times 0 above the diagonal is
+ * NaN. So a factor that varies along both axes must be a triangle too. Any other shows on the
+ * diagonal, which no product leaves out. */
 static bool keeps_zeros(const Graph *g, const bool *known, Ref r, Ref factor)
 {
     const Axis *axis = dom_info[g->n[factor].dom].axis;
@@ -44,7 +45,9 @@ static bool is_lower(const Graph *g, const bool *state, const bool *known, Ref r
     switch (n->op) {
     case OP_STATE: return state[n->sym];
     case OP_CHOL: return !(n->sym & KEEP_LAST) || known[a[n->nargs - 1]];
-    case OP_MM: return !(n->sym & (TRANS_A | TRANS_B)) && known[a[0]] && known[a[1]] && (n->nargs < 3 || known[a[2]]);
+    case OP_MM:
+        return !(n->sym & (TRANS_A | TRANS_B)) && known[a[0]] && known[a[1]] &&
+               (n->nargs < 3 || known[a[2]]);
     case OP_ADD: case OP_SUB: return known[a[0]] && known[a[1]];
     case OP_MUL: return keeps_zeros(g, known, a[0], a[1]) || keeps_zeros(g, known, a[1], a[0]);
     case OP_DIV: return known[a[0]] && one_value(g, a[1]);

@@ -1,14 +1,14 @@
-/* Fuses products with the operations on their results: alpha a b + beta c + diagonal I becomes one call if alpha, beta
- * and diagonal are constants. c or the diagonal may be missing.
+/* Fuses products with the operations on their results: alpha a b + beta c + diagonal I becomes one
+ * call if alpha, beta and diagonal are constants. c or the diagonal may be missing.
  *
- * Needs: a folded rule. Keeps: the values, except that the sum is rounded once instead of twice; on the diagonal it may
- * be rounded twice. Conditions:
+ * Needs: a folded rule. Keeps: the values, except that the sum is rounded once instead of twice; on
+ * the diagonal it may be rounded twice. Conditions:
  *   - the sum is the only user of the bare product, and all users of the sum are calls
- *   - c is in memory for calls anyway (a call's result, or a computed operand). A state that a low precision would
- *     round is added by the element pass instead
+ *   - c is in memory for calls anyway (a call's result, or a computed operand). A state that a low
+ *     precision would round is added by the element pass instead
  *   - c of a symmetric product is symmetric, and only symmetric products have a diagonal
- *   - all users of a sum with a diagonal are products: a factor reads it in a type that may have more bits, and a small
- *     ridge of a Gram matrix would be lost in the type of products
+ *   - all users of a sum with a diagonal are products: a factor reads it in a type that may have
+ *     more bits, and a small ridge of a Gram matrix would be lost in the type of products
  *   - the product is not of elements block by block: these are not contiguous */
 #include "gen/ir/rule_passes.h"
 
@@ -18,7 +18,8 @@ typedef struct {
     const Graph *g;
     int *users;                    /* number of users: nodes and writes */
     bool *symmetric;
-    bool *beside;                  /* in memory for calls: a call's result, or a computed operand of a call */
+    bool *beside;                  /* in memory for calls: a call's result, or a computed operand of
+                                    * a call */
     bool *only_calls, *only_products;      /* all users are calls; all are products */
     bool *call;                    /* it becomes a product */
 } Calls;
@@ -59,14 +60,14 @@ static bool bare(const Calls *c, Ref r)
     return n->op == OP_MM && n->nargs == 2 && n->diagonal == 0 && c->users[r] == 1;
 }
 
-/* A sum of one or two terms, and a diagonal. product: the term as a product that has no other user; other: as the third
- * operand, which may have some. A missing term is NONE. */
+/* A sum of one or two terms, and a diagonal. product: the term as a product that has no other user;
+ * other: as the third operand, which may have some. A missing term is NONE. */
 typedef struct { Term product[2], other[2]; int n; double diagonal; } Sum;
 
 static bool is_sum(const Node *n) { return n->op == OP_ADD || n->op == OP_SUB; }
 
-/* Adds k times a value to s. Sums that have no other user are split; first: this one is, whatever uses it. false: there
- * are more terms. */
+/* Adds k times a value to s. Sums that have no other user are split; first: this one is, whatever
+ * uses it. false: there are more terms. */
 static bool split(const Calls *c, Term t, bool first, Sum *s)
 {
     Term inner = term(c, t, true), any = term(c, t, false);
@@ -94,12 +95,14 @@ static bool fits(const Calls *c, const Node *n, const Sum *s, int i)
     if (m->dom != n->dom || !isfinite(product.k * m->imm) || !isfinite(s->diagonal) ||
         (s->diagonal != 0 && !(symmetric && c->only_products[n - c->g->n])))
         return false;
-    return other.of == NONE || (!(m->sym & BLOCKED && m->dom == ELEM) && c->g->n[other.of].dom == n->dom &&
-                                (c->beside[other.of] || c->call[other.of]) && isfinite(other.k) &&
-                                (!symmetric || c->symmetric[other.of]));
+    return other.of == NONE ||
+           (!(m->sym & BLOCKED && m->dom == ELEM) && c->g->n[other.of].dom == n->dom &&
+            (c->beside[other.of] || c->call[other.of]) && isfinite(other.k) &&
+            (!symmetric || c->symmetric[other.of]));
 }
 
-/* The product that replaces a node, with operands numbered as in the old graph; nargs 0: the node stays. */
+/* The product that replaces a node, with operands numbered as in the old graph; nargs 0: the node
+ * stays. */
 typedef struct { Node n; Ref arg[3]; } Fused;
 
 static Fused fused(const Calls *c, Ref r)

@@ -1,9 +1,10 @@
-/* pass_product_override: products with a precision of their own, mm(a, b, { products = "tf32" }), lose it where it does
- * not count: the user chose a precision for all products, parameters are f64, the rule has that precision anyway, or it
- * stores operands in another type than f32 (only f64 goes with every type).
+/* pass_product_override: products with a precision of their own, mm(a, b, { products = "tf32" }),
+ * lose it where it does not count: the user chose a precision for all products, parameters are f64,
+ * the rule has that precision anyway, or it stores operands in another type than f32 (only f64 goes
+ * with every type).
  *
- * Needs nothing of the passes before it, and runs before values are merged: products that differed only in precision
- * become one. Keeps everything else. */
+ * Needs nothing of the passes before it, and runs before values are merged: products that differed
+ * only in precision become one. Keeps everything else. */
 #include "gen/ir/rule_passes.h"
 
 static int own_precision(const Node *n) { return n->op == OP_MM ? n->sym & OWN_PRECISION : 0; }

@@ -1,5 +1,5 @@
-/* Compiler passes on rules, one file each, and the text form of rules. A pass that fails sets the Diag and returns
- * false. */
+/* Compiler passes on rules, one file each, and the text form of rules. A pass that fails sets the
+ * Diag and returns false. */
 #ifndef OPTC_RULE_PASSES_H
 #define OPTC_RULE_PASSES_H
 #include "gen/base/diag.h"
@@ -7,11 +7,12 @@
 
 typedef struct Source { const char *path, *text; size_t len; } Source;
 
-/* The storage types of a rule. `state` covers elementwise states that start at zero; `named` chooses types by
- * state ("m=bf16,ema.avg=f32"), NULL or "" for none. master: how 16-bit parameters keep the bits that they round away
- * (MASTER_NONE: they do not). copy: 1 + the type of a second copy of the parameters that the same pass writes; 0: none.
- * lost: counts the elements whose update rounds away. edits: with MASTER_F32, takes elements that the caller wrote from
- * the parameter. */
+/* The storage types of a rule. `state` covers elementwise states that start at zero; `named`
+ * chooses types by state ("m=bf16,ema.avg=f32"), NULL or "" for none. master: how 16-bit parameters
+ * keep the bits that they round away (MASTER_NONE: they do not). copy: 1 + the type of a second
+ * copy of the parameters that the same pass writes; 0: none.
+ * lost: counts the elements whose update rounds away. edits: with MASTER_F32, takes elements that
+ * the caller wrote from the parameter. */
 typedef enum { MASTER_NONE, MASTER_F32, MASTER_LOW16, MASTER_LOW8, MASTER_KAHAN, NMASTER } Master;
 typedef struct Types {
     Type p, g, state;
@@ -32,19 +33,22 @@ Rule *rule_parse(Arena *a, Source text, Diag *d);          /* NULL: the Diag is 
 typedef struct Interval { double lo, hi; } Interval;
 typedef struct Ranges { Interval *of; bool *nonneg; } Ranges;
 Ranges rule_ranges(Arena *a, const Rule *r);
-/* The first division, root, logarithm or power that a state of unknown sign must not reach; NONE: there is none. */
+/* The first division, root, logarithm or power that a state of unknown sign must not reach; NONE:
+ * there is none. */
 Ref state_divides(Arena *a, const Rule *r, const Ranges *x, int state);
 
-/* rule_warnings.c: adds a warning unless the rule has it; they are sorted by file and line. path: NULL if the warning
- * belongs to no line; source: the file's text or NULL. */
+/* rule_warnings.c: adds a warning unless the rule has it; they are sorted by file and line. path:
+ * NULL if the warning belongs to no line; source: the file's text or NULL. */
 typedef struct Place { int file, line; const char *path, *source; } Place;
 void rule_warn(Rule *r, Place at, const char *text);
 Place state_place(const Rule *r, const State *s);
-Place place_in(Place at, const char *path);                /* with the path of the spec, if it is in this file */
+/* with the path of the spec, if it is in this file */
+Place place_in(Place at, const char *path);
 
 bool pass_verify(Rule *r, Diag *d);
 bool pass_master(Rule *r, const Types *types, const char *path, Diag *d);
-/* bindings: the bindings that share the rule's reductions over all tensors; below 2: nothing changes. */
+/* bindings: the bindings that share the rule's reductions over all tensors; below 2: nothing
+ * changes. */
 bool pass_share(Rule *r, int bindings, Diag *d);
 /* chosen: 1 + the Product that the user chose for all products, or 0; p: the type of parameters */
 bool pass_product_override(Rule *r, int chosen, Type p, Diag *d);

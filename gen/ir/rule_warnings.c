@@ -1,5 +1,5 @@
-/* Warnings of a rule: valid, but certainly not intended. Passes add them; `optc check` and `optc explain` print
- * them, optc_rule_warning returns them. */
+/* Warnings of a rule: valid, but certainly not intended. Passes add them; `optc check` and `optc
+ * explain` print them, optc_rule_warning returns them. */
 #include "gen/ir/rule_passes.h"
 
 #include <string.h>

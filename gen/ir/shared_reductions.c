@@ -1,14 +1,17 @@
-/* pass_share: reductions over all tensors that span several bindings. One rule is compiled once for each set of types
- * or device; each binding has a part of the tensors, and a norm of all gradients must be that of all parts.
+/* pass_share: reductions over all tensors that span several bindings. One rule is compiled once for
+ * each set of types or device; each binding has a part of the tensors, and a norm of all gradients
+ * must be that of all parts.
  *
  * Every reduction over all tensors (GSUM, GMAX, GMIN, and counts over all tensors) becomes
  *   state shared.K     its value over the tensors of this binding, one per group
  *   input shared.K.J   the same of binding J. The rule uses their sum, maximum or minimum
- * New entries write the states: share_ENTRY_0 those that need no other shared value, share_ENTRY_1 those that need
- * values of share_ENTRY_0, and so on. The caller runs each of them on all bindings, then ENTRY. Entries other than
- * `step` see the t of the next step, so they compute the values that the step would.
+ * New entries write the states: share_ENTRY_0 those that need no other shared value, share_ENTRY_1
+ * those that need values of share_ENTRY_0, and so on. The caller runs each of them on all bindings,
+ * then ENTRY. Entries other than `step` see the t of the next step, so they compute the values that
+ * the step would.
  *
- * Needs nothing of the passes before it. Keeps order and names of states, and adds states, inputs and entries. */
+ * Needs nothing of the passes before it. Keeps order and names of states, and adds states, inputs
+ * and entries. */
 #include "gen/ir/rule_passes.h"
 
 #include <string.h>
@@ -24,9 +27,15 @@ typedef struct Share {
     int n, own_cap, level_cap;
 } Share;
 
-static bool over_all(const Node *n) { return is_global(n) || (n->op == OP_COUNT && n->dom == GROUP); }
+static bool over_all(const Node *n)
+{
+    return is_global(n) || (n->op == OP_COUNT && n->dom == GROUP);
+}
 
-static Op joins(const Node *n) { return n->op == OP_GMAX ? OP_MAX : n->op == OP_GMIN ? OP_MIN : OP_ADD; }
+static Op joins(const Node *n)
+{
+    return n->op == OP_GMAX ? OP_MAX : n->op == OP_GMIN ? OP_MIN : OP_ADD;
+}
 
 /* The values of all bindings, in their order: each binding computes the same bits. */
 static Ref joined(Graph *to, Node n, void *ctx)
@@ -42,13 +51,15 @@ static Ref joined(Graph *to, Node n, void *ctx)
         Ref one = node_leaf(to, OP_INPUT, GROUP, r->ninput - 1, 0);
         all = all == NONE ? one : node_op(to, joins(&n), all, one, NONE);
     }
-    State s = {.name = arena_printf(r->arena, "shared.%d", x->n), .dom = GROUP, .type = -1, .hyper = -1};
+    State s = {
+        .name = arena_printf(r->arena, "shared.%d", x->n), .dom = GROUP, .type = -1, .hyper = -1};
     PUSH(r->arena, r->state, r->nstate, r->state_cap) = s;
     PUSH(r->arena, x->own, x->n, x->own_cap) = graph_add(to, n);
     return all;
 }
 
-/* Marks the reductions that a value needs; done: by node. Operands precede users, so one walk downwards suffices. */
+/* Marks the reductions that a value needs; done: by node. Operands precede users, so one walk
+ * downwards suffices. */
 static void needed(const Share *x, bool *node, bool *reduction)
 {
     const Graph *g = &x->r->g;
@@ -63,8 +74,8 @@ static void needed(const Share *x, bool *node, bool *reduction)
     }
 }
 
-/* A reduction's level is above those of the reductions that it needs. Its own value precedes its users, so reductions
- * are numbered in an order that allows one walk. */
+/* A reduction's level is above those of the reductions that it needs. Its own value precedes its
+ * users, so reductions are numbered in an order that allows one walk. */
 static void find_levels(Share *x)
 {
     Rule *r = x->r;
@@ -130,8 +141,8 @@ int rule_shares(const Rule *r, int entry)
         return 0;
     for (int e = 0; e < r->nentry; e++) {
         size_t of = strlen(r->entry[e].name);
-        if (!strncmp(name + n, r->entry[e].name, of) && name[n + of] == '_' && strspn(name + n + of + 1, "0123456789")
-            == strlen(name + n + of + 1))
+        if (!strncmp(name + n, r->entry[e].name, of) && name[n + of] == '_' &&
+            strspn(name + n + of + 1, "0123456789") == strlen(name + n + of + 1))
             return e + 1;
     }
     return 0;
@@ -142,8 +153,10 @@ static bool name_taken(const Rule *r, int entries, Diag *d)
     for (int e = 0; e < entries; e++)
         for (int i = entries; i < r->nentry; i++)
             if (!strcmp(r->entry[e].name, r->entry[i].name)) {
-                diag_set(d, NULL, 0, NULL, "the entry '%s' has the name of one that shares values of all tensors "
-                                           "between bindings; rename it in the spec", r->entry[e].name);
+                diag_set(d, NULL, 0, NULL,
+                         "the entry '%s' has the name of one that shares values of all tensors "
+                         "between bindings; rename it in the spec",
+                         r->entry[e].name);
                 return true;
             }
     return false;
@@ -154,7 +167,8 @@ bool pass_share(Rule *r, int bindings, Diag *d)
     Share x = {.r = r, .bindings = bindings, .state0 = r->nstate, .input0 = r->ninput};
     int entries = r->nentry;
     if (bindings < 0 || bindings > MOST_SHARED_BINDINGS) {
-        diag_set(d, NULL, 0, NULL, "bindings = %d: values of all tensors are shared by at most %d bindings", bindings,
+        diag_set(d, NULL, 0, NULL,
+                 "bindings = %d: values of all tensors are shared by at most %d bindings", bindings,
                  MOST_SHARED_BINDINGS);
         return false;
     }
@@ -167,7 +181,8 @@ bool pass_share(Rule *r, int bindings, Diag *d)
         for (int level = 0; add_entry(&x, e, level, needs); level++) { }
     }
     if (r->nentry > MAX_ENTRIES) {
-        diag_set(d, NULL, 0, NULL, "rule %s: over %d entries, with those that share values of all tensors", r->name,
+        diag_set(d, NULL, 0, NULL,
+                 "rule %s: over %d entries, with those that share values of all tensors", r->name,
                  MAX_ENTRIES);
         return false;
     }

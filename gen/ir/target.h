@@ -1,5 +1,5 @@
-/* Targets that code is planned and emitted for. One constant per target holds every fact; emit_c.c and emit_cuda.c
- * define them. */
+/* Targets that code is planned and emitted for. One constant per target holds every fact; emit_c.c
+ * and emit_cuda.c define them. */
 #ifndef OPTC_TARGET_H
 #define OPTC_TARGET_H
 #include "gen/ir/ir.h"
@@ -10,13 +10,16 @@ struct EmitOptions;
 typedef struct Target {
     const char *name;                          /* as in `optc emit --target` */
     /* planning */
-    bool gpu;                                  /* products use the GPU's types (product_info) and tensor cores where
-                                                * possible; stages may compute half of a symmetric result */
+    /* products use the GPU's types (product_info) and tensor cores where possible; stages may
+     * compute half of a symmetric result */
+    bool gpu;
     /* emission */
     const char *templates;                     /* a file with its template sections */
-    const char *statements;                    /* a second file with sections of single statements; or NULL */
+    /* a second file with sections of single statements; or NULL */
+    const char *statements;
     const char *restricted;                    /* the restrict qualifier of pointers */
-    const char *array_slot;                    /* the table of array numbers that a shared kernel takes */
+    /* the table of array numbers that a shared kernel takes */
+    const char *array_slot;
     const char *const *prelude;                /* shared sources that its code may call, in order */
     const char *const *reserved;               /* names that its templates use */
     bool (*emit)(const struct Gen *g, const struct EmitOptions *o, Arena *a, Buf *out);

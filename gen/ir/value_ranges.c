@@ -1,11 +1,13 @@
 /* Bounds of values, and the states that are never negative.
  *
- * Ranges are intervals that contain every value of a node, NaN aside. Hyperparameters have the range that the rule
- * gives them. A state that starts at or above 0 is assumed to stay there until an entry writes a value whose range
- * reaches below 0; the states are checked again until no assumption falls (induction over the steps).
+ * Ranges are intervals that contain every value of a node, NaN aside. Hyperparameters have the
+ * range that the rule gives them. A state that starts at or above 0 is assumed to stay there until
+ * an entry writes a value whose range reaches below 0; the states are checked again until no
+ * assumption falls (induction over the steps).
  *
- * The proofs hold for rounded arithmetic: rounding keeps the order of numbers, so x >= 0 stays so, and v + w*(x - v)
- * with 0 <= w <= 1 stays between v and x or at most one rounding from them, never past 0. */
+ * The proofs hold for rounded arithmetic: rounding keeps the order of numbers, so x >= 0 stays so,
+ * and v + w*(x - v) with 0 <= w <= 1 stays between v and x or at most one rounding from them, never
+ * past 0. */
 #include "gen/ir/rule_passes.h"
 
 #include <float.h>
@@ -15,13 +17,17 @@ enum { MOST_FACTORS = 32 };
 
 static const Interval any_number = {-INFINITY, INFINITY}, not_negative = {0, INFINITY};
 
-static Interval hull(Interval a, Interval b) { return (Interval){fmin(a.lo, b.lo), fmax(a.hi, b.hi)}; }
+static Interval hull(Interval a, Interval b)
+{
+    return (Interval){fmin(a.lo, b.lo), fmax(a.hi, b.hi)};
+}
 static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
 
 static Interval product(Interval a, Interval b)
 {
     double x[4] = {times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo), times(a.hi, b.hi)};
-    return (Interval){fmin(fmin(x[0], x[1]), fmin(x[2], x[3])), fmax(fmax(x[0], x[1]), fmax(x[2], x[3]))};
+    return (Interval){fmin(fmin(x[0], x[1]), fmin(x[2], x[3])),
+                      fmax(fmax(x[0], x[1]), fmax(x[2], x[3]))};
 }
 
 static Interval sum(Interval a, Interval b)
@@ -34,8 +40,9 @@ static Interval quotient(Interval a, Interval b)
 {
     if (!(b.lo >= 0 || b.hi <= 0))
         return any_number;
-    Interval inverse = b.lo >= 0 ? (Interval){isinf(b.hi) ? 0 : 1 / b.hi, b.lo == 0 ? INFINITY : 1 / b.lo}
-                              : (Interval){b.hi == 0 ? -INFINITY : 1 / b.hi, isinf(b.lo) ? 0 : 1 / b.lo};
+    Interval inverse =
+        b.lo >= 0 ? (Interval){isinf(b.hi) ? 0 : 1 / b.hi, b.lo == 0 ? INFINITY : 1 / b.lo}
+                  : (Interval){b.hi == 0 ? -INFINITY : 1 / b.hi, isinf(b.lo) ? 0 : 1 / b.lo};
     return product(a, inverse);
 }
 
@@ -75,7 +82,8 @@ static bool even_product(const Graph *g, const Interval *of, Ref r)
 }
 
 /* ---- interpolation ---- */
-/* part is w * (b - a), or w * (a - b) if a comes first, with 0 <= w <= 1: returns b; NONE: it is not. */
+/* part is w * (b - a), or w * (a - b) if a comes first, with 0 <= w <= 1: returns b; NONE: it is
+ * not. */
 static Ref far_end(const Graph *g, const Interval *of, Ref part, Ref a, bool a_first)
 {
     const Node *m = &g->n[part];
@@ -114,7 +122,8 @@ static Interval rising(Op op, Interval a)
 static Interval operation(const Graph *g, const Interval *of, Ref r)
 {
     const Node *n = &g->n[r];
-    Interval a = n->nargs > 0 ? of[n->arg[0]] : any_number, b = n->nargs > 1 ? of[n->arg[1]] : any_number;
+    Interval a = n->nargs > 0 ? of[n->arg[0]] : any_number,
+             b = n->nargs > 1 ? of[n->arg[1]] : any_number;
     Interval c = n->nargs > 2 ? of[n->arg[2]] : any_number, x;
     switch ((Op)n->op) {
     case OP_ADD: return interpolated(g, of, n, sum(a, b));
@@ -123,16 +132,19 @@ static Interval operation(const Graph *g, const Interval *of, Ref r)
         x = n->op == OP_MUL ? product(a, b) : quotient(a, b);
         return x.lo < 0 && even_product(g, of, r) ? not_negative : x;
     case OP_FMA: return sum(product(a, b), c);
-    case OP_COPY: case OP_STORED: case OP_RMAX: case OP_RMIN: case OP_TRANSPOSE: case OP_TAKE: return a;
+    case OP_COPY: case OP_STORED: case OP_RMAX: case OP_RMIN: case OP_TRANSPOSE:
+    case OP_TAKE: return a;
     case OP_NEG: return (Interval){-a.hi, -a.lo};
     case OP_ABS: return (Interval){a.lo > 0 ? a.lo : 0, fmax(fabs(a.lo), fabs(a.hi))};
     case OP_SQRT: return (Interval){a.lo > 0 ? sqrt(a.lo) : 0, a.hi > 0 ? sqrt(a.hi) : INFINITY};
     case OP_MIN: return (Interval){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
     case OP_MAX: return (Interval){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
     case OP_WHERE: return hull(b, c);
-    case OP_SIGN: case OP_FLOOR: case OP_CEIL: case OP_ROUND: case OP_EXP: case OP_EXPM1: case OP_TANH: case OP_ERF:
+    case OP_SIGN: case OP_FLOOR: case OP_CEIL: case OP_ROUND: case OP_EXP: case OP_EXPM1:
+    case OP_TANH: case OP_ERF:
     case OP_CBRT: return rising((Op)n->op, a);
-    case OP_LOG: case OP_LOG1P: return a.lo >= 1 || (n->op == OP_LOG1P && a.lo >= 0) ? not_negative : any_number;
+    case OP_LOG:
+    case OP_LOG1P: return a.lo >= 1 || (n->op == OP_LOG1P && a.lo >= 0) ? not_negative : any_number;
     case OP_SIN: case OP_COS: return (Interval){-1, 1};
     case OP_POW: case OP_POWI: return power_range(a, &g->n[n->arg[1]], b);
     case OP_NORM: case OP_RMS: return not_negative;
@@ -170,7 +182,9 @@ static Interval node_range(const Rule *r, const Ranges *x, Ref i)
     case OP_RANDOM: return (Interval){0, 1};
     default: break;
     }
-    return n->ty == BOOL ? (Interval){0, 1} : is_global(n) ? global_range(x->of, n) : operation(&r->g, x->of, i);
+    return n->ty == BOOL  ? (Interval){0, 1}
+           : is_global(n) ? global_range(x->of, n)
+                          : operation(&r->g, x->of, i);
 }
 
 static bool starts_nonneg(const Rule *r, const State *s)
@@ -179,7 +193,8 @@ static bool starts_nonneg(const Rule *r, const State *s)
         return false;
     if (s->init == INIT_KERNEL)
         return true;
-    return s->init == INIT_FILL ? s->value >= 0 : s->init == INIT_HYPER && r->hyper[s->hyper].lo >= 0;
+    return s->init == INIT_FILL ? s->value >= 0
+                                : s->init == INIT_HYPER && r->hyper[s->hyper].lo >= 0;
 }
 
 /* One round over the graph, operands first; true: an assumption fell. */
@@ -192,7 +207,8 @@ static bool one_round(const Rule *r, Ranges *x)
         for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++) {
                 Write w = r->entry[e].body[v].w[k];
-                if (w.state == TO_P || !x->nonneg[w.state] || r->state[w.state].nonneg || x->of[w.val].lo >= 0)
+                if (w.state == TO_P || !x->nonneg[w.state] || r->state[w.state].nonneg ||
+                    x->of[w.val].lo >= 0)
                     continue;
                 x->nonneg[w.state] = false;
                 fell = true;
@@ -204,15 +220,16 @@ Ranges rule_ranges(Arena *a, const Rule *r)
 {
     Ranges x = {NEWS(a, Interval, r->g.len + 1), NEWS(a, bool, r->nstate + 1)};
     for (int i = 0; i < r->nstate; i++)
-        x.nonneg[i] = r->state[i].nonneg || (!r->state[i].slots.every && starts_nonneg(r, &r->state[i]));
+        x.nonneg[i] =
+            r->state[i].nonneg || (!r->state[i].slots.every && starts_nonneg(r, &r->state[i]));
     while (one_round(r, &x))
         ;
     return x;
 }
 
 /* ---- states in denominators ---- */
-/* The new value of a state carries its error on; a residual, measured data minus the state, does not: its error is
- * that of the state's code, and no code brings it to 0 where it is not. */
+/* The new value of a state carries its error on; a residual, measured data minus the state, does
+ * not: its error is that of the state's code, and no code brings it to 0 where it is not. */
 static bool residual(const Ranges *x, const bool *from, const Node *n)
 {
     return n->op == OP_SUB && from[n->arg[1]] && !from[n->arg[0]] && x->of[n->arg[0]].lo < 0;
@@ -223,7 +240,8 @@ static bool carries(const Graph *g, const Ranges *x, const bool *from, Ref r)
     const Node *n = &g->n[r];
     bool any = false;
     OpKind kind = op_info[n->op].kind;
-    if ((kind != K_NUM && kind != K_SEL && kind != K_TRANSPOSE) || n->op == OP_EXP || residual(x, from, n))
+    if ((kind != K_NUM && kind != K_SEL && kind != K_TRANSPOSE) || n->op == OP_EXP ||
+        residual(x, from, n))
         return false;
     for (int k = kind == K_SEL; k < n->nargs; k++)
         any = any || from[n->arg[k]];

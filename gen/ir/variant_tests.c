@@ -11,15 +11,17 @@ static const char *const size_name[] = {
 static const char *const relation_name[] = {[IS_LESS] = "<", [IS_AT_MOST] = "<=", [IS_EQUAL] = "==",
                                             [IS_MULTIPLE] = "%"};
 _Static_assert(sizeof size_name / sizeof *size_name == NSIZE, "every size has a name");
-_Static_assert(sizeof relation_name / sizeof *relation_name == NRELATION, "every relation has a sign");
+_Static_assert(sizeof relation_name / sizeof *relation_name == NRELATION,
+               "every relation has a sign");
 
 bool test_same(const Test *a, const Test *b)
 {
     if (a->kind != b->kind)
         return false;
     if (a->kind == TEST_SIZES)
-        return a->relation == b->relation && a->view == b->view && a->size[0] == b->size[0] && a->size[1] == b->size[1]
-            && a->factor[0] == b->factor[0] && a->factor[1] == b->factor[1];
+        return a->relation == b->relation && a->view == b->view && a->size[0] == b->size[0] &&
+               a->size[1] == b->size[1] && a->factor[0] == b->factor[0] &&
+               a->factor[1] == b->factor[1];
     return a->kind == TEST_MATRIX || !strcmp(a->word, b->word);
 }
 
@@ -75,13 +77,16 @@ static bool parse_sizes(const char *s, Test *t)
     s = parse_side(s, t, 0);
     if (!s)
         return false;
-    t->relation = *s == '%' ? IS_MULTIPLE : !strncmp(s, "==", 2) ? IS_EQUAL : !strncmp(s, "<=", 2) ? IS_AT_MOST
-                                                                                                     : IS_LESS;
+    t->relation = *s == '%'              ? IS_MULTIPLE
+                  : !strncmp(s, "==", 2) ? IS_EQUAL
+                  : !strncmp(s, "<=", 2) ? IS_AT_MOST
+                                         : IS_LESS;
     if (strncmp(s, relation_name[t->relation], strlen(relation_name[t->relation])))
         return false;
     s = parse_side(s + strlen(relation_name[t->relation]), t, 1);
     double k = t->factor[1];
-    if (t->relation == IS_MULTIPLE && (t->size[1] != SIZE_ONE || !(k >= 1 && k <= MOST_DIVISOR && k == floor(k))))
+    if (t->relation == IS_MULTIPLE &&
+        (t->size[1] != SIZE_ONE || !(k >= 1 && k <= MOST_DIVISOR && k == floor(k))))
         return false;
     if (s && !strcmp(s, "@last")) {
         t->view = VIEW_LAST;

@@ -1,27 +1,31 @@
-/* Chooses what each element pass loads: an input, a state already stored, a temporary, or operands from which it
- * computes a value again. The loads of one pass are a minimum cut by bytes. A later pass may load a temporary of an
- * earlier one, so passes are solved from last to first.
+/* Chooses what each element pass loads: an input, a state already stored, a temporary, or operands
+ * from which it computes a value again. The loads of one pass are a minimum cut by bytes. A later
+ * pass may load a temporary of an earlier one, so passes are solved from last to first.
  *
- * A pass is solved again only when it is dirty: a store or fold was moved into or out of it, a state that it may load
- * is overwritten or stored at another time, or later passes load other temporaries of it. The previous solution is
- * stored until the search accepts or rejects the new one.
+ * A pass is solved again only when it is dirty: a store or fold was moved into or out of it, a
+ * state that it may load is overwritten or stored at another time, or later passes load other
+ * temporaries of it. The previous solution is stored until the search accepts or rejects the new
+ * one.
  *
- * Cost. A pass must compute the values that are not known before it begins; the cut only decides about their operands.
- * A cut considers `reach` values and a bounded number of arcs. Beyond that the pass is coarse: it loads the values that
- * the cut did not consider. */
+ * Cost. A pass must compute the values that are not known before it begins; the cut only decides
+ * about their operands. A cut considers `reach` values and a bounded number of arcs. Beyond that
+ * the pass is coarse: it loads the values that the cut did not consider. */
 #include "gen/plan/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Values of p->mark - p->now: the pass must compute it; it is a vertex of the cut; it is in a list. */
+/* Values of p->mark - p->now: the pass must compute it; it is a vertex of the cut; it is in a
+ * list. */
 enum { NEAR = 1, VERTEX, LISTED };
-enum { LEAST_REACH = 8, ARCS_A_VALUE = 64 };     /* the smallest reach of a pass; arcs per value within the reach */
+/* the smallest reach of a pass; arcs per value within the reach */
+enum { LEAST_REACH = 8, ARCS_A_VALUE = 64 };
 
 static int by_value(const void *a, const void *b)
 {
     const Access *x = a, *y = b;
-    return x->val != y->val ? (x->val > y->val) - (x->val < y->val) : (x->mem > y->mem) - (x->mem < y->mem);
+    return x->val != y->val ? (x->val > y->val) - (x->val < y->val)
+                            : (x->mem > y->mem) - (x->mem < y->mem);
 }
 
 void list_sort(List *l)
@@ -52,8 +56,8 @@ static int stored_before(const Planner *p, const Route *t, Ref r, int k)
     return UNPLACED;
 }
 
-/* Bytes * 16 to load a value. A temporary costs one more, so that computing again wins a tie. Truth values are computed
- * again, unless the cut is coarse. CUT_INF: it cannot be loaded. */
+/* Bytes * 16 to load a value. A temporary costs one more, so that computing again wins a tie. Truth
+ * values are computed again, unless the cut is coarse. CUT_INF: it cannot be loaded. */
 static int weight_of(const Planner *p, const Route *t, int k, Ref r, bool coarse)
 {
     const Node *n = &p->g->n[r];
@@ -62,7 +66,8 @@ static int weight_of(const Planner *p, const Route *t, int k, Ref r, bool coarse
     int m = stored_before(p, t, r, k);
     if (m != UNPLACED)
         return 16 * bytes_of(p, m);
-    return p->time[r] < k && (coarse || n->ty == NUM) ? 2 * 16 * type_info[p->plan->real].bytes + 1 : CUT_INF;
+    return p->time[r] < k && (coarse || n->ty == NUM) ? 2 * 16 * type_info[p->plan->real].bytes + 1
+                                                      : CUT_INF;
 }
 
 static void touch(const Route *t, ElemPass *q, const Node *n, Ref r)
@@ -75,7 +80,9 @@ static void touch(const Route *t, ElemPass *q, const Node *n, Ref r)
 }
 
 /* ---- one cut ---- */
-typedef struct { Planner *p; Route *t; ElemPass *q; int k; bool coarse; int nnear, nvertex, nwide; bool lost; } Solve;
+typedef struct {
+    Planner *p; Route *t; ElemPass *q; int k; bool coarse; int nnear, nvertex, nwide; bool lost;
+} Solve;
 
 static void add_vertex(Solve *s, Ref r)
 {
@@ -85,7 +92,8 @@ static void add_vertex(Solve *s, Ref r)
     touch(s->t, s->q, &s->p->g->n[r], r);
 }
 
-/* The pass needs the value: it becomes a vertex of the cut, or is computed in the pass if it cannot be loaded. */
+/* The pass needs the value: it becomes a vertex of the cut, or is computed in the pass if it cannot
+ * be loaded. */
 static void come_near(Solve *s, Ref r)
 {
     Planner *p = s->p;
@@ -102,8 +110,9 @@ static void come_near(Solve *s, Ref r)
     touch(s->t, s->q, &p->g->n[r], r);
 }
 
-/* Collects the values that the pass must compute, then vertices of the cut, walking to operands until `reach` values
- * were seen. Returns the number of leading vertices whose operands are vertices too. */
+/* Collects the values that the pass must compute, then vertices of the cut, walking to operands
+ * until `reach` values were seen. Returns the number of leading vertices whose operands are
+ * vertices too. */
 static int look_around(Solve *s, const List *roots, int reach, int *nsink)
 {
     Planner *p = s->p;
@@ -128,9 +137,9 @@ static int look_around(Solve *s, const List *roots, int reach, int *nsink)
     return seen;
 }
 
-/* Sources of the cut are leaves and, in a coarse cut, vertices whose operands were not considered. A source that is
- * also a sink must be loaded: it is chosen and, with weight 0, not part of the network. Returns the bytes * 16 of all
- * loads; -1: too much work. */
+/* Sources of the cut are leaves and, in a coarse cut, vertices whose operands were not considered.
+ * A source that is also a sink must be loaded: it is chosen and, with weight 0, not part of the
+ * network. Returns the bytes * 16 of all loads; -1: too much work. */
 static int choose(Solve *s, int seen, int nsink, int64_t most)
 {
     Planner *p = s->p;
@@ -189,7 +198,9 @@ static int solve_loads(Solve *s, const List *roots, int reach)
         s->q->coarse = s->coarse;
         if (s->lost)
             return CUT_INF;
-        int cost = choose(s, seen, nsink, reach > LEAST_REACH ? (int64_t)ARCS_A_VALUE * (reach + 64) : INT64_MAX / 2);
+        int cost =
+            choose(s, seen, nsink,
+                   reach > LEAST_REACH ? (int64_t)ARCS_A_VALUE * (reach + 64) : INT64_MAX / 2);
         if (cost >= 0) {
             if (cost < CUT_INF)
                 note_loads(s);
@@ -200,8 +211,8 @@ static int solve_loads(Solve *s, const List *roots, int reach)
 }
 
 /* ---- one pass ---- */
-/* Removes values from the list of temporaries of pass k that no later pass loads any more, that are known at another
- * time now, or that are listed twice. Other functions only append to the list. */
+/* Removes values from the list of temporaries of pass k that no later pass loads any more, that are
+ * known at another time now, or that are listed twice. Other functions only append to the list. */
 static void tidy_wants(Planner *p, Route *t, int k)
 {
     List *l = &t->want[k];
@@ -235,10 +246,12 @@ static bool solve_pass(Planner *p, Route *t, int k, ElemPass *q)
             list_add(p->arena, &q->store, t->body->w[i].val, m);
             q->bytes += 16 * bytes_of(p, m);
         }
-    /* For equal bytes, a fold to the tensor belongs in a pass without tiles, where it needs no sums of rows. */
+    /* For equal bytes, a fold to the tensor belongs in a pass without tiles, where it needs no sums
+     * of rows. */
     for (int i = 0; i < q->fold.n; i++)
         q->bytes += q->tile && !dom_inside((Dom)p->g->n[q->fold.v[i].val].dom);
-    q->bytes += q->fold.n || q->store.n;                   /* for equal bytes, fewer passes are better */
+    /* for equal bytes, fewer passes are better */
+    q->bytes += q->fold.n || q->store.n;
     tidy_wants(p, t, k);
     for (int i = 0; i < t->want[k].n; i++)
         list_add(p->arena, &q->store, t->want[k].v[i].val, -1);
@@ -264,7 +277,10 @@ static ElemPass *pass_take(Planner *p)
     return q;
 }
 
-static void pass_leave(Planner *p, ElemPass *q) { PUSH(p->arena, p->spare, p->nspare, p->spare_cap) = q; }
+static void pass_leave(Planner *p, ElemPass *q)
+{
+    PUSH(p->arena, p->spare, p->nspare, p->spare_cap) = q;
+}
 
 /* ---- temporaries between passes ---- */
 static void want(Planner *p, Route *t, Ref r)
@@ -292,7 +308,8 @@ void loads_moved(Planner *p, Ref r, int from)
     }
 }
 
-/* Replaces the temporaries that a pass loads. With `spread`, earlier passes that gain or lose a store become dirty. */
+/* Replaces the temporaries that a pass loads. With `spread`, earlier passes that gain or lose a
+ * store become dirty. */
 static void swap_keeps(Planner *p, Route *t, const List *was, const List *is, bool spread)
 {
     for (int i = 0; i < is->n; i++)

@@ -1,4 +1,5 @@
-/* Prints values as formulas, from the forms of ops.def: infix operators stay infix, all other forms become calls. */
+/* Prints values as formulas, from the forms of ops.def: infix operators stay infix, all other forms
+ * become calls. */
 #include "gen/plan/formula.h"
 
 #include <string.h>
@@ -22,7 +23,8 @@ static const Node *squares_under(const Graph *g, const Node *n)
 /* The norm of one tensor from which a global norm is computed, or NULL. */
 static const Node *norms_under(const Graph *g, const Node *n)
 {
-    const Node *a = n->op == OP_SQRT ? arg_of(g, n, 0) : NULL, *b = a && a->op == OP_GSUM ? arg_of(g, a, 0) : NULL;
+    const Node *a = n->op == OP_SQRT ? arg_of(g, n, 0) : NULL,
+               *b = a && a->op == OP_GSUM ? arg_of(g, a, 0) : NULL;
     return b && is_square(b) && arg_of(g, b, 0)->op == OP_NORM ? arg_of(g, b, 0) : NULL;
 }
 
@@ -99,7 +101,8 @@ static void put_reduction(Writer *w, const Node *n, const char *global, const ch
     buf_puts(w->b, ")");
 }
 
-/* Prints sum, mean, norm, max and min over rows, columns, matrices, tensors or all tensors; false: n is none. */
+/* Prints sum, mean, norm, max and min over rows, columns, matrices, tensors or all tensors; false:
+ * n is none. */
 static bool put_known(Writer *w, const Node *n, int depth)
 {
     const Node *a = n->nargs ? arg_of(w->g, n, 0) : NULL, *squares = squares_under(w->g, n);
@@ -112,11 +115,17 @@ static bool put_known(Writer *w, const Node *n, int depth)
     } else if (is_mean(w->g, n)) {
         put_reduction(w, a, "", "mean", depth);
     } else if (is_global(n)) {
-        static const char *const word[NOPS] = {[OP_GSUM] = "sum", [OP_GMAX] = "max", [OP_GMIN] = "min"};
-        bool through = is_red(a) && a->op - OP_SUM == n->op - OP_GSUM;        /* per tensor, then over all tensors */
+        static const char *const word[NOPS] = {
+            [OP_GSUM] = "sum", [OP_GMAX] = "max", [OP_GMIN] = "min"};
+        /* per tensor, then over all tensors */
+        bool through = is_red(a) && a->op - OP_SUM == n->op - OP_GSUM;
         put_reduction(w, through ? a : n, "global.", word[n->op], depth);
     } else if (is_red(n)) {
-        put_reduction(w, n, "", n->op == OP_RMAX ? "max" : n->op == OP_RMIN ? "min" : op_info[n->op].name, depth);
+        put_reduction(w, n, "",
+                      n->op == OP_RMAX   ? "max"
+                      : n->op == OP_RMIN ? "min"
+                                         : op_info[n->op].name,
+                      depth);
     } else {
         return false;
     }
@@ -125,7 +134,8 @@ static bool put_known(Writer *w, const Node *n, int depth)
 
 static bool is_infix(const OpInfo *o)
 {
-    return (o->kind == K_NUM || o->kind == K_CMP) && o->binds < CALL && (o->form[0] == '%' || o->form[0] == '-');
+    return (o->kind == K_NUM || o->kind == K_CMP) && o->binds < CALL &&
+           (o->form[0] == '%' || o->form[0] == '-');
 }
 
 /* Prints an infix form. Operands that bind less tightly than the form get parentheses. */
@@ -150,8 +160,8 @@ static void put_transposed(Writer *w, Ref v, bool transposed, int depth)
     buf_puts(w->b, transposed ? ".T" : "");
 }
 
-/* factor * mm(a, b) + factor * c + diagonal * I. Factors of 1, a missing c and a diagonal of 0 are left out. Six digits
- * suffice here: coefficients of polar have up to 17. */
+/* factor * mm(a, b) + factor * c + diagonal * I. Factors of 1, a missing c and a diagonal of 0 are
+ * left out. Six digits suffice here: coefficients of polar have up to 17. */
 static void put_product(Writer *w, const Node *n, int depth, int binds)
 {
     bool add = n->nargs > 2 && n->arg[2] != NONE, sum = add || n->diagonal != 0;

@@ -1,22 +1,26 @@
-/* Forms, knobs and the launch model: which launches a stage may have, and which one it gets without tuning. */
+/* Forms, knobs and the launch model: which launches a stage may have, and which one it gets without
+ * tuning. */
 #include "gen/plan/launch.h"
 
 #include <limits.h>
 #include <string.h>
 
 const char *const form_name[NFORM] = {
-    [FORM_MAP] = "map",       [FORM_FOLD] = "fold",   [FORM_TILE] = "tile",     [FORM_ROWS] = "rows",
-    [FORM_LIST] = "list",     [FORM_LANES] = "lanes", [FORM_COLS] = "cols",     [FORM_SLICES] = "slices",
-    [FORM_SINGLE] = "single", [FORM_CPU] = "cpu",     [FORM_WARPS] = "warps",   [FORM_HALF] = "half",
-    [FORM_EIGEN] = "eigen",   [FORM_ROOT] = "root"};
+    [FORM_MAP] = "map",     [FORM_FOLD] = "fold",     [FORM_TILE] = "tile",
+    [FORM_ROWS] = "rows",   [FORM_LIST] = "list",     [FORM_LANES] = "lanes",
+    [FORM_COLS] = "cols",   [FORM_SLICES] = "slices", [FORM_SINGLE] = "single",
+    [FORM_CPU] = "cpu",     [FORM_WARPS] = "warps",   [FORM_HALF] = "half",
+    [FORM_EIGEN] = "eigen", [FORM_ROOT] = "root"};
 _Static_assert(FORM_ROOT == NFORM - 1, "every form has a name");
 const char *const knob_name[NKNOB] = {
-    [KNOB_THREADS] = "threads", [KNOB_VECTOR] = "vector", [KNOB_ITEMS] = "items", [KNOB_BLOCKS] = "blocks",
-    [KNOB_LOAD] = "load",       [KNOB_STORE] = "store",   [KNOB_GRID] = "grid"};
+    [KNOB_THREADS] = "threads", [KNOB_VECTOR] = "vector", [KNOB_ITEMS] = "items",
+    [KNOB_BLOCKS] = "blocks",   [KNOB_LOAD] = "load",     [KNOB_STORE] = "store",
+    [KNOB_GRID] = "grid"};
 _Static_assert(KNOB_GRID == NKNOB - 1, "every knob has a name");
 
-/* The values that a tuner may try; a list of one value is fixed. Lists end with -1. Values that are no longer tried
- * stay here because files of results may contain them; launch_valid refuses them. */
+/* The values that a tuner may try; a list of one value is fixed. Lists end with -1. Values that are
+ * no longer tried stay here because files of results may contain them; launch_valid refuses
+ * them. */
 static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_MAP] = {{128, 256, 512, -1},
                   {2, 4, 8, -1},
@@ -25,23 +29,45 @@ static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
                   {0, 1, 2, 3, -1},
                   {0, 1, -1},
                   {0, 4, -1}},
-    [FORM_FOLD] =
-        {{64, 128, 256, 512, -1}, {4, 8, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 6, 8, 12, -1}, {0, 1, 2, -1}, {0, 1, -1},
-         {0, 8, -1}},
-    [FORM_TILE] = {{256, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 2, 3, 4, 5, 6, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
-    [FORM_ROWS] =
-        {{128, 256, 512, 1024, -1}, {4, -1}, {1, 2, 4, 8, -1}, {0, 3, 4, 6, 8, -1}, {0, 1, 2, -1}, {0, 1, -1}, {0, -1}},
+    [FORM_FOLD] = {{64, 128, 256, 512, -1},
+                   {4, 8, -1},
+                   {1, 2, 4, 8, -1},
+                   {0, 2, 3, 4, 6, 8, 12, -1},
+                   {0, 1, 2, -1},
+                   {0, 1, -1},
+                   {0, 8, -1}},
+    [FORM_TILE] = {{256, -1},
+                   {4, -1},
+                   {1, 2, 4, 8, -1},
+                   {0, 2, 3, 4, 5, 6, -1},
+                   {0, 1, 2, -1},
+                   {0, 1, -1},
+                   {0, -1}},
+    [FORM_ROWS] = {{128, 256, 512, 1024, -1},
+                   {4, -1},
+                   {1, 2, 4, 8, -1},
+                   {0, 3, 4, 6, 8, -1},
+                   {0, 1, 2, -1},
+                   {0, 1, -1},
+                   {0, -1}},
     [FORM_LIST] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_LANES] = {{128, 512, 1024, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_COLS] = {{256, -1}, {1, -1}, {1, -1}, {0, 4, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SLICES] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_SINGLE] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_WARPS] = {{128, -1}, {1, -1}, {1, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
-    [FORM_HALF] = {{128, -1}, {4, 2, 8, -1}, {4, 2, 8, -1}, {0, 8, 12, 16, -1}, {0, -1}, {0, -1}, {0, -1}},
-    [FORM_EIGEN] = {{1, 2, 3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},    /* EigenMethod */
+    [FORM_HALF] =
+        {{128, -1}, {4, 2, 8, -1}, {4, 2, 8, -1}, {0, 8, 12, 16, -1}, {0, -1}, {0, -1}, {0, -1}},
+    /* EigenMethod */
+    [FORM_EIGEN] = {{1, 2, 3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
     [FORM_ROOT] = {{3, 4, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}},
-    [FORM_CPU] = {
-        {0, 1, 2, 4, 8, 16, 32, 64, -1}, {1, -1}, {0, 1, 2, 4, 8, 16, 32, 64, -1}, {0, -1}, {0, -1}, {0, -1}, {0, -1}}};
+    [FORM_CPU] = {{0, 1, 2, 4, 8, 16, 32, 64, -1},
+                  {1, -1},
+                  {0, 1, 2, 4, 8, 16, 32, 64, -1},
+                  {0, -1},
+                  {0, -1},
+                  {0, -1},
+                  {0, -1}}};
 
 const char *knob_text(LaunchForm f, Knob k)
 {
@@ -55,10 +81,12 @@ LaunchForm stage_form(const Stage *s)
     if (s->kind == S_FLAT)
         return s->nfold ? FORM_FOLD : FORM_MAP;
     if (is_tiled(s->kind))
-        return s->kind == S_TILE ? FORM_TILE : FORM_ROWS;  /* without column folds a warp may walk a row to its end */
+        /* without column folds a warp may walk a row to its end */
+        return s->kind == S_TILE ? FORM_TILE : FORM_ROWS;
     if (!is_list(s->kind))
         return FORM_SINGLE;
-    if (dom_square(stage_info[s->kind].dom))               /* many values: the forms of element passes */
+    /* many values: the forms of element passes */
+    if (dom_square(stage_info[s->kind].dom))
         return s->half ? FORM_HALF : s->nfold ? FORM_FOLD : FORM_MAP;
     if (s->nfold)
         return FORM_LANES;
@@ -71,7 +99,8 @@ LaunchForm stage_form(const Stage *s)
                                                : FORM_LIST;
 }
 
-/* Lists over two axes always take the model's launch: rules that have them spend their time in calls. */
+/* Lists over two axes always take the model's launch: rules that have them spend their time in
+ * calls. */
 bool stage_tunes(const Stage *s) { return is_elem(s->kind); }
 
 int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
@@ -82,7 +111,8 @@ int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
     return n;
 }
 
-/* True if the stage walks along the array: an array of elements, or of the values of a list over two axes. */
+/* True if the stage walks along the array: an array of elements, or of the values of a list over
+ * two axes. */
 static bool is_walked(const Plan *p, const Stage *s, const Access *a)
 {
     Dom own = stage_info[s->kind].dom;
@@ -97,24 +127,28 @@ static int elements_of(const Plan *p, const Stage *s, const Access *a, int n)
     return count;
 }
 
-/* Properties of a stage that the model distinguishes. "Arrays" are those that the stage walks along. */
+/* Properties of a stage that the model distinguishes. "Arrays" are those that the stage walks
+ * along. */
 enum Trait {
     BY_ROWS = 1,            /* reads values of rows, columns or slices */
     WRITES = 2,             /* writes arrays */
     LIGHT = 4,              /* writes at most one array */
     THREE = 8,              /* reads three arrays or more */
-    HEAVY = 16,             /* holds four values or more per element: arrays and columns that it reads */
-    WIDTH_16 = 32, WIDTH_64 = 64, WIDTH_32 = 128,      /* has an array that the model treats as one of so many bits */
+    HEAVY = 16,             /* holds four values or more per element: arrays and columns that it
+                             * reads */
+    /* has an array that the model treats as one of so many bits */
+    WIDTH_16 = 32, WIDTH_64 = 64, WIDTH_32 = 128,
     ALL_16 = 256,           /* the model treats all arrays as 16 bits wide */
     CROWD = 512,            /* reads five arrays or more */
-    COSTLY_LOAD = 1024,     /* has an array that takes many registers to unpack: f16, compared with bf16 */
+    COSTLY_LOAD = 1024,     /* has an array that takes many registers to unpack: f16, compared with
+                             * bf16 */
     BLOCK_CODE = 2048,      /* has an array of block codes (templates/codes.h) */
     DRAWS = 4096            /* stores one with stochastic rounding: random bits take registers */
 };
 
 static const int type_traits[NTYPES] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, beyond, dtype, \
-             dlpack, launch, ...) \
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, \
+             beyond, dtype, dlpack, launch, ...) \
     [T_##ID] = launch,
 #include "gen/abi/types.def"
 };
@@ -122,7 +156,8 @@ static const int type_traits[NTYPES] = {
 static int traits_of(const Plan *p, const Stage *s)
 {
     int written = elements_of(p, s, s->store, s->nstore), held = 0;
-    int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) | (written <= 1 ? LIGHT : 0) |
+    int traits = (s->uses_rows ? BY_ROWS : 0) | (written ? WRITES : 0) |
+                 (written <= 1 ? LIGHT : 0) |
                  (elements_of(p, s, s->load, s->nload) >= 3 ? THREE : 0);
     for (int i = 0; i < s->nload + s->nstore; i++) {
         const Access *a = i < s->nload ? &s->load[i] : &s->store[i - s->nload];
@@ -147,9 +182,10 @@ int rows_ahead(const Plan *p, const Stage *s)
     return n <= MOST ? n : 0;
 }
 
-/* Shared memory of a thread block. A column fold needs its strips for each of the eight row lanes (strips 0: one strip
- * that all column folds use in turn). A tile's fold to a slice or tensor needs a value for each row. A list's fold
- * needs a chunk of its values, and a chunk of f64 for each array whose rows are folded ahead. */
+/* Shared memory of a thread block. A column fold needs its strips for each of the eight row lanes
+ * (strips 0: one strip that all column folds use in turn). A tile's fold to a slice or tensor needs
+ * a value for each row. A list's fold needs a chunk of its values, and a chunk of f64 for each
+ * array whose rows are folded ahead. */
 static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk)
 {
     LaunchForm f = stage_form(s);
@@ -159,7 +195,8 @@ static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk
         int64_t each = type_info[m->type].bytes;
         if (f == FORM_LANES)
             bytes += chunk * each;
-        else if (f == FORM_FOLD)                           /* by a block: the values of a round, and the lanes */
+        /* by a block: the values of a round, and the lanes */
+        else if (f == FORM_FOLD)
             bytes += chunk * (int64_t)type_info[p->real].bytes + LANES * each;
         else if (f == FORM_TILE && m->dom == COL && !strips)
             strip = ROW_LANES * LANES * each;
@@ -169,12 +206,14 @@ static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk
     return bytes + strip + rows_ahead(p, s) * chunk * (int64_t)sizeof(double);
 }
 
-enum { SHARED = 48 * 1024 };                   /* bytes that a thread block may have without opting in to more */
+/* bytes that a thread block may have without opting in to more */
+enum { SHARED = 48 * 1024 };
 
 int tile_strips(const Plan *p, const Stage *s)
 {
     int strips = OPTC_TILE_COLS / LANES;
-    while (strips > 1 && shared_bytes(p, s, strips, 0) > SHARED / 2)     /* half: room for several blocks */
+    /* half: room for several blocks */
+    while (strips > 1 && shared_bytes(p, s, strips, 0) > SHARED / 2)
         strips /= 2;
     return shared_bytes(p, s, strips, 0) > SHARED ? 0 : strips;
 }
@@ -193,26 +232,32 @@ static int64_t staged_bytes(const Plan *p, const Stage *s, const Launch *l)
     int64_t each = 0, vectors = (int64_t)l->v[KNOB_THREADS] * l->v[KNOB_ITEMS];
     for (int i = 0; i < s->nload; i++) {
         Type t = p->mem[s->load[i].mem].type;
-        each += is_walked(p, s, &s->load[i]) ? l->v[KNOB_VECTOR] * type_info[t].bytes + (type_coded(t) ? 4 : 0) : 0;
+        each += is_walked(p, s, &s->load[i])
+                    ? l->v[KNOB_VECTOR] * type_info[t].bytes + (type_coded(t) ? 4 : 0)
+                    : 0;
     }
     return each * vectors;
 }
 
-/* Loads that wait in shared memory are for flat maps with values narrower than 32 bits. A copy has 16 bytes at most:
- * with two copies for a vector, each would fetch half of a sector of memory. */
+/* Loads that wait in shared memory are for flat maps with values narrower than 32 bits. A copy has
+ * 16 bytes at most: with two copies for a vector, each would fetch half of a sector of memory. */
 static bool may_stage(const Plan *p, const Stage *s, const Launch *l)
 {
     bool whole = true;
     for (int i = 0; i < s->nload; i++)
         whole = whole && (!is_walked(p, s, &s->load[i]) ||
                           l->v[KNOB_VECTOR] * type_info[p->mem[s->load[i].mem].type].bytes <= 16);
-    return s->kind == S_FLAT && !s->nfold && !s->uses_rows && traits_of(p, s) & (BLOCK_CODE | WIDTH_16) && whole &&
-           l->v[KNOB_VECTOR] >= 4 && staged_bytes(p, s, l) <= SHARED;
+    return s->kind == S_FLAT && !s->nfold && !s->uses_rows &&
+           traits_of(p, s) & (BLOCK_CODE | WIDTH_16) && whole && l->v[KNOB_VECTOR] >= 4 &&
+           staged_bytes(p, s, l) <= SHARED;
 }
 
-/* When everything was tried for two of Adafactor's maps on an H200, threads of more values came no nearer than 0.7 % to
- * the best. */
-static int most_values(const Plan *p, const Stage *s) { return traits_of(p, s) & BLOCK_CODE ? 32 : 16; }
+/* When everything was tried for two of Adafactor's maps on an H200, threads of more values came no
+ * nearer than 0.7 % to the best. */
+static int most_values(const Plan *p, const Stage *s)
+{
+    return traits_of(p, s) & BLOCK_CODE ? 32 : 16;
+}
 
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
 {
@@ -224,8 +269,10 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         if (*c < 0)
             return false;
     }
-    const int *v = l->v, resident = v[KNOB_THREADS] * v[KNOB_BLOCKS], values = v[KNOB_VECTOR] * v[KNOB_ITEMS];
-    /* Below 512: a cap of more than 128 registers. Above 2048: more threads than a multiprocessor holds. */
+    const int *v = l->v, resident = v[KNOB_THREADS] * v[KNOB_BLOCKS],
+              values = v[KNOB_VECTOR] * v[KNOB_ITEMS];
+    /* Below 512: a cap of more than 128 registers. Above 2048: more threads than a multiprocessor
+     * holds. */
     if (v[KNOB_BLOCKS] && (resident < 512 || resident > 2048))
         return false;
     /* Hints without such accesses give the same kernel as no hints. */
@@ -237,14 +284,16 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
     if (f == FORM_MAP && v[KNOB_LOAD] == 3 && !may_stage(p, s, l))
         return false;
     /* Half-filled loads: as above. */
-    if (f == FORM_MAP && (values > most_values(p, s) || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & WIDTH_64))))
+    if (f == FORM_MAP &&
+        (values > most_values(p, s) || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & WIDTH_64))))
         return false;
-    if (traits_of(p, s) & BLOCK_CODE && v[KNOB_VECTOR] < 4)                  /* a warp has a whole block */
+    /* a warp has a whole block */
+    if (traits_of(p, s) & BLOCK_CODE && v[KNOB_VECTOR] < 4)
         return false;
     if (f == FORM_MAP && v[KNOB_ITEMS] == 8 && !(traits_of(p, s) & BLOCK_CODE))
         return false;
-    /* By a block: rows are looked up by vectors of a warp, and block codes belong to a warp too. Lanes are in shared
-     * memory, so a block takes one unit. */
+    /* By a block: rows are looked up by vectors of a warp, and block codes belong to a warp too.
+     * Lanes are in shared memory, so a block takes one unit. */
     if (f == FORM_FOLD && v[KNOB_VECTOR] == 8 &&
         (v[KNOB_THREADS] < LANES || v[KNOB_ITEMS] != 1 || v[KNOB_GRID] || s->uses_rows ||
          traits_of(p, s) & (BLOCK_CODE | DRAWS) ||
@@ -254,7 +303,8 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64)
         return false;
-    if (f == FORM_ROWS && v[KNOB_THREADS] > 512)           /* a band has 16 rows: more warps would be idle */
+    /* a band has 16 rows: more warps would be idle */
+    if (f == FORM_ROWS && v[KNOB_THREADS] > 512)
         return false;
     return shared_bytes(p, s, 0, LANES) <= SHARED;
 }
@@ -268,25 +318,34 @@ Launch launch_plain(const Stage *s)
     return l;
 }
 
-/* The fastest launches on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on the many tensors of a model:
- * for the whole library in f32, for part of it in f64 and bf16 and with wrappers (tests/gpu/tune.sh tries everything,
- * tests/gpu/model.sh compares this table with what was tried).
+/* The fastest launches on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on the many
+ * tensors of a model: for the whole library in f32, for part of it in f64 and bf16 and with
+ * wrappers (tests/gpu/tune.sh tries everything, tests/gpu/model.sh compares this table with what
+ * was tried).
  *
- * The first row of the form whose traits the stage has applies; the last row of each form has none. `small` applies to
- * fewer than `below` elements, `large` otherwise; below 0: always large. Limits are odd powers of two, where size
- * buckets meet. They were measured, not derived. In most cases:
- * - Streaming hints help small tensors and cost time on large ones; with writes of elements the limit is smaller.
+ * The first row of the form whose traits the stage has applies; the last row of each form has none.
+ * `small` applies to fewer than `below` elements, `large` otherwise; below 0: always large. Limits
+ * are odd powers of two, where size buckets meet. They were measured, not derived. In most cases:
+ * - Streaming hints help small tensors and cost time on large ones; with writes of elements the
+ *   limit is smaller.
  * - A thread loads 16 bytes of an array at a time, or 32 if the stage writes one array.
- * - Maps with values narrower than 32 bits load through shared memory: the loads need no registers while they are under
- *   way. With block codes a thread takes 32 values, and 16 warps per multiprocessor are enough.
- * - A cap on registers allows more warps and helps until they spill. f64 needs no cap, or a wide one.
- * - Rows and tiles of a tensor with few blocks need many warps per block, or many loads in flight. Bands of large
- *   tensors: SinkGD, Nero and Apollo-Mini at 124M elements, 5 to 9 % faster than with 512 threads. Bands of one array
- *   load eight vectors ahead, with a streaming hint: SinkGD 1.69 ms instead of 1.77, Apollo-Mini 0.53 instead of 0.545.
- * - Tiles that write get no limit of blocks: SM3 takes 128 registers then too, but 0.409 ms instead of 0.424.
- * - Folds that write arrays take a block per unit: with a warp per unit D-Adaptation reached 84 to 91 % of copy, by a
- *   block 93 to 96 %, LAMB 97 and 100 %. 256 threads: 91 to 95 %; 512: 81 to 95 %.
- * - Lists that fold: 1024 threads are as fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 % slower. */
+ * - Maps with values narrower than 32 bits load through shared memory: the loads need no registers
+ *   while they are under way. With block codes a thread takes 32 values, and 16 warps per
+ *   multiprocessor are enough.
+ * - A cap on registers allows more warps and helps until they spill. f64 needs no cap, or a wide
+ *   one.
+ * - Rows and tiles of a tensor with few blocks need many warps per block, or many loads in flight.
+ *   Bands of large
+ *   tensors: SinkGD, Nero and Apollo-Mini at 124M elements, 5 to 9 % faster than with 512 threads.
+ *   Bands of one array load eight vectors ahead, with a streaming hint: SinkGD 1.69 ms instead of
+ *   1.77, Apollo-Mini 0.53 instead of 0.545.
+ * - Tiles that write get no limit of blocks: SM3 takes 128 registers then too, but 0.409 ms instead
+ *   of 0.424.
+ * - Folds that write arrays take a block per unit: with a warp per unit D-Adaptation reached 84 to
+ *   91 % of copy, by a block 93 to 96 %, LAMB 97 and 100 %. 256 threads: 91 to 95 %; 512: 81 to 95
+ *   %.
+ * - Lists that fold: 1024 threads are as fast as 512 in whole steps or up to 2.5 % faster, 128 were
+ *   17 % slower. */
 typedef struct Model { LaunchForm form; int traits; int64_t below; Launch small, large; } Model;
 
 static const Model models[] = {
@@ -296,12 +355,20 @@ static const Model models[] = {
     {FORM_MAP, BY_ROWS | THREE, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},
     {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
     {FORM_MAP, DRAWS, 1 << 23, {{128, 8, 1, 0, 2, 1, 0}}, {{128, 8, 4, 4, 3, 0, 0}}},
-    {FORM_MAP, BLOCK_CODE | WIDTH_32, 1 << 23, {{128, 8, 1, 8, 2, 1, 0}}, {{128, 4, 8, 4, 3, 0, 0}}},
+    {FORM_MAP,
+     BLOCK_CODE | WIDTH_32,
+     1 << 23,
+     {{128, 8, 1, 8, 2, 1, 0}},
+     {{128, 4, 8, 4, 3, 0, 0}}},
     {FORM_MAP, BLOCK_CODE, 1 << 23, {{128, 8, 1, 0, 2, 1, 0}}, {{128, 8, 4, 4, 3, 0, 0}}},
     {FORM_MAP, WIDTH_64, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
     {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, ALL_16 | CROWD, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},
-    {FORM_MAP, ALL_16 | COSTLY_LOAD | HEAVY, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 10, 0, 0, 0}}},
+    {FORM_MAP,
+     ALL_16 | COSTLY_LOAD | HEAVY,
+     1 << 23,
+     {{128, 8, 1, 10, 2, 1, 0}},
+     {{128, 8, 1, 10, 0, 0, 0}}},
     {FORM_MAP, ALL_16, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 2, 0, 3, 0, 0}}},
     {FORM_MAP, WIDTH_16, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, 0, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
@@ -344,16 +411,18 @@ static const Model *model_of(const Plan *p, const Stage *s)
     return m;
 }
 
-/* Registers for the lanes of folds. A thread of a tile holds lanes for its four columns; for folds to rows, slices and
- * tensors it holds lanes for each of its eight rows. Folds of one value to rows and to the tensor share lanes; all
- * folds to slices and tensors are taken for such. */
+/* Registers for the lanes of folds. A thread of a tile holds lanes for its four columns; for folds
+ * to rows, slices and tensors it holds lanes for each of its eight rows. Folds of one value to rows
+ * and to the tensor share lanes; all folds to slices and tensors are taken for such. */
 static int lane_registers(const Plan *p, const Stage *s, int vector)
 {
     int cols = 0, rows = 0, others = 0;
     for (int i = 0; i < s->nfold; i++) {
         const Mem *m = &p->mem[s->fold[i].mem];
         int width = vector * type_info[m->type].bytes / 4;
-        *(stage_form(s) != FORM_TILE || m->dom == COL ? &cols : m->dom == ROW ? &rows : &others) += width;
+        *(stage_form(s) != FORM_TILE || m->dom == COL ? &cols
+          : m->dom == ROW                             ? &rows
+                                                      : &others) += width;
     }
     return cols + OPTC_TILE_ROWS / 8 * (rows > others ? rows : others);
 }
@@ -365,8 +434,8 @@ int band_lines(const Plan *p, const Stage *s, const Launch *l)
     return l->v[KNOB_ITEMS] > 1 && one && lane_registers(p, s, 4) <= MOST ? 2 : 1;
 }
 
-/* Registers that a thread holds while its loads are under way: the values of each vector, those of columns (a thread of
- * a tile keeps its columns for all rows) and rows, and sums of folds. */
+/* Registers that a thread holds while its loads are under way: the values of each vector, those of
+ * columns (a thread of a tile keeps its columns for all rows) and rows, and sums of folds. */
 static int held_registers(const Plan *p, const Stage *s, const Launch *l)
 {
     int vector = l->v[KNOB_VECTOR], deep = l->v[KNOB_ITEMS], walked = 0, cols = 0, rows = 0;
@@ -385,12 +454,14 @@ static int held_registers(const Plan *p, const Stage *s, const Launch *l)
 static int allowed_registers(const Launch *l)
 {
     int blocks = l->v[KNOB_BLOCKS], most = 255;
-    return blocks ? 65536 / (l->v[KNOB_THREADS] * blocks) / 8 * 8 : most;      /* allocated eight at a time */
+    /* allocated eight at a time */
+    return blocks ? 65536 / (l->v[KNOB_THREADS] * blocks) / 8 * 8 : most;
 }
 
-/* A stage that holds more values than those the table was measured with would spill registers. It gets some more of
- * them, then takes fewer or shorter vectors at a time, then gets more again. Measured on SinkGD, Mano and TAM: their
- * slow stages take half of the time. Stages that hold just what fits are fastest as they are. */
+/* A stage that holds more values than those the table was measured with would spill registers. It
+ * gets some more of them, then takes fewer or shorter vectors at a time, then gets more again.
+ * Measured on SinkGD, Mano and TAM: their slow stages take half of the time. Stages that hold just
+ * what fits are fastest as they are. */
 static void fit_registers(const Plan *p, const Stage *s, Launch *l)
 {
     LaunchForm f = stage_form(s);
@@ -408,13 +479,14 @@ static void fit_registers(const Plan *p, const Stage *s, Launch *l)
         else if (v[KNOB_BLOCKS] <= enough && map && v[KNOB_VECTOR] > 4)
             v[KNOB_VECTOR] /= 2;
         else
-            v[KNOB_BLOCKS] = *at > 0 ? at[-1] : 0;             /* the list begins with 0: no limit */
+            /* the list begins with 0: no limit */
+            v[KNOB_BLOCKS] = *at > 0 ? at[-1] : 0;
     }
 }
 
-/* Fits a row to the stage. Removes the hints for loads or stores that the stage does not have. Vectors wait in shared
- * memory only where there is room for them: the thread then takes fewer, or the launch is the one that was fastest
- * without shared memory. */
+/* Fits a row to the stage. Removes the hints for loads or stores that the stage does not have.
+ * Vectors wait in shared memory only where there is room for them: the thread then takes fewer, or
+ * the launch is the one that was fastest without shared memory. */
 static Launch fitted(const Plan *p, const Stage *s, Launch l)
 {
     int *v = l.v;
@@ -435,7 +507,10 @@ static Launch fitted(const Plan *p, const Stage *s, Launch l)
     return l;
 }
 
-static bool is_small(const Model *m, int64_t elements) { return elements > 0 && elements < m->below; }
+static bool is_small(const Model *m, int64_t elements)
+{
+    return elements > 0 && elements < m->below;
+}
 
 Launch launch_model(const Plan *p, const Stage *s, int64_t elements)
 {
@@ -460,4 +535,7 @@ void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int 
     *hi = small ? border - 1 : INT_MAX;
 }
 
-int64_t launch_unit_blocks(const Stage *s, const Launch *l) { return count_unit_blocks(stage_form(s), l, 0); }
+int64_t launch_unit_blocks(const Stage *s, const Launch *l)
+{
+    return count_unit_blocks(stage_form(s), l, 0);
+}

@@ -1,25 +1,27 @@
 /* Merges equal stages: one emitted function for several stages.
  *
- * The iterations of a polar factor, variants that compute it from one side or the other, and the phases of a rule with
- * periods produce passes that differ only in their arrays. Such stages share one function, which gets the numbers of
- * its arrays at each launch (Stage.shared, ProgStage.at). Every stage keeps its line, its arrays and its position.
+ * The iterations of a polar factor, variants that compute it from one side or the other, and the
+ * phases of a rule with periods produce passes that differ only in their arrays. Such stages share
+ * one function, which gets the numbers of its arrays at each launch (Stage.shared, ProgStage.at).
+ * Every stage keeps its line, its arrays and its position.
  *
  * Two stages are equal if their emitted code would differ only in names and numbers of arrays:
  * - the same entry, kind and form;
- * - corresponding arrays have the same kind, type and layout, and are the same array in one stage exactly if they are
- *   in the other;
- * - every result comes from the same operations on corresponding loads, and on the same constants, hyperparameters and
- *   draws.
- * Only this file decides that. It is the last step of planning; equal stages get the same Stage.fn, and everything that
- * is indexed by it (functions, launches, tuned results) applies to all of them.
+ * - corresponding arrays have the same kind, type and layout, and are the same array in one stage
+ *   exactly if they are in the other;
+ * - every result comes from the same operations on corresponding loads, and on the same constants,
+ *   hyperparameters and draws.
+ * Only this file decides that. It is the last step of planning; equal stages get the same Stage.fn,
+ * and everything that is indexed by it (functions, launches, tuned results) applies to all of them.
  *
- * Only plans with calls are searched. Other plans have hardly any equal stages, and their emitted text stays stable. */
+ * Only plans with calls are searched. Other plans have hardly any equal stages, and their emitted
+ * text stays stable. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
 
-/* The correspondence of values and arrays between two stages, in both directions. An entry is valid if its `pair` is
- * the number of the pair being compared. */
+/* The correspondence of values and arrays between two stages, in both directions. An entry is valid
+ * if its `pair` is the number of the pair being compared. */
 typedef struct Other { int pair, is; } Other;
 typedef struct Sharing {
     const Plan *plan;
@@ -51,19 +53,22 @@ static bool same_ring(const Plan *p, const Mem *m, const Mem *n)
 static bool same_array(Sharing *s, Access x, Access y)
 {
     const Mem *m = &s->plan->mem[x.mem], *n = &s->plan->mem[y.mem];
-    return m->kind == n->kind && m->dom == n->dom && m->from == n->from && m->by == n->by && m->type == n->type &&
-           x.transposed == y.transposed && same_ring(s->plan, m, n) && matched(s, s->mem, x.mem, y.mem);
+    return m->kind == n->kind && m->dom == n->dom && m->from == n->from && m->by == n->by &&
+           m->type == n->type && x.transposed == y.transposed && same_ring(s->plan, m, n) &&
+           matched(s, s->mem, x.mem, y.mem);
 }
 
 /* Compares everything but the operands. */
 static bool same_node(const Node *x, const Node *y)
 {
-    return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->nargs == y->nargs &&
-           x->sym == y->sym && !memcmp(&x->imm, &y->imm, sizeof x->imm) &&
-           !memcmp(&x->beta, &y->beta, sizeof x->beta) && !memcmp(&x->diagonal, &y->diagonal, sizeof x->diagonal);
+    return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from &&
+           x->nargs == y->nargs && x->sym == y->sym && !memcmp(&x->imm, &y->imm, sizeof x->imm) &&
+           !memcmp(&x->beta, &y->beta, sizeof x->beta) &&
+           !memcmp(&x->diagonal, &y->diagonal, sizeof x->diagonal);
 }
 
-/* Leaves that are in no array must be the same node. Values that the stages compute are compared by same_body. */
+/* Leaves that are in no array must be the same node. Values that the stages compute are compared by
+ * same_body. */
 static bool same_operand(Sharing *s, Ref x, Ref y)
 {
     bool known = s->val[0][x].pair == s->pair || s->val[1][y].pair == s->pair;
@@ -77,7 +82,8 @@ static bool same_loads(Sharing *s)
     for (int i = 0; i < s->a->nload; i++) {
         Access x = s->a->load[i], y = s->b->load[i];
         const Node *m = &s->g[0]->n[x.val], *n = &s->g[1]->n[y.val];
-        if (m->dom != n->dom || m->ty != n->ty || !same_array(s, x, y) || !matched(s, s->val, x.val, y.val))
+        if (m->dom != n->dom || m->ty != n->ty || !same_array(s, x, y) ||
+            !matched(s, s->val, x.val, y.val))
             return false;
     }
     for (int i = 0; i < s->a->nfin; i++) {
@@ -112,7 +118,8 @@ static bool same_results(Sharing *s)
     return true;
 }
 
-/* Walks from the results to the operands: users come after their operands, so a user has already matched each value. */
+/* Walks from the results to the operands: users come after their operands, so a user has already
+ * matched each value. */
 static bool same_body(Sharing *s)
 {
     for (int i = s->a->nbody - 1; i >= 0; i--) {
@@ -132,14 +139,16 @@ static bool same_body(Sharing *s)
 
 static bool same_form(const Stage *a, const Stage *b)
 {
-    return a->kind == b->kind && a->back == b->back && a->nbody == b->nbody && a->nload == b->nload &&
-           a->nstore == b->nstore && a->nfold == b->nfold && a->nfin == b->nfin && a->uses_rows == b->uses_rows &&
+    return a->kind == b->kind && a->back == b->back && a->nbody == b->nbody &&
+           a->nload == b->nload && a->nstore == b->nstore && a->nfold == b->nfold &&
+           a->nfin == b->nfin && a->uses_rows == b->uses_rows &&
            a->folds_arrays == b->folds_arrays && a->half == b->half;
 }
 
 static bool equal(Sharing *s, const Phase *one, const Stage *a, const Phase *other, const Stage *b)
 {
-    if (is_called(a->kind) || !same_form(a, b) || a->nload + a->nfin + a->nstore + a->nfold > MOST_SHARED)
+    if (is_called(a->kind) || !same_form(a, b) ||
+        a->nload + a->nfin + a->nstore + a->nfold > MOST_SHARED)
         return false;
     s->g[0] = one->g;
     s->g[1] = other->g;
@@ -169,13 +178,15 @@ int merged_unequal(const Plan *p, const Phase *ph, Arena *scratch)
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *x = &ph->stage[i];
         StageAt at = plan_at(p, x->fn);
-        if (!is_called(x->kind) && at.stage != x && !equal(&s, &at.entry->phase[at.phase], at.stage, ph, x))
+        if (!is_called(x->kind) && at.stage != x &&
+            !equal(&s, &at.entry->phase[at.phase], at.stage, ph, x))
             return i;
     }
     return -1;
 }
 
-/* A hash that equal stages share, independent of the order of operations: only stages of one hash are compared. */
+/* A hash that equal stages share, independent of the order of operations: only stages of one hash
+ * are compared. */
 static uint64_t looks(const Graph *g, const Stage *s)
 {
     int form[] = {(int)s->kind, s->back, s->nbody, s->nload, s->nstore, s->nfold, s->nfin, s->half};

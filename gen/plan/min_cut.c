@@ -1,6 +1,6 @@
-/* Minimum vertex cut by maximum flow. Each vertex v becomes two, 2v (in) and 2v + 1 (out), joined by an arc of its
- * weight; edges are unbounded. Augmenting paths are found by breadth-first search: flows are small, and the caller
- * bounds the work. */
+/* Minimum vertex cut by maximum flow. Each vertex v becomes two, 2v (in) and 2v + 1 (out), joined
+ * by an arc of its weight; edges are unbounded. Augmenting paths are found by breadth-first search:
+ * flows are small, and the caller bounds the work. */
 #include "gen/plan/min_cut.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Minimum vertex cut of a directed graph. choose_loads.c uses it to decide which values a pass loads. One Cut is reused
- * for many graphs, one after the other; its arrays grow in the arena. */
+/* Minimum vertex cut of a directed graph. choose_loads.c uses it to decide which values a pass
+ * loads. One Cut is reused for many graphs, one after the other; its arrays grow in the arena. */
 #ifndef OPTC_CUT_H
 #define OPTC_CUT_H
 #include "gen/base/util.h"
@@ -18,7 +18,8 @@ typedef struct Cut {
 
 void cut_begin(Cut *c, int n);           /* n vertices of weight 0, no edges */
 void cut_edge(Cut *c, int from, int to); /* after cut_begin and before cut_solve */
-/* Returns the weight of the minimum cut and sets `chosen` for its vertices. Of several minimum cuts it takes the one
- * nearest the sources. CUT_INF or more: no cut exists. -1: it would visit more than `most` arcs. */
+/* Returns the weight of the minimum cut and sets `chosen` for its vertices. Of several minimum cuts
+ * it takes the one nearest the sources. CUT_INF or more: no cut exists. -1: it would visit more
+ * than `most` arcs. */
 int cut_solve(Cut *c, int64_t most);
 #endif

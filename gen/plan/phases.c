@@ -1,5 +1,6 @@
-/* Makes the phases of a rule. Needs a verified rule after constant folding, which it does not change. Each phase gets
- * its own graph, in which the periods are constants and constants are folded again. */
+/* Makes the phases of a rule. Needs a verified rule after constant folding, which it does not
+ * change. Each phase gets its own graph, in which the periods are constants and constants are
+ * folded again. */
 #include "gen/ir/rule_passes.h"
 #include "gen/plan/plan.h"
 
@@ -7,7 +8,10 @@
 
 typedef struct { const Phases *phases; int mask; } PhaseOf;
 
-static bool is_period(const Period *p, const Node *n) { return p->every == (int)n->imm && p->offset == n->sym; }
+static bool is_period(const Period *p, const Node *n)
+{
+    return p->every == (int)n->imm && p->offset == n->sym;
+}
 
 static Ref fix_every(Graph *g, Node n, void *ctx)
 {
@@ -32,8 +36,8 @@ static bool is_memory(const Node *n)
     return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT;
 }
 
-/* Removes writes that change nothing. A small state that takes another state's value unchanged gets a COPY node, so
- * that stores can be ordered. Returns true if the body changed. */
+/* Removes writes that change nothing. A small state that takes another state's value unchanged gets
+ * a COPY node, so that stores can be ordered. Returns true if the body changed. */
 static bool tidy_body(Rule *r, Body *b)
 {
     int n = 0, was = b->n;
@@ -75,7 +79,9 @@ static Graph *graph_kept(Arena *a, const Graph *from)
     return g;
 }
 
-typedef struct { Arena *keep; const Rule *rule; const Entry *entry; PhaseOf of; PhaseRule *out; } Making;
+typedef struct {
+    Arena *keep; const Rule *rule; const Entry *entry; PhaseOf of; PhaseRule *out;
+} Making;
 
 static void make_phase(void *ctx, Arena *scratch)
 {
@@ -99,7 +105,8 @@ static void make_phase(void *ctx, Arena *scratch)
     for (int v = 0; v < r.nvariant; v++)
         other = tidy_body(&r, &body[v]) || other;
     if (other)
-        rule_rewrite(&r, NULL, NULL);                      /* drops values that only the removed writes needed */
+        /* drops values that only the removed writes needed */
+        rule_rewrite(&r, NULL, NULL);
     *m->out = (PhaseRule){graph_kept(m->keep, &r.g), body};
 }
 
@@ -129,9 +136,11 @@ Phases *phases_make(Arena *a, const Rule *r, Diag *d)
             arena_scratch(a, make_phase, &make);
             values += out->g->len;
             if (values > MAX_PHASE_NODES) {
-                diag_set(d, NULL, 0, NULL, "rule %s: its entries have over %d values together, with a copy for "
-                         "each of the %d combinations of periods in 'every'; use fewer different periods", r->name,
-                         MAX_PHASE_NODES, ph->nphase);
+                diag_set(d, NULL, 0, NULL,
+                         "rule %s: its entries have over %d values together, with a copy for "
+                         "each of the %d combinations of periods in 'every'; use fewer different "
+                         "periods",
+                         r->name, MAX_PHASE_NODES, ph->nphase);
                 return NULL;
             }
         }

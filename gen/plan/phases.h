@@ -1,18 +1,22 @@
-/* The phases of a rule. A period every(k) is due at step t or not; each combination of the rule's periods is a phase:
- * a copy of the rule in which these conditions are constants. */
+/* The phases of a rule. A period every(k) is due at step t or not; each combination of the rule's
+ * periods is a phase: a copy of the rule in which these conditions are constants. */
 #ifndef OPTC_PHASES_H
 #define OPTC_PHASES_H
 #include "gen/base/diag.h"
 #include "gen/ir/ir.h"
 
-enum { MAX_PHASE_NODES = 20 * MAX_NODES };       /* limit on the values of all phases of all entries together */
+/* limit on the values of all phases of all entries together */
+enum { MAX_PHASE_NODES = 20 * MAX_NODES };
 
-typedef struct PhaseRule { Graph *g; Body *body; } PhaseRule;          /* body: by variant, the writes */
+/* body: by variant, the writes */
+typedef struct PhaseRule { Graph *g; Body *body; } PhaseRule;
 typedef struct Phases {
     Period period[MAX_PERIODS]; int nperiod;
     int nphase;                          /* per entry: 1 << nperiod */
-    PhaseRule *phase;                    /* [entry * nphase + mask]; bit i of the mask: period i is due */
+    PhaseRule *phase;                    /* [entry * nphase + mask]; bit i of the mask: period i is
+                                          * due */
 } Phases;
 
-Phases *phases_make(Arena *a, const Rule *r, Diag *d);                /* NULL: too many values, d is set */
+/* NULL: too many values, d is set */
+Phases *phases_make(Arena *a, const Rule *r, Diag *d);
 #endif

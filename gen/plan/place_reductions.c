@@ -1,14 +1,15 @@
-/* Decides in which element pass each reduction is folded and each state is stored. A local search minimises the bytes
- * moved, as choose_loads.c computes them for each choice. It ends when no single move helps, or when it has used its
- * share of the work; then the best result so far is used. Work is counted in steps, not in time, so that a plan never
- * depends on the machine. */
+/* Decides in which element pass each reduction is folded and each state is stored. A local search
+ * minimises the bytes moved, as choose_loads.c computes them for each choice. It ends when no
+ * single move helps, or when it has used its share of the work; then the best result so far is
+ * used. Work is counted in steps, not in time, so that a plan never depends on the machine. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
 
 /* ---- times ---- */
-/* Only flat passes own whole blocks of codes (templates/codes.h). A phase that stores codes and folds rows or columns
- * has one pass more at its end, which folds nothing; if no store stays there, it vanishes. */
+/* Only flat passes own whole blocks of codes (templates/codes.h). A phase that stores codes and
+ * folds rows or columns has one pass more at its end, which folds nothing; if no store stays there,
+ * it vanishes. */
 static bool needs_flat_pass(const Planner *p)
 {
     bool codes = false, tiles = false;
@@ -88,8 +89,8 @@ static void find_late(Planner *p)
 }
 
 /* ---- needed values and writes ---- */
-/* Which values each variant needs. If one variant needs a global reduction, all variants contribute to it. Users come
- * after operands, so one walk backwards sees every user first. */
+/* Which values each variant needs. If one variant needs a global reduction, all variants contribute
+ * to it. Users come after operands, so one walk backwards sees every user first. */
 static void find_needed(Planner *p)
 {
     for (int v = 0; v < p->nvariant; v++)
@@ -171,8 +172,8 @@ static void begin(Planner *p)
 }
 
 /* ---- moves ---- */
-/* Stores write i of a variant in pass k, if that is better. Between the old and the new pass, the state holds another
- * value than before: passes there that may load or compute it become dirty. */
+/* Stores write i of a variant in pass k, if that is better. Between the old and the new pass, the
+ * state holds another value than before: passes there that may load or compute it become dirty. */
 static bool move_put(Planner *p, Route *t, int i, int k)
 {
     int was = t->put[i], lo = was < k ? was : k, hi = was < k ? k : was;
@@ -199,7 +200,8 @@ static void retime(Planner *p, const int *was)
     for (Ref r = 0; r < p->g->len; r++) {
         if (p->time[r] == was[r])
             continue;
-        int lo = p->time[r] < was[r] ? p->time[r] : was[r], hi = p->time[r] < was[r] ? was[r] : p->time[r];
+        int lo = p->time[r] < was[r] ? p->time[r] : was[r],
+            hi = p->time[r] < was[r] ? was[r] : p->time[r];
         for (int v = 0; v < p->nvariant; v++)
             for (int j = lo + 1; j <= hi && j < p->npass; j++)
                 loads_dirty(&p->route[v], j);
@@ -254,7 +256,8 @@ static bool move_puts(Planner *p)
     for (int v = 0; v < p->nvariant; v++) {
         Route *t = &p->route[v];
         for (int i = 0; i < t->body->n; i++)
-            for (int k = p->time[t->body->w[i].val]; t->put[i] >= 0 && k < p->npass && !p->spent; k++)
+            for (int k = p->time[t->body->w[i].val]; t->put[i] >= 0 && k < p->npass && !p->spent;
+                 k++)
                 if (k != t->put[i] && move_put(p, t, i, k))
                     better = true;
     }
@@ -277,9 +280,9 @@ static bool move_folds(Planner *p, int *scratch)
     return better;
 }
 
-/* Starts with every store in the last pass, which is always possible, and every fold as early as possible. Moves one at
- * a time while that saves bytes, or costs none and stores earlier: sometimes two stores save bytes only after both have
- * moved. */
+/* Starts with every store in the last pass, which is always possible, and every fold as early as
+ * possible. Moves one at a time while that saves bytes, or costs none and stores earlier: sometimes
+ * two stores save bytes only after both have moved. */
 void place_reductions(Planner *p)
 {
     begin(p);

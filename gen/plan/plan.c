@@ -1,5 +1,6 @@
-/* Divides the phases of a rule into stages. Needs a verified rule after constant folding, and its phases. plan.h
- * describes the result. This file assigns the numbers of arrays and plans one phase after the other. */
+/* Divides the phases of a rule into stages. Needs a verified rule after constant folding, and its
+ * phases. plan.h describes the result. This file assigns the numbers of arrays and plans one phase
+ * after the other. */
 #include "gen/plan/planner.h"
 
 #include "gen/base/digest.h"
@@ -11,17 +12,19 @@
 #include <string.h>
 
 /* ---- memory ---- */
-/* Temporaries and partials of the same kind, domains and type. A Mem is free again after the last stage that reads
- * it. */
-typedef struct { unsigned now, before; } Holders;     /* bits: variants that use it now; that used it in this phase */
+/* Temporaries and partials of the same kind, domains and type. A Mem is free again after the last
+ * stage that reads it. */
+/* bits: variants that use it now; that used it in this phase */
+typedef struct { unsigned now, before; } Holders;
 typedef struct {
     Mem like;
     int *all, n, cap, *free, nfree, free_cap;
     Holders *by; int nby, by_cap;              /* by index in all */
 } Pool;
 /* apart: the phase has calls. The runtime then assigns the memory of a batch by live ranges
- * (runtime/core/memory/lifetime_alloc.c), and an array that is used twice blocks its memory in between. So a variant
- * does not reuse an array in the phase, until a pool has APART arrays. Different variants share arrays. */
+ * (runtime/core/memory/lifetime_alloc.c), and an array that is used twice blocks its memory in
+ * between. So a variant does not reuse an array in the phase, until a pool has APART arrays.
+ * Different variants share arrays. */
 typedef struct Pools { Arena *arena; Pool *v; int n, cap; bool apart; } Pools;
 enum { APART = 64 };
 
@@ -29,14 +32,18 @@ static Pool *pool_of(Pools *ps, const Mem *m)
 {
     for (int i = 0; i < ps->n; i++) {
         const Mem *x = &ps->v[i].like;
-        if (x->kind == m->kind && x->dom == m->dom && x->from == m->from && x->type == m->type && x->by == m->by)
+        if (x->kind == m->kind && x->dom == m->dom && x->from == m->from && x->type == m->type &&
+            x->by == m->by)
             return &ps->v[i];
     }
     PUSH(ps->arena, ps->v, ps->n, ps->cap) = (Pool){.like = *m};
     return &ps->v[ps->n - 1];
 }
 
-static bool is_apart(const Pools *ps, const Mem *m) { return ps->apart && m->kind == MEM_TEMP && dom_inside(m->dom); }
+static bool is_apart(const Pools *ps, const Mem *m)
+{
+    return ps->apart && m->kind == MEM_TEMP && dom_inside(m->dom);
+}
 
 static void pool_give(Pools *ps, const Mem *like, int mem, unsigned variants)
 {
@@ -50,8 +57,8 @@ static void pool_give(Pools *ps, const Mem *like, int mem, unsigned variants)
             q->by[i].now &= ~variants;
 }
 
-/* The first array that none of the variants uses now, nor used before in this phase unless the pool is large; -1:
- * none. */
+/* The first array that none of the variants uses now, nor used before in this phase unless the pool
+ * is large; -1: none. */
 static int first_apart(const Pool *q, unsigned variants)
 {
     for (int again = 0; again < 1 + (q->n >= APART); again++)
@@ -70,7 +77,8 @@ static int pool_take(Pools *ps, Plan *pl, Mem m, unsigned variants)
         return q->free[--q->nfree];
     if (i < 0) {
         m.sym = pl->nmem;
-        m.name = "";                           /* value_names.c names it by the values that it holds */
+        /* value_names.c names it by the values that it holds */
+        m.name = "";
         PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
         PUSH(ps->arena, q->all, q->n, q->cap) = pl->nmem - 1;
         PUSH(ps->arena, q->by, q->nby, q->by_cap) = (Holders){0, 0};
@@ -104,7 +112,8 @@ int new_array(Planner *p, Mem m)
 
 static int array_of(int code) { return UNPLACED - 1 - code; }
 
-/* ArrayUse names the last draft that uses an array. Its bits are the variants that use the array. */
+/* ArrayUse names the last draft that uses an array. Its bits are the variants that use the
+ * array. */
 typedef struct { int last; unsigned variants; } ArrayUse;
 
 static void note_use(List *l, ArrayUse *use, int draft, int variant)
@@ -128,8 +137,8 @@ static void put_mems(Planner *p, List *l, const ArrayUse *use, int *mem)
         }
 }
 
-/* Stages of the same time and level have no order among them: an array that one of them reads last is free only after
- * all of them. */
+/* Stages of the same time and level have no order among them: an array that one of them reads last
+ * is free only after all of them. */
 void place_arrays(Planner *p)
 {
     ArrayUse *use = NEWS(p->arena, ArrayUse, p->narray);
@@ -162,12 +171,21 @@ void place_arrays(Planner *p)
 }
 
 Type mem_type_of(const Plan *p, Dom d) { return dom_wide(d) ? T_F64 : p->real; }
-Type part_type_of(const Plan *p, const Node *n) { return is_norm(n) ? T_F64 : mem_type_of(p, (Dom)n->from); }
+Type part_type_of(const Plan *p, const Node *n)
+{
+    return is_norm(n) ? T_F64 : mem_type_of(p, (Dom)n->from);
+}
 
 /* The arrays of a rule in order: p, g, inputs, states. */
-int plan_mem_of_state(const Plan *pl, int state) { return state == TO_P ? 0 : 2 + pl->rule->ninput + state; }
+int plan_mem_of_state(const Plan *pl, int state)
+{
+    return state == TO_P ? 0 : 2 + pl->rule->ninput + state;
+}
 
-const Mem *mem_at(const Planner *p, int mem) { return mem >= 0 ? &p->plan->mem[mem] : &p->array[array_of(mem)]; }
+const Mem *mem_at(const Planner *p, int mem)
+{
+    return mem >= 0 ? &p->plan->mem[mem] : &p->array[array_of(mem)];
+}
 
 int target_mem(const Planner *p, int state)
 {
@@ -202,8 +220,8 @@ void plan_types_key(const Plan *p, char out[TYPES_KEY])
     char hex[DIGEST_HEX] = "";
     if (beside)
         digest_hex(beside, strlen(beside), hex);
-    snprintf(out, TYPES_KEY, "%s,%s,%s%s%.8s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name,
-             beside ? "+" : "", hex);
+    snprintf(out, TYPES_KEY, "%s,%s,%s%s%.8s", type_info[p->p].name, type_info[p->g].name,
+             type_info[p->state].name, beside ? "+" : "", hex);
 }
 
 static void fixed_mems(Plan *pl)
@@ -214,12 +232,14 @@ static void fixed_mems(Plan *pl)
     for (int i = 0; i < r->ninput; i++) {
         Dom d = r->input[i].dom;
         Type t = d == ELEM ? pl->g : mem_type_of(pl, d);
-        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_INPUT, i, d, d, 0, t, r->input[i].name};
+        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) =
+            (Mem){MEM_INPUT, i, d, d, 0, t, r->input[i].name};
     }
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
         Type t = type_of_state(s, pl->p, pl->state);
-        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = (Mem){MEM_STATE, i, s->dom, s->dom, 0, t, s->name};
+        PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) =
+            (Mem){MEM_STATE, i, s->dom, s->dom, 0, t, s->name};
     }
 }
 
@@ -227,14 +247,16 @@ int temp_of(Planner *p, Ref r)
 {
     if (p->temp[r] == UNPLACED) {
         Dom d = pdom(p, r);
-        p->temp[r] = new_array(p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = mem_type_of(p->plan, d)});
+        p->temp[r] = new_array(
+            p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = mem_type_of(p->plan, d)});
     }
     return p->temp[r];
 }
 
 /* ---- phases ---- */
 /* again 3: two or three passes may each compute everything again */
-const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 8 * 1000, .again = 3, .stages = 4000, .calls = 1000};
+const PlanLimits plan_limits = {
+    .work = 24 * 1000 * 1000, .reach = 8 * 1000, .again = 3, .stages = 4000, .calls = 1000};
 
 /* left: phases still to plan, including this one */
 typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;
@@ -251,7 +273,8 @@ static void plan_one(void *ctx, Arena *scratch)
     p.temp = NEWS(scratch, int, n + 1);
     memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
     jmp_buf *out = m->pools->arena->out;
-    m->pools->arena->out = scratch->out;       /* out of memory in either arena leaves through the same jump */
+    /* out of memory in either arena leaves through the same jump */
+    m->pools->arena->out = scratch->out;
     pools_begin(m->pools, graph_calls(p.g) > 0);
     if (graph_calls(p.g)) {
         plan_segments(&p);
@@ -293,8 +316,8 @@ static void note_stages(Plan *pl, const Phase *ph)
     }
 }
 
-/* Element passes that the other entries of a call run before this one: those that share values with other bindings
- * (shared_reductions.c). */
+/* Element passes that the other entries of a call run before this one: those that share values with
+ * other bindings (shared_reductions.c). */
 static int passes_before(const Plan *pl, int entry, int phase)
 {
     int shares = rule_shares(pl->rule, entry), n = 0;
@@ -365,14 +388,21 @@ Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k)
 bool call_needs_alignment(const Plan *p, const Node *n)
 {
     Product in = n->op == OP_MM ? product_of_call(p, n) : p->precision;
-    return p->target->gpu && in != PRODUCT_F64 && (type_info[p->product].compute != p->product || in == PRODUCT_TF32);
+    return p->target->gpu && in != PRODUCT_F64 &&
+           (type_info[p->product].compute != p->product || in == PRODUCT_TF32);
 }
 
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision,
-                 .target = t.target, .limits = *limits};
+    *pl = (Plan){.arena = a,
+                 .rule = r,
+                 .p = t.p,
+                 .g = t.g,
+                 .state = t.state,
+                 .precision = t.precision,
+                 .target = t.target,
+                 .limits = *limits};
     pl->real = type_info[t.p].compute;
     pl->product = target_product(t.target, t.precision);
     pl->factor = rule_factor_type(r, pl->product, pl->real);
@@ -415,8 +445,9 @@ bool plan_calls(const Plan *p)
     return false;
 }
 
-/* Operands of a product that are lower triangles. Symmetric products already compute half of their blocks, and leaving
- * out zeros too gained nothing (H200, 768 x 768); matrices block by block are small. */
+/* Operands of a product that are lower triangles. Symmetric products already compute half of their
+ * blocks, and leaving out zeros too gained nothing (H200, 768 x 768); matrices block by block are
+ * small. */
 static unsigned lower_operands(const Plan *p, const Graph *g, const Node *n)
 {
     if (n->op != OP_MM || n->sym & (SYMMETRIC | BLOCKED))
@@ -441,8 +472,8 @@ unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
     bool exact = facts_of(n)->traits & EXPONENT && p->mem[s->store[0].mem].type == T_F64;
-    return (unsigned)n->sym | (s->half ? LOWER : 0) | (exact ? EXACT : 0) | lower_operands(p, g, n) |
-        (n->op == OP_EIGH && uses_values(g, n) ? WITH_VALUES : 0);
+    return (unsigned)n->sym | (s->half ? LOWER : 0) | (exact ? EXACT : 0) |
+           lower_operands(p, g, n) | (n->op == OP_EIGH && uses_values(g, n) ? WITH_VALUES : 0);
 }
 
 static unsigned stage_kernels(const Plan *p, const Graph *g, const Stage *s)
@@ -482,9 +513,13 @@ bool plan_uses_t(const Plan *p)
             return true;
     }
     for (int k = 0; k < p->nmem; k++)
-        if (type_coded(p->mem[k].type) || type_draws(p->mem[k].type))      /* rounded by element and step */
+        /* rounded by element and step */
+        if (type_coded(p->mem[k].type) || type_draws(p->mem[k].type))
             return true;
     return false;
 }
 
-StageAt plan_at(const Plan *p, int fn) { return fn >= 0 && fn < p->nfn ? p->at[fn] : (StageAt){NULL, 0, NULL}; }
+StageAt plan_at(const Plan *p, int fn)
+{
+    return fn >= 0 && fn < p->nfn ? p->at[fn] : (StageAt){NULL, 0, NULL};
+}

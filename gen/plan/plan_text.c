@@ -26,7 +26,8 @@ static void put_factor(Buf *b, const Node *n, const Stage *s)
     if (n->sym & KEEP_LAST)
         buf_printf(b, ", else %s", s->load[call_operand(n, 2)].name);
     MatrixAxes m = dom_matrix((Dom)n->dom, false);
-    buf_printf(b, ", %s x %s%s", axis_name(m.down), axis_name(m.across), n->sym & BLOCKED ? ", block by block" : "");
+    buf_printf(b, ", %s x %s%s", axis_name(m.down), axis_name(m.across),
+               n->sym & BLOCKED ? ", block by block" : "");
 }
 
 /* A factor, or a product: "mm(a, b.T), rows x cols x rows in bf16, symmetric". */
@@ -44,8 +45,8 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         buf_double(b, n->imm);
         buf_puts(b, " * ");
     }
-    buf_printf(b, "%s(%s%s, %s%s)", op_info[n->op].name, s->load[0].name, n->sym & TRANS_A ? ".T" : "", s->load[1].name,
-               n->sym & TRANS_B ? ".T" : "");
+    buf_printf(b, "%s(%s%s, %s%s)", op_info[n->op].name, s->load[0].name,
+               n->sym & TRANS_A ? ".T" : "", s->load[1].name, n->sym & TRANS_B ? ".T" : "");
     if (n->nargs > 2) {
         buf_puts(b, " + ");
         buf_double(b, n->beta);
@@ -56,8 +57,10 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         buf_double(b, n->diagonal);
         buf_puts(b, " * I");
     }
-    bool tf32 = p->target->gpu && product_of_call(p, n) == PRODUCT_TF32;           /* stored in f32 */
-    buf_printf(b, ", %s x %s x %s in %s%s", axis_name(x.down), axis_name(x.across), axis_name(y.across),
+    /* stored in f32 */
+    bool tf32 = p->target->gpu && product_of_call(p, n) == PRODUCT_TF32;
+    buf_printf(b, ", %s x %s x %s in %s%s", axis_name(x.down), axis_name(x.across),
+               axis_name(y.across),
                tf32 ? product_info[PRODUCT_TF32].name : type_info[p->product].name,
                n->sym & SYMMETRIC ? ", symmetric" : "");
     if (n->sym & BLOCKED)
@@ -71,7 +74,8 @@ void plan_stagger_text(Buf *b, const Rule *r, unsigned stagger)
     const char *before = ", of one in ";
     for (int i = 0, nth = 0; i < r->nstate; i++)
         if (r->state[i].slots.every && stagger >> nth++ & 1) {
-            buf_printf(b, "%s%d %s", before, r->state[i].slots.every, r->state[i].dom == BLOCK ? "blocks" : "tensors");
+            buf_printf(b, "%s%d %s", before, r->state[i].slots.every,
+                       r->state[i].dom == BLOCK ? "blocks" : "tensors");
             before = " or ";
         }
     if (stagger)
@@ -81,12 +85,13 @@ void plan_stagger_text(Buf *b, const Rule *r, unsigned stagger)
 static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int i)
 {
     buf_printf(b, "  %2d %-6s %-6s", i, stage_info[s->kind].name,
-               p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name : "");
+               p->rule->nvariant > 1 && s->kind != S_GROUP ? p->rule->variant[s->variant].name
+                                                           : "");
     if (is_called(s->kind))
         put_call(b, p, g, s);
     else
-        buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written, s->cost,
-                   dom_info[stage_info[s->kind].dom].per);
+        buf_printf(b, " %3d B read %3d B written %4d ops per %s", s->bytes_read, s->bytes_written,
+                   s->cost, dom_info[stage_info[s->kind].dom].per);
     if (s->half && !is_called(s->kind))
         buf_puts(b, ", of a half");
     StageAt at = plan_at(p, s->fn);
@@ -128,12 +133,15 @@ static void put_states(Buf *b, const Plan *p, int v, bool report)
         if (!p->state_used[v * r->nstate + i] || r->state[i].report != report)
             continue;
         if (!any)
-            buf_printf(b, r->nvariant > 1 ? "%s of %s:" : "%s:", what, variant_tensors(&r->variant[v]));
-        buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_info[m->dom].name, type_info[m->type].name);
+            buf_printf(b, r->nvariant > 1 ? "%s of %s:" : "%s:", what,
+                       variant_tensors(&r->variant[v]));
+        buf_printf(b, "%s %s (%s, %s)", any ? "," : "", m->name, dom_info[m->dom].name,
+                   type_info[m->type].name);
         any = true;
     }
     if (!any && !report)
-        buf_printf(b, r->nvariant > 1 ? "%s of %s: none" : "%s: none", what, variant_tensors(&r->variant[v]));
+        buf_printf(b, r->nvariant > 1 ? "%s of %s: none" : "%s: none", what,
+                   variant_tensors(&r->variant[v]));
     if (any || !report)
         buf_puts(b, "\n");
 }
@@ -147,20 +155,23 @@ void plan_print(Buf *b, const Plan *p, bool terse)
             int bytes[MAX_VARIANTS] = {0}, elem = 0;
             for (int i = 0; i < ph->nstage; i++)
                 if (is_elem(ph->stage[i].kind)) {
-                    bytes[ph->stage[i].variant] += ph->stage[i].bytes_read + ph->stage[i].bytes_written;
+                    bytes[ph->stage[i].variant] +=
+                        ph->stage[i].bytes_read + ph->stage[i].bytes_written;
                     elem++;
                 }
             buf_printf(b, "%s", p->entry[e].name);
             put_phase_name(b, p, m);
-            buf_printf(b, ": %d stage%s, %d pass%s over the elements, %d bytes per element", ph->nstage,
-                       ph->nstage == 1 ? "" : "s", elem, elem == 1 ? "" : "es", bytes[0]);
+            buf_printf(b, ": %d stage%s, %d pass%s over the elements, %d bytes per element",
+                       ph->nstage, ph->nstage == 1 ? "" : "s", elem, elem == 1 ? "" : "es",
+                       bytes[0]);
             if (r->nvariant > 1)
                 buf_printf(b, " (%s)", variant_tensors(&r->variant[0]));
             for (int v = 1; v < r->nvariant; v++)
                 buf_printf(b, ", %d (%s)", bytes[v], variant_tensors(&r->variant[v]));
             buf_puts(b, "\n");
             if (ph->cheaper)
-                buf_printf(b, "  planned with a cheaper search: over %lld steps of work\n", (long long)p->limits.work);
+                buf_printf(b, "  planned with a cheaper search: over %lld steps of work\n",
+                           (long long)p->limits.work);
             for (int i = 0; i < ph->nstage && !terse; i++)
                 put_stage(b, p, ph->g, &ph->stage[i], i);
         }

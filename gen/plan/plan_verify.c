@@ -1,9 +1,10 @@
-/* Verifies a plan independently of the planner. It simulates the stages of each phase on a memory in which every array
- * holds the number of a value, and checks that each stage finds the values it expects. Needs well-formed phases
- * (ir_verify.c). A plan that it refuses is a bug of the planner.
+/* Verifies a plan independently of the planner. It simulates the stages of each phase on a memory
+ * in which every array holds the number of a value, and checks that each stage finds the values it
+ * expects. Needs well-formed phases (ir_verify.c). A plan that it refuses is a bug of the planner.
  *
- * Each variant has its own copy of the arrays of tensors, since a tensor has one variant; arrays of groups are common
- * to all variants. A stage reads before it writes. Stages of the same time and level have no order among them. */
+ * Each variant has its own copy of the arrays of tensors, since a tensor has one variant; arrays of
+ * groups are common to all variants. A stage reads before it writes. Stages of the same time and
+ * level have no order among them. */
 #include "gen/ir/rule_passes.h"
 #include "gen/plan/plan.h"
 
@@ -18,16 +19,20 @@ typedef struct Check {
     const PlanEntry *entry;
     const Phase *ph;
     int mask, nvariant;
-    const Stage *s; int at;                                /* the stage being checked, and its index */
-    /* by variant * nmem + mem: the value; the last stage that wrote it and its run; torn: only the lower triangle is
-     * stored */
+    /* the stage being checked, and its index */
+    const Stage *s; int at;
+    /* by variant * nmem + mem: the value; the last stage that wrote it and its run; torn: only the
+     * lower triangle is stored */
     Ref *holds;
     int *writer, *level_of;
-    int run;                                               /* counts runs: stages of the same time and level */
+    /* counts runs: stages of the same time and level */
+    int run;
     bool *torn;
     const bool *symmetric;                                 /* by value */
-    int *have, now;                                        /* have[value] == now: the stage has it in a register */
-    int **done;                                            /* by variant and write: how often it was stored */
+    /* have[value] == now: the stage has it in a register */
+    int *have, now;
+    /* by variant and write: how often it was stored */
+    int **done;
     Diag *diag;
     bool ok;
 } Check;
@@ -40,7 +45,8 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
     if (r >= 0 && r < c->ph->g->len) {
         const Node *n = &c->ph->g->n[r];
         const char *name = n->name ? n->name : "";
-        snprintf(value, sizeof value, ", value %%%d (%s%s%.40s)", r, op_info[n->op].name, *name ? " " : "", name);
+        snprintf(value, sizeof value, ", value %%%d (%s%s%.40s)", r, op_info[n->op].name,
+                 *name ? " " : "", name);
     }
     if (mem >= 0 && mem < c->plan->nmem)
         snprintf(array, sizeof array, ", array %d%s%.40s", mem, *c->plan->mem[mem].name ? " " : "",
@@ -48,7 +54,8 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
     if (c->plan->nperiod)
         snprintf(phase, sizeof phase, " in phase %d", c->mask);
     const char *where = c->s ? stage_info[c->s->kind].name : "end";
-    diag_set(c->diag, NULL, 0, NULL, "internal error: the plan of %s, entry %s%s, stage %d (%s)%s%s: %s",
+    diag_set(c->diag, NULL, 0, NULL,
+             "internal error: the plan of %s, entry %s%s, stage %d (%s)%s%s: %s",
              c->plan->rule->name, c->entry->name, phase, c->at, where, value, array, what);
     c->ok = false;
 }
@@ -57,22 +64,24 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
 static Dom own_dom(const Node *n) { return dom_fixed((Dom)n->dom) ? GROUP : (Dom)n->dom; }
 static bool written_out(const Node *n)
 {
-    return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_SLOT || n->op == OP_COUNT;
+    return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_SLOT ||
+           n->op == OP_COUNT;
 }
 
 /* The array may be an operand or a result of calls, in their storage type. */
 static bool of_calls(const Check *c, const Mem *m)
 {
     const Plan *p = c->plan;
-    return m->kind == MEM_TEMP && (m->type == p->product || m->type == p->real || m->type == p->factor);
+    return m->kind == MEM_TEMP &&
+           (m->type == p->product || m->type == p->real || m->type == p->factor);
 }
 
 static bool below(Dom a, Dom b) { return dom_join(a, b) == b; }
 
 static Dom stage_domain(StageKind k) { return stage_info[k].dom; }
 
-/* The index of a variant's copy of an array. Partials of a reduction over all tensors belong to the group, but each
- * variant writes its own. */
+/* The index of a variant's copy of an array. Partials of a reduction over all tensors belong to the
+ * group, but each variant writes its own. */
 static int slot(const Check *c, int variant, int mem)
 {
     const Mem *m = &c->plan->mem[mem];
@@ -85,7 +94,8 @@ static bool is_leaf_of(const Check *c, const Node *n, const Mem *m)
     case MEM_P: return n->op == OP_P;
     case MEM_G: return n->op == OP_G;
     case MEM_INPUT: return n->op == OP_INPUT && n->sym == m->sym;
-    case MEM_STATE: return n->op == OP_STATE && n->sym == m->sym && n->dom == c->plan->rule->state[m->sym].dom;
+    case MEM_STATE:
+        return n->op == OP_STATE && n->sym == m->sym && n->dom == c->plan->rule->state[m->sym].dom;
     default: return false;
     }
 }
@@ -99,7 +109,10 @@ static bool known(Check *c, Access a)
     return c->ok;
 }
 
-static bool at_hand(const Check *c, Ref r) { return written_out(&c->ph->g->n[r]) || c->have[r] == c->now; }
+static bool at_hand(const Check *c, Ref r)
+{
+    return written_out(&c->ph->g->n[r]) || c->have[r] == c->now;
+}
 static Ref operand(const Node *n, int variant) { return n->arg[is_global(n) ? variant : 0]; }
 
 /* ---- one stage ---- */
@@ -109,7 +122,8 @@ static bool operand_of_call(const Check *c, Access a, int k)
     if (r < 0 || r >= c->ph->g->len || !is_call(&c->ph->g->n[r]))
         return true;                                       /* check_operation reports it */
     const Node *n = &c->ph->g->n[r];
-    return k < n->nargs && n->arg[k] == a.val && c->plan->mem[a.mem].type == type_of_call(c->plan, c->ph->g, n, k);
+    return k < n->nargs && n->arg[k] == a.val &&
+           c->plan->mem[a.mem].type == type_of_call(c->plan, c->ph->g, n, k);
 }
 
 /* Tensor cores need aligned matrices, and arrays of the caller may have any alignment. */
@@ -120,7 +134,8 @@ static bool alignment_unknown(const Check *c, const Mem *m)
     return callers && r >= 0 && r < c->ph->g->len && call_needs_alignment(c->plan, &c->ph->g->n[r]);
 }
 
-/* A call has the number of its array, and only stages compute the number of a ring's array from t. */
+/* A call has the number of its array, and only stages compute the number of a ring's array from
+ * t. */
 static void check_call_array(Check *c, Access a)
 {
     const Mem *m = &c->plan->mem[a.mem];
@@ -144,22 +159,27 @@ static void check_load(Check *c, Access a, int k)
     } else if (holds != of) {
         wrong(c, a.val, a.mem, holds == EMPTY ? "it is loaded before anything was stored there"
                                               : "the array holds another value");
-    } else if (m->kind != MEM_TEMP && !called && !is_call(n) && m->type != mem_type_of(c->plan, own_dom(n))) {
+    } else if (m->kind != MEM_TEMP && !called && !is_call(n) &&
+               m->type != mem_type_of(c->plan, own_dom(n))) {
         wrong(c, a.val, a.mem, "it is loaded from an array that rounded it");
     }
     if (c->torn[slot(c, c->s->variant, a.mem)] && (called || transposed || !c->s->half))
         wrong(c, a.val, a.mem, "its upper triangle was not stored");
     if (m->kind == MEM_PART || m->dom != own_dom(n))
         wrong(c, a.val, a.mem, "the array has another domain than the value");
-    if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom) && !(of_calls(c, m) && (called || is_call(n))))
+    if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom) &&
+        !(of_calls(c, m) && (called || is_call(n))))
         wrong(c, a.val, a.mem, "the temporary has another type than the value is computed in");
     if (called && !operand_of_call(c, a, k))
-        wrong(c, a.val, a.mem, "the call takes this operand in another type, or takes another operand");
+        wrong(c, a.val, a.mem,
+              "the call takes this operand in another type, or takes another operand");
     if (called)
         check_call_array(c, a);
     if (called && alignment_unknown(c, m))
-        wrong(c, a.val, a.mem, "tensor cores would read an array of the caller, which may be misaligned");
-    if (!called && dom_find(stage_domain(c->s->kind), transposed ? dom_transposed(m->dom) : m->dom) == INDEX_NONE)
+        wrong(c, a.val, a.mem,
+              "tensor cores would read an array of the caller, which may be misaligned");
+    if (!called && dom_find(stage_domain(c->s->kind),
+                            transposed ? dom_transposed(m->dom) : m->dom) == INDEX_NONE)
         wrong(c, a.val, a.mem, "the axes of the stage give no index into the array");
     if (c->have[a.val] == c->now && !called)
         wrong(c, a.val, a.mem, "it is loaded twice");
@@ -187,7 +207,8 @@ static void check_finish(Check *c, Access a)
     if (is_red(n) && m->kind != MEM_PART) {                /* it folds the operand's array */
         Ref of = n->arg[0], holds = c->holds[slot(c, c->s->variant, a.mem)];
         bool there = is_leaf_of(c, &c->ph->g->n[of], m) ? holds == AT_ENTRY : holds == of;
-        if (!there || m->dom != n->from || !dom_square(m->dom) || dom_wide((Dom)n->dom) || n->from == ELEM)
+        if (!there || m->dom != n->from || !dom_square(m->dom) || dom_wide((Dom)n->dom) ||
+            n->from == ELEM)
             wrong(c, a.val, a.mem, "the array does not hold the operand of the fold");
         if (c->ok && c->torn[slot(c, c->s->variant, a.mem)])
             wrong(c, a.val, a.mem, "the upper triangle of the folded array was not stored");
@@ -252,11 +273,13 @@ static void check_fold(Check *c, Access a)
         wrong(c, a.val, a.mem, "the partials have the layout of another kind of stage");
     else if (is_global(n) && c->s->variant >= n->nargs)
         wrong(c, a.val, a.mem, "the reduction has no operand for this variant");
-    else if (!at_hand(c, operand(n, c->s->variant)) || c->ph->g->n[operand(n, c->s->variant)].dom != n->from)
+    else if (!at_hand(c, operand(n, c->s->variant)) ||
+             c->ph->g->n[operand(n, c->s->variant)].dom != n->from)
         wrong(c, a.val, a.mem, "the operand of the fold was neither loaded nor computed");
 }
 
-/* Counts the write of the body that a store does; false: none. States of groups are written once for all variants. */
+/* Counts the write of the body that a store does; false: none. States of groups are written once
+ * for all variants. */
 static bool check_write(Check *c, int state, Ref val)
 {
     bool any = false;
@@ -280,10 +303,12 @@ static void check_store(Check *c, Access a)
         wrong(c, a.val, a.mem, "the stored value was neither loaded nor computed");
     else if (!ours && m->kind != MEM_TEMP)
         wrong(c, a.val, a.mem, "a stage must not store to this array");
-    else if (is_called(c->s->kind) ? m->dom != own_dom(n) ||
-                                         (is_call(n) && m->type != type_of_call(c->plan, c->ph->g, n, -1))
-                                   : m->dom != stage_domain(c->s->kind) || !below(own_dom(n), m->dom))
-        wrong(c, a.val, a.mem, "the array has another domain than the stage, or another type than its call");
+    else if (is_called(c->s->kind)
+                 ? m->dom != own_dom(n) ||
+                       (is_call(n) && m->type != type_of_call(c->plan, c->ph->g, n, -1))
+                 : m->dom != stage_domain(c->s->kind) || !below(own_dom(n), m->dom))
+        wrong(c, a.val, a.mem,
+              "the array has another domain than the stage, or another type than its call");
     else if (m->kind == MEM_TEMP &&
              (m->dom != own_dom(n) || (m->type != mem_type_of(c->plan, m->dom) && !of_calls(c, m))))
         wrong(c, a.val, a.mem, "the temporary has another domain or type than the value");
@@ -302,8 +327,9 @@ static void note_writes(Check *c, const Access *v, int n)
             return;
         int at = slot(c, c->s->variant, v[i].mem);
         if (c->level_of[at] == c->run)
-            wrong(c, v[i].val, v[i].mem, c->writer[at] == c->at ? "it is stored to twice"
-                                                                : "two stages without an order store to it");
+            wrong(c, v[i].val, v[i].mem,
+                  c->writer[at] == c->at ? "it is stored to twice"
+                                         : "two stages without an order store to it");
         c->level_of[at] = c->run;
         c->writer[at] = c->at;
     }
@@ -326,21 +352,23 @@ static void look_at(Check *c, int i)
     c->s = &c->ph->stage[i];
 }
 
-/* Stage.half is correct: all stored values are symmetric, and the stage is a list over two equal axes without folds, or
- * a call whose result is a temporary. */
+/* Stage.half is correct: all stored values are symmetric, and the stage is a list over two equal
+ * axes without folds, or a call whose result is a temporary. */
 static bool may_halve(const Check *c, const Stage *s)
 {
     Dom own = stage_domain(s->kind);
     for (int i = 0; i < s->nstore; i++)
-        if (s->store[i].val < 0 || s->store[i].val >= c->ph->g->len || !c->symmetric[s->store[i].val])
+        if (s->store[i].val < 0 || s->store[i].val >= c->ph->g->len ||
+            !c->symmetric[s->store[i].val])
             return false;
     if (is_called(s->kind))
         return c->plan->mem[s->store[0].mem].kind == MEM_TEMP;
-    return is_list(s->kind) && dom_square(own) && dom_transposed(own) == own && !s->nfold && !s->nfin;
+    return is_list(s->kind) && dom_square(own) && dom_transposed(own) == own && !s->nfold &&
+           !s->nfin;
 }
 
-/* Stages of one fn must be marked as shared. merged_unequal compares them later, when their lists are known to be
- * valid. */
+/* Stages of one fn must be marked as shared. merged_unequal compares them later, when their lists
+ * are known to be valid. */
 static bool is_its_own(const Check *c, const Stage *s)
 {
     StageAt at = plan_at(c->plan, s->fn);
@@ -350,10 +378,12 @@ static bool is_its_own(const Check *c, const Stage *s)
 static void check_shape(Check *c)
 {
     const Stage *s = c->s;
-    if (s->kind >= NSTAGEKIND || s->variant < 0 || s->variant >= c->nvariant || (s->kind == S_GROUP && s->variant))
+    if (s->kind >= NSTAGEKIND || s->variant < 0 || s->variant >= c->nvariant ||
+        (s->kind == S_GROUP && s->variant))
         wrong(c, NONE, NONE, "there is no such kind of stage or variant");
-    else if (is_called(s->kind) ? s->fn != -1 || s->nbody != 1 || s->nstore != 1 || s->nfold || s->nfin
-                                : s->fn < 0 || s->fn >= c->plan->nfn || !is_its_own(c, s))
+    else if (is_called(s->kind)
+                 ? s->fn != -1 || s->nbody != 1 || s->nstore != 1 || s->nfold || s->nfin
+                 : s->fn < 0 || s->fn >= c->plan->nfn || !is_its_own(c, s))
         wrong(c, NONE, NONE, "its function number is not valid for it");
     else if (!s->nstore && !s->nfold)
         wrong(c, NONE, NONE, "it stores and folds nothing");
@@ -427,7 +457,9 @@ static void check_phase(Check *c, Arena *scratch)
     c->now = 0;
     for (int i = 0, end; i < c->ph->nstage && c->ok; i = end) {
         c->run++;
-        for (end = i; c->ok && end < c->ph->nstage && stages_abreast(&c->ph->stage[i], &c->ph->stage[end]); end++) {
+        for (end = i;
+             c->ok && end < c->ph->nstage && stages_abreast(&c->ph->stage[i], &c->ph->stage[end]);
+             end++) {
             look_at(c, end);
             check_shape(c);
             if (c->ok) {
@@ -451,7 +483,8 @@ static void check_phase(Check *c, Arena *scratch)
     i = c->ok ? stagger_wrong(c->plan, c->ph, scratch) : -1;
     if (i >= 0) {
         look_at(c, i);
-        wrong(c, NONE, NONE, "a tensor or block that needs it is left out, or it reads a value that was left out");
+        wrong(c, NONE, NONE,
+              "a tensor or block that needs it is left out, or it reads a value that was left out");
     }
     if (c->ok)
         check_done(c);

@@ -1,16 +1,17 @@
 /* Divides a phase with calls into segments.
  *
  *   segment 0   values that are known before any call
- *   calls 0     calls whose operands are known by then, or are results of such calls, in order of level
+ *   calls 0     calls whose operands are known by then, or are results of such calls, in order of
+ *               level
  *   segment 1   values that need their results, and so on
  *
- * The rest of the planner treats each segment as a phase: a graph of the values computed in it, in which values of
- * earlier segments are CARRIED leaves, and its writes: states and carried values. The segment of a value may differ
- * between variants. It is the first possible one, unless only later segments need the value and computing it there
- * costs no more than storing it.
+ * The rest of the planner treats each segment as a phase: a graph of the values computed in it, in
+ * which values of earlier segments are CARRIED leaves, and its writes: states and carried values.
+ * The segment of a value may differ between variants. It is the first possible one, unless only
+ * later segments need the value and computing it there costs no more than storing it.
  *
- * A state is written when no later stage reads its old value. A value that a state holds unrounded is loaded from
- * there. */
+ * A state is written when no later stage reads its old value. A value that a state holds unrounded
+ * is loaded from there. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
@@ -20,7 +21,8 @@ typedef struct Seg {
     Body *body;                  /* by variant */
     Ref *back;                   /* by value of g: the phase's value */
     int nback, back_cap;
-    struct Own { int variant; Ref of, own; } *own;       /* by variant and the phase's value: g's value; a hash table */
+    /* by variant and the phase's value: g's value; a hash table */
+    struct Own { int variant; Ref of, own; } *own;
     int nown, own_cap;
 } Seg;
 
@@ -29,33 +31,46 @@ typedef struct Cutter {
     const Graph *g;
     int nv, nseg;
     bool **in;                   /* by variant and value: it is needed */
-    unsigned **want;             /* by variant and value: the owners that need it (stagger_plan.c) */
-    int **seg;                   /* by variant and value: the segment that computes it; of calls: the one they follow */
-    int **level;                 /* by variant and call: its order among the calls after a segment */
-    int **when;                  /* by variant and write: the segment that stores it; -1: the call does */
+    unsigned **want;             /* by variant and value: the owners that need it
+                                  * (stagger_plan.c) */
+    int **seg;                   /* by variant and value: the segment that computes it; of calls:
+                                  * the one they follow */
+    int **level;                 /* by variant and call: its order among the calls after a
+                                  * segment */
+    int **when;                  /* by variant and write: the segment that stores it; -1: the call
+                                  * does */
     int *result;                 /* by call: the array of its result, or UNPLACED */
-    bool *kept;                  /* by value: an operand of a call, which is in memory unrounded anyway */
-    bool *free;                  /* by value: over two axes, from nothing in memory, such as eye: made where needed */
+    bool *kept;                  /* by value: an operand of a call, which is in memory unrounded
+                                  * anyway */
+    bool *free;                  /* by value: over two axes, from nothing in memory, such as eye:
+                                  * made where needed */
     Seg *s;
 } Cutter;
 
 /* ---- the segment of each value ---- */
-static bool everywhere(const Node *n) { return is_leaf(n); }         /* available in every segment */
+/* available in every segment */
+static bool everywhere(const Node *n) { return is_leaf(n); }
 static bool for_all(const Node *n) { return dom_fixed((Dom)n->dom) || n->dom == GROUP; }
 static bool large(const Node *n) { return n->dom == ELEM || dom_square((Dom)n->dom); }
 
-static int ready(const Cutter *c, int v, Ref r)                      /* the first segment that may use it */
+/* the first segment that may use it */
+static int ready(const Cutter *c, int v, Ref r)
 {
     return c->seg[v][r] + is_call(&c->g->n[r]);
 }
 
-static Type operand_type(const Cutter *c, Ref call, int k) { return type_of_call(c->p->plan, c->g, &c->g->n[call], k); }
+static Type operand_type(const Cutter *c, Ref call, int k)
+{
+    return type_of_call(c->p->plan, c->g, &c->g->n[call], k);
+}
 
-/* Operand k of a call is the result of another call in the type that it needs: no pass between them. */
+/* Operand k of a call is the result of another call in the type that it needs: no pass between
+ * them. */
 static bool follows(const Cutter *c, Ref call, int k)
 {
     Ref r = c->g->n[call].arg[k];
-    return is_call(&c->g->n[call]) && is_call(&c->g->n[r]) && operand_type(c, r, -1) == operand_type(c, call, k);
+    return is_call(&c->g->n[call]) && is_call(&c->g->n[r]) &&
+           operand_type(c, r, -1) == operand_type(c, call, k);
 }
 
 static void find_needs(Cutter *c)
@@ -76,8 +91,8 @@ static void find_needs(Cutter *c)
     }
 }
 
-/* A value that only due owners need (staggered) and whose operand all owners need is computed in a later segment than
- * the operand: in separate passes, which skip the other owners. */
+/* A value that only due owners need (staggered) and whose operand all owners need is computed in a
+ * later segment than the operand: in separate passes, which skip the other owners. */
 static bool apart(const Cutter *c, int v, Ref r, Ref a)
 {
     const Node *n = &c->g->n[r], *x = &c->g->n[a];
@@ -116,7 +131,8 @@ static void find_free(Cutter *c)
     for (Ref r = 0; r < c->g->len; r++) {
         const Node *n = &c->g->n[r];
         for (int k = 0; k < n->nargs && is_call(n); k++)
-            c->kept[n->arg[k]] = operand_type(c, r, k) == mem_type_of(c->p->plan, (Dom)c->g->n[n->arg[k]].dom);
+            c->kept[n->arg[k]] =
+                operand_type(c, r, k) == mem_type_of(c->p->plan, (Dom)c->g->n[n->arg[k]].dom);
         bool free = large(n) && !in_memory(n) && !is_call(n) && !is_red(n) && n->op != OP_TRANSPOSE;
         for (int k = 0; k < n->nargs; k++)
             free = free && (!large(&c->g->n[n->arg[k]]) || c->free[n->arg[k]]);
@@ -125,7 +141,8 @@ static void find_free(Cutter *c)
 }
 
 /* ---- values that are better computed later ---- */
-/* The operands, direct and indirect, that must be computed together with a value, down to leaves in memory. */
+/* The operands, direct and indirect, that must be computed together with a value, down to leaves in
+ * memory. */
 typedef struct Cone { Ref v[64]; int n, leaves; } Cone;
 
 static bool in_cone(const Cone *x, Ref r)
@@ -164,8 +181,8 @@ static bool add_cone(const Cutter *c, int v, Ref r, int to, Cone *x)
     return true;
 }
 
-/* Moves values to the first segment that needs them (first[], by value), if their cone has at most two leaves in memory
- * that are still there. */
+/* Moves values to the first segment that needs them (first[], by value), if their cone has at most
+ * two leaves in memory that are still there. */
 static void make_later(Cutter *c, int v, int *first)
 {
     const Body *b = &c->p->ph->body[v];
@@ -179,8 +196,8 @@ static void make_later(Cutter *c, int v, int *first)
         if (!c->in[v][r])
             continue;
         Cone x = {.n = 0};
-        bool may = large(n) && !is_leaf(n) && !is_call(n) && first[r] > c->seg[v][r] && first[r] < c->nseg &&
-                   add_cone(c, v, r, first[r], &x);
+        bool may = large(n) && !is_leaf(n) && !is_call(n) && first[r] > c->seg[v][r] &&
+                   first[r] < c->nseg && add_cone(c, v, r, first[r], &x);
         if (may)
             c->seg[v][r] = first[r];
         for (int k = 0; k < n->nargs; k++)
@@ -195,23 +212,26 @@ static bool leaf_of(const Node *n, int state)
     return state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == state;
 }
 
-/* Tensor cores need aligned matrices. Arrays of the caller (p, g, inputs) may have any alignment. */
+/* Tensor cores need aligned matrices. Arrays of the caller (p, g, inputs) may have any
+ * alignment. */
 static bool is_aligned(const Plan *p, const Node *call, const Node *n)
 {
     return n->op == OP_STATE || n->op == OP_CARRIED || !call_needs_alignment(p, call);
 }
 
-/* The call can read operand k directly: it is in memory, aligned, and of the type that the call needs. */
+/* The call can read operand k directly: it is in memory, aligned, and of the type that the call
+ * needs. */
 static bool is_readable(const Cutter *c, Ref call, int k)
 {
     const Node *n = &c->g->n[c->g->n[call].arg[k]];
-    bool rotates = n->op == OP_STATE && c->p->plan->rule->state[n->sym].rotates;       /* stages select its array */
-    return in_memory(n) && is_aligned(c->p->plan, &c->g->n[call], n) && n->dom != GROUP && !rotates &&
-           mem_at(c->p, leaf_mem(c->p, n))->type == operand_type(c, call, k);
+    /* stages select its array */
+    bool rotates = n->op == OP_STATE && c->p->plan->rule->state[n->sym].rotates;
+    return in_memory(n) && is_aligned(c->p->plan, &c->g->n[call], n) && n->dom != GROUP &&
+           !rotates && mem_at(c->p, leaf_mem(c->p, n))->type == operand_type(c, call, k);
 }
 
-/* The last segment that reads the old value of a state; -1: none. Does not count operand 2 of the call `adds`, which
- * the call adds to or leaves in place. */
+/* The last segment that reads the old value of a state; -1: none. Does not count operand 2 of the
+ * call `adds`, which the call adds to or leaves in place. */
 static int last_read(const Cutter *c, int v, int state, Ref adds)
 {
     int last = -1;
@@ -219,29 +239,34 @@ static int last_read(const Cutter *c, int v, int state, Ref adds)
         for (int k = 0; k < c->g->n[r].nargs && c->in[v][r]; k++) {
             const Node *n = &c->g->n[r];
             Ref a = n->arg[k];
-            if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state) || (r == adds && k == call_operand(n, 2)))
+            if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state) ||
+                (r == adds && k == call_operand(n, 2)))
                 continue;
             int s = !is_call(n) ? c->seg[v][r] : is_readable(c, r, k) ? c->seg[v][r] + 1 : 0;
             last = s > last ? s : last;
         }
-    for (int i = 0; i < c->p->ph->body[v].n; i++)                  /* one state takes the old value of another */
+    /* one state takes the old value of another */
+    for (int i = 0; i < c->p->ph->body[v].n; i++)
         if (leaf_of(&c->g->n[c->p->ph->body[v].w[i].val], state))
             last = last > 0 ? last : 0;
     return last;
 }
 
-/* A call stores its result directly in a state if the types match and no later stage reads the state's old value. */
+/* A call stores its result directly in a state if the types match and no later stage reads the
+ * state's old value. */
 static bool straight(const Cutter *c, int v, Write w)
 {
     const Plan *pl = c->p->plan;
     Ref r = w.val;
-    if (!is_call(&c->g->n[r]) || c->result[r] != UNPLACED || w.state == TO_P || pl->rule->state[w.state].rotates)
+    if (!is_call(&c->g->n[r]) || c->result[r] != UNPLACED || w.state == TO_P ||
+        pl->rule->state[w.state].rotates)
         return false;
     const Mem *m = &pl->mem[plan_mem_of_state(pl, w.state)];
     if (m->dom != (Dom)c->g->n[r].dom || m->type != operand_type(c, r, -1) ||
         last_read(c, v, w.state, r) > c->seg[v][r])
         return false;
-    for (int u = 0; u < c->nv; u++) {                              /* in all variants this state is its first target */
+    /* in all variants this state is its first target */
+    for (int u = 0; u < c->nv; u++) {
         const Body *b = &c->p->ph->body[u];
         int i = 0;
         while (i < b->n && b->w[i].val != r)
@@ -266,10 +291,12 @@ static void time_writes(Cutter *c)
                 c->nseg = c->when[v][i] + 1;
         }
     }
-    for (int v = 0; v < c->nv; v++)                                /* after all decisions: straight() reads result */
+    /* after all decisions: straight() reads result */
+    for (int v = 0; v < c->nv; v++)
         for (int i = 0; i < c->p->ph->body[v].n; i++)
             if (c->when[v][i] == -1)
-                c->result[c->p->ph->body[v].w[i].val] = plan_mem_of_state(c->p->plan, c->p->ph->body[v].w[i].state);
+                c->result[c->p->ph->body[v].w[i].val] =
+                    plan_mem_of_state(c->p->plan, c->p->ph->body[v].w[i].state);
 }
 
 /* ---- values that are carried between segments ---- */
@@ -299,7 +326,8 @@ static int result_of(Cutter *c, Ref r)
 {
     if (c->result[r] == UNPLACED) {
         Dom d = (Dom)c->g->n[r].dom;
-        c->result[r] = new_array(c->p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = operand_type(c, r, -1)});
+        c->result[r] = new_array(
+            c->p, (Mem){.kind = MEM_TEMP, .dom = d, .from = d, .type = operand_type(c, r, -1)});
     }
     return c->result[r];
 }
@@ -309,7 +337,8 @@ static struct Own *own_at(Seg *s, int v, Ref r)
 {
     int32_t key[2] = {v, r};
     uint64_t h = hash64(11, key, sizeof key), mask = (uint64_t)(s->own_cap - 1);
-    while (s->own[h & mask].variant && (s->own[h & mask].variant != v + 1 || s->own[h & mask].of != r))
+    while (s->own[h & mask].variant &&
+           (s->own[h & mask].variant != v + 1 || s->own[h & mask].of != r))
         h++;
     return &s->own[h & mask];
 }
@@ -329,14 +358,16 @@ static void own_put(Arena *a, Seg *s, int v, Ref r, Ref own)
     s->nown++;
 }
 
-/* Stages select the array of a ring by t. A call cannot, and tensor cores need arrays of known alignment. */
+/* Stages select the array of a ring by t. A call cannot, and tensor cores need arrays of known
+ * alignment. */
 static bool call_can_read(const Plan *p, const Node *call, int state)
 {
     return state == TO_P ? !call_needs_alignment(p, call) : !p->rule->state[state].rotates;
 }
 
-/* The array that holds a value of an earlier segment or call in the given type when segment `before` begins. If there
- * is none, the value becomes a carried value. call: the call that reads the array; NULL: a stage. */
+/* The array that holds a value of an earlier segment or call in the given type when segment
+ * `before` begins. If there is none, the value becomes a carried value. call: the call that reads
+ * the array; NULL: a stage. */
 static int value_array(Cutter *c, int v, Ref r, Type type, int before, const Node *call)
 {
     const Body *b = &c->p->ph->body[v];
@@ -346,7 +377,8 @@ static int value_array(Cutter *c, int v, Ref r, Type type, int before, const Nod
         int mem = plan_mem_of_state(c->p->plan, b->w[i].state);
         const Mem *m = &c->p->plan->mem[mem];
         if (b->w[i].val == r && c->when[v][i] >= 0 && c->when[v][i] < before && m->type == type &&
-            m->dom == (Dom)c->g->n[r].dom && (!call || call_can_read(c->p->plan, call, b->w[i].state)))
+            m->dom == (Dom)c->g->n[r].dom &&
+            (!call || call_can_read(c->p->plan, call, b->w[i].state)))
             return mem;
     }
     int k = carry_of(c, r, type), from = everywhere(&c->g->n[r]) ? 0 : ready(c, v, r);
@@ -359,21 +391,24 @@ static bool gone(const Cutter *c, int v, const Node *n, int k)
 {
     const Body *b = &c->p->ph->body[v];
     for (int i = 0; i < b->n; i++)
-        if (leaf_of(n, b->w[i].state) && (c->when[v][i] < 0 ? c->seg[v][b->w[i].val] : c->when[v][i]) < k)
+        if (leaf_of(n, b->w[i].state) &&
+            (c->when[v][i] < 0 ? c->seg[v][b->w[i].val] : c->when[v][i]) < k)
             return true;
     return false;
 }
 
-/* Segment k computes the value or has it as a leaf. Truth values are computed again: only those of groups have an
- * array. */
+/* Segment k computes the value or has it as a leaf. Truth values are computed again: only those of
+ * groups have an array. */
 static bool made_in(const Cutter *c, int k, int v, Ref r)
 {
     const Node *n = &c->g->n[r];
     return everywhere(n) ? !gone(c, v, n, k)
-                         : !is_call(n) && ((n->ty == BOOL && n->dom != GROUP) || c->free[r] || c->seg[v][r] == k);
+                         : !is_call(n) && ((n->ty == BOOL && n->dom != GROUP) || c->free[r] ||
+                                           c->seg[v][r] == k);
 }
 
-/* A value of a group is common to all variants: it has one CARRIED leaf, as one stage reads it. NONE: no leaf yet. */
+/* A value of a group is common to all variants: it has one CARRIED leaf, as one stage reads it.
+ * NONE: no leaf yet. */
 static Ref carried_already(const Cutter *c, Seg *s, int v, Ref r)
 {
     for (int u = 0; u < v && for_all(&c->g->n[r]) && s->own_cap; u++) {
@@ -384,7 +419,8 @@ static Ref carried_already(const Cutter *c, Seg *s, int v, Ref r)
     return NONE;
 }
 
-/* Adds a value of the phase to a segment's graph, computed or as a CARRIED leaf. Its operands were added before. */
+/* Adds a value of the phase to a segment's graph, computed or as a CARRIED leaf. Its operands were
+ * added before. */
 static void bring(Cutter *c, int k, int v, Ref r)
 {
     Planner *p = c->p;
@@ -397,16 +433,21 @@ static void bring(Cutter *c, int k, int v, Ref r)
         n.arg = arg;
     } else {
         Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
-        int mem = is_call(&n) ? result_of(c, r) : value_array(c, v, r, mem_type_of(p->plan, d), k, NULL);
+        int mem =
+            is_call(&n) ? result_of(c, r) : value_array(c, v, r, mem_type_of(p->plan, d), k, NULL);
         Ref known = carried_already(c, s, v, r);
         if (known != NONE) {
             own_put(p->arena, s, v, r, known);
             return;
         }
         PUSH(p->arena, p->carried, p->ncarried, p->carried_cap) = mem;
-        n = (Node){
-            .op = OP_CARRIED, .dom = d, .ty = n.ty, .sym = p->ncarried - 1, .file = n.file, .line = n.line,
-                .name = n.name};
+        n = (Node){.op = OP_CARRIED,
+                   .dom = d,
+                   .ty = n.ty,
+                   .sym = p->ncarried - 1,
+                   .file = n.file,
+                   .line = n.line,
+                   .name = n.name};
     }
     Ref own = graph_add(&s->g, n);
     while (s->nback <= own)
@@ -450,8 +491,9 @@ static void make_calls(Cutter *c, int k, Drafts *out)
 }
 
 /* ---- segments ---- */
-/* Extends want (by variant and value) to the operands that segment k needs. Users come after operands, so one walk
- * backwards finds all; fill_segment adds them in a walk forwards and clears want. */
+/* Extends want (by variant and value) to the operands that segment k needs. Users come after
+ * operands, so one walk backwards finds all; fill_segment adds them in a walk forwards and clears
+ * want. */
 static void find_wanted(const Cutter *c, int k, bool *const *want)
 {
     for (Ref r = c->g->len - 1; r >= 0; r--) {
@@ -461,7 +503,8 @@ static void find_wanted(const Cutter *c, int k, bool *const *want)
             any = any || want[v][r];
         for (int v = 0; v < c->nv && any; v++)
             for (int i = 0; i < n->nargs; i++)
-                if (is_global(n) ? i == v && made_in(c, k, v, r) : want[v][r] && made_in(c, k, v, r))
+                if (is_global(n) ? i == v && made_in(c, k, v, r)
+                                 : want[v][r] && made_in(c, k, v, r))
                     want[v][n->arg[i]] = true;
     }
 }
@@ -505,7 +548,8 @@ static void name_in_phase(List *l, const Ref *back)
         l->v[i].val = back[l->v[i].val];
 }
 
-/* Plans a segment like a phase and appends its drafts: with the numbers of the phase's values, and `time` added. */
+/* Plans a segment like a phase and appends its drafts: with the numbers of the phase's values, and
+ * `time` added. */
 static void plan_segment(Cutter *c, int k, int time, Drafts *all, int *passes)
 {
     Planner *p = c->p, own = *p;
@@ -574,7 +618,8 @@ void plan_segments(Planner *p)
     bool **want = NEWS(p->arena, bool *, c->nv);
     for (int v = 0; v < c->nv; v++)
         want[v] = NEWS(p->arena, bool, p->g->len + 1);
-    for (int k = c->nseg - 1; k >= 0; k--) {             /* later segments add writes to earlier ones */
+    /* later segments add writes to earlier ones */
+    for (int k = c->nseg - 1; k >= 0; k--) {
         make_calls(c, k, &call[k]);
         fill_segment(c, k, want);
     }

@@ -1,6 +1,7 @@
-/* Makes the list stages of a phase, which compute row, column, slice, tensor and group values between the element
- * passes. A value is computed in one stage, its home: the stage of its domain at its time and level. Other stages load
- * it. Users come after operands, so one walk backwards over the values sees every user before the value it needs. */
+/* Makes the list stages of a phase, which compute row, column, slice, tensor and group values
+ * between the element passes. A value is computed in one stage, its home: the stage of its domain
+ * at its time and level. Other stages load it. Users come after operands, so one walk backwards
+ * over the values sees every user before the value it needs. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
@@ -9,14 +10,16 @@ typedef struct { int variant, draft; Write w; bool late; } SmallWrite;
 
 typedef struct Lists {
     Planner *p;
-    bool **here, **asked;        /* by variant and value: computed in its home; loaded by another stage */
-    int **array;                  /* by variant and value: the array from which other stages load it, or UNPLACED */
+    bool **here, **asked;        /* by variant and value: computed in its home; loaded by another
+                                  * stage */
+    int **array;                  /* by variant and value: the array from which other stages load
+                                   * it, or UNPLACED */
     SmallWrite *write; int nwrite, write_cap;
 } Lists;
 
-/* A value that only values of its own domain use is made with the first of them: made as early as possible, it could
- * need a stage and an array of its own, as beta * r in r = beta * r + colsum(g * g) would. A state that is read later
- * for it is stored later, too (delay_writes). */
+/* A value that only values of its own domain use is made with the first of them: made as early as
+ * possible, it could need a stage and an array of its own, as beta * r in r = beta * r + colsum(g *
+ * g) would. A state that is read later for it is stored later, too (delay_writes). */
 static void make_with_users(Planner *p)
 {
     bool *stays = NEWS(p->arena, bool, p->g->len + 1);
@@ -28,21 +31,23 @@ static void make_with_users(Planner *p)
         const Node *n = &p->g->n[r];
         bool small = n->dom != ELEM && pdom(p, r) != GROUP;
         Ref user = small && computed(n) && !is_red(n) && !stays[r] ? first[r] - 1 : NONE;
-        if (user >= 0 && (p->time[user] > p->time[r] || (p->time[user] == p->time[r] && p->lev[user] > p->lev[r]))) {
+        if (user >= 0 && (p->time[user] > p->time[r] ||
+                          (p->time[user] == p->time[r] && p->lev[user] > p->lev[r]))) {
             p->time[r] = p->time[user];
             p->lev[r] = p->lev[user];
         }
         for (int k = 0; k < n->nargs; k++) {
             Ref a = n->arg[k], f = first[a] - 1;
             stays[a] = stays[a] || is_red(n) || p->g->n[a].dom != n->dom || n->op == OP_TRANSPOSE;
-            if (f < 0 || p->time[r] < p->time[f] || (p->time[r] == p->time[f] && p->lev[r] < p->lev[f]))
+            if (f < 0 || p->time[r] < p->time[f] ||
+                (p->time[r] == p->time[f] && p->lev[r] < p->lev[f]))
                 first[a] = r + 1;
         }
     }
 }
 
-/* A fold of sums over whole arrays, as in slice.max(rowsum(abs(A))). In the stage of these sums it would give all rows
- * of a matrix to one thread block. */
+/* A fold of sums over whole arrays, as in slice.max(rowsum(abs(A))). In the stage of these sums it
+ * would give all rows of a matrix to one thread block. */
 static bool folds_sums(const Planner *p, Ref r, Ref a)
 {
     const Node *n = &p->g->n[a];
@@ -59,7 +64,8 @@ void find_levels(Planner *p)
             Ref a = n->arg[k];
             if (p->time[a] < p->time[r] || (!computed(&p->g->n[a]) && !is_red(n)))
                 continue;
-            int la = p->lev[a] + (is_red(n) || n->op == OP_TRANSPOSE || pdom(p, a) != pdom(p, r)) + folds_sums(p, r, a);
+            int la = p->lev[a] + (is_red(n) || n->op == OP_TRANSPOSE || pdom(p, a) != pdom(p, r)) +
+                     folds_sums(p, r, a);
             if (la > l)
                 l = la;
         }
@@ -80,7 +86,8 @@ static int home(Planner *p, Ref r, int v)
 
 static bool at_home(const Planner *p, const Stage *s, Ref r)
 {
-    return computed(&p->g->n[r]) && stage_of(pdom(p, r)) == s->kind && p->time[r] == s->time && p->lev[r] == s->level;
+    return computed(&p->g->n[r]) && stage_of(pdom(p, r)) == s->kind && p->time[r] == s->time &&
+           p->lev[r] == s->level;
 }
 
 static void ask(Lists *l, Ref r, int v)
@@ -92,7 +99,8 @@ static void ask(Lists *l, Ref r, int v)
 static Ref fold_operand(const Node *n, int v) { return is_global(n) ? n->arg[v] : n->arg[0]; }
 
 /* ---- values that must be computed ---- */
-/* Folds of small values run in the home of their operand; of sums over whole arrays, one level later. */
+/* Folds of small values run in the home of their operand; of sums over whole arrays, one level
+ * later. */
 static void seed_folds(Lists *l)
 {
     Planner *p = l->p;
@@ -115,7 +123,8 @@ static void seed_folds(Lists *l)
     }
 }
 
-/* A variant before v writes the same value to the state: states of groups are common to all variants. */
+/* A variant before v writes the same value to the state: states of groups are common to all
+ * variants. */
 static bool written_before(const Planner *p, int v, Write w)
 {
     for (int u = 0; u < v; u++)
@@ -125,7 +134,8 @@ static bool written_before(const Planner *p, int v, Write w)
     return false;
 }
 
-/* A state of a small domain is stored in the home of its new value, or one level later if that has another domain. */
+/* A state of a small domain is stored in the home of its new value, or one level later if that has
+ * another domain. */
 static void seed_writes(Lists *l)
 {
     Planner *p = l->p;
@@ -136,8 +146,10 @@ static void seed_writes(Lists *l)
             if (d == ELEM || (d == GROUP && written_before(p, v, w)))
                 continue;
             bool made = computed(&p->g->n[w.val]), away = made && pdom(p, w.val) != d;
-            int at = stage_at(p, made ? p->time[w.val] : 0, made ? p->lev[w.val] + away : 0, stage_of(d), v);
-            PUSH(p->arena, l->write, l->nwrite, l->write_cap) = (SmallWrite){p->draft[at].s.variant, at, w, false};
+            int at = stage_at(p, made ? p->time[w.val] : 0, made ? p->lev[w.val] + away : 0,
+                              stage_of(d), v);
+            PUSH(p->arena, l->write, l->nwrite, l->write_cap) =
+                (SmallWrite){p->draft[at].s.variant, at, w, false};
             if (away)
                 ask(l, w.val, v);
             else if (made)
@@ -184,7 +196,8 @@ static void load(Planner *p, Draft *d, Ref r)
     list_add(p->arena, &d->load, r, in_memory(n) ? leaf_mem(p, n) : UNPLACED);
 }
 
-/* The array that TRANSPOSE or a fold along an axis reads, if its operand is a leaf in memory; otherwise UNPLACED. */
+/* The array that TRANSPOSE or a fold along an axis reads, if its operand is a leaf in memory;
+ * otherwise UNPLACED. */
 static int leaf_of_operand(Planner *p, Ref r)
 {
     const Node *n = &p->g->n[p->g->n[r].arg[0]];
@@ -200,7 +213,8 @@ static void fill(Lists *l)
                 int at = home(p, r, v);
                 Draft *d = &p->draft[at];
                 if (is_red(&p->g->n[r]))
-                    list_add(p->arena, &d->fin, r, array_fold(&p->g->n[r]) ? leaf_of_operand(p, r) : UNPLACED);
+                    list_add(p->arena, &d->fin, r,
+                             array_fold(&p->g->n[r]) ? leaf_of_operand(p, r) : UNPLACED);
                 else if (p->g->n[r].op == OP_TRANSPOSE)
                     list_add(p->arena, &d->load, r, leaf_of_operand(p, r));
                 else
@@ -228,11 +242,13 @@ static bool reads_after(const Planner *p, int mem, int draft, int by)
     return s->variant == h->variant || p->plan->mem[mem].dom == GROUP;
 }
 
-/* A state whose old value a later stage still reads is stored in a last stage, which reads only temporaries. */
+/* A state whose old value a later stage still reads is stored in a last stage, which reads only
+ * temporaries. */
 static void delay_writes(Lists *l)
 {
     Planner *p = l->p;
-    int *write = NEWS(p->arena, int, (p->plan->rule->nstate + p->ncarry) * p->nvariant + 1), n = p->nvariant;
+    int *write = NEWS(p->arena, int, (p->plan->rule->nstate + p->ncarry) * p->nvariant + 1),
+        n = p->nvariant;
     /* write: by state and variant, index + 1; for states of groups under variant 0 */
     for (int i = 0; i < l->nwrite; i++)
         write[l->write[i].w.state * n + l->write[i].variant] = i + 1;
@@ -279,7 +295,8 @@ static void store_writes(Lists *l)
 }
 
 /* ---- arrays from which values are loaded ---- */
-/* Other stages load a value from its state, if the state is stored in the value's home, unrounded, and not delayed. */
+/* Other stages load a value from its state, if the state is stored in the value's home, unrounded,
+ * and not delayed. */
 static void find_in_states(Lists *l)
 {
     Planner *p = l->p;
@@ -287,7 +304,8 @@ static void find_in_states(Lists *l)
         const SmallWrite *w = &l->write[i];
         int mem = target_mem(p, w->w.state);
         const Mem *m = mem_at(p, mem);
-        if (!w->late && at_home(p, &p->draft[w->draft].s, w->w.val) && m->type == mem_type_of(p->plan, m->dom))
+        if (!w->late && at_home(p, &p->draft[w->draft].s, w->w.val) &&
+            m->type == mem_type_of(p->plan, m->dom))
             l->array[w->variant][w->w.val] = mem;
     }
 }

@@ -1,5 +1,5 @@
-/* Makes the stages of a phase from the decisions of place_reductions.c: element passes here, the list stages between
- * them in small_stages.c. */
+/* Makes the stages of a phase from the decisions of place_reductions.c: element passes here, the
+ * list stages between them in small_stages.c. */
 #include "gen/plan/planner.h"
 
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static void table_put(Planner *p, int i)
 
 int stage_at(Planner *p, int time, int level, StageKind kind, int variant)
 {
-    Stage s = {.kind = kind, .variant = kind == S_GROUP ? 0 : variant, .time = time, .level = level};
+    Stage s = {
+        .kind = kind, .variant = kind == S_GROUP ? 0 : variant, .time = time, .level = level};
     if (2 * p->ndraft >= p->table_cap) {
         p->table_cap = p->table_cap ? 2 * p->table_cap : 64;
         p->table = NEWS(p->arena, int, p->table_cap);
@@ -48,8 +49,8 @@ static int by_ref(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Adds a value that the pass needs, unless it is inlined or already there: as a load, or as an operation whose operands
- * fill_pass adds later. */
+/* Adds a value that the pass needs, unless it is inlined or already there: as a load, or as an
+ * operation whose operands fill_pass adds later. */
 static void need(Planner *p, Draft *d, Ref r)
 {
     const Node *n = &p->g->n[r];
@@ -64,8 +65,8 @@ static void need(Planner *p, Draft *d, Ref r)
         PUSH(p->arena, d->body, d->nbody, d->cap) = r;
 }
 
-/* Collects the operations, from the folded and stored values back to the loads that choose_loads.c chose; then sorts
- * them. */
+/* Collects the operations, from the folded and stored values back to the loads that choose_loads.c
+ * chose; then sorts them. */
 static void fill_pass(Planner *p, Draft *d, const ElemPass *q)
 {
     p->now += 4;
@@ -97,7 +98,8 @@ static void make_elem_stages(Planner *p)
                 continue;
             int at = stage_at(p, k, ELEM_LEVEL, q->cols ? S_TILE : q->tile ? S_BAND : S_FLAT, v);
             Draft *d = &p->draft[at];
-            const ElemPass *before = p->flat_pass && k && k == p->npass - 1 ? p->route[v].pass[k - 1] : NULL;
+            const ElemPass *before =
+                p->flat_pass && k && k == p->npass - 1 ? p->route[v].pass[k - 1] : NULL;
             d->s.for_codes = before && (before->store.n || before->fold.n);
             for (int i = 0; i < q->fold.n; i++)
                 list_add(p->arena, &d->fold, q->fold.v[i].val, UNPLACED);
@@ -111,8 +113,8 @@ static void make_elem_stages(Planner *p)
 }
 
 /* ---- finishing ---- */
-/* Makes the arrays of partials, now that the kinds of the folding stages are known. Variants may fold in different
- * kinds of stages; a global reduction has one array for all variants. */
+/* Makes the arrays of partials, now that the kinds of the folding stages are known. Variants may
+ * fold in different kinds of stages; a global reduction has one array for all variants. */
 static void place_parts(Planner *p)
 {
     int **part = NEWS(p->arena, int *, p->nvariant);
@@ -127,8 +129,11 @@ static void place_parts(Planner *p)
             const Node *n = &p->g->n[r];
             int *at = &part[is_global(n) ? 0 : d->s.variant][r];
             if (*at == UNPLACED)
-                *at = new_array(p, (Mem){.kind = MEM_PART, .dom = (Dom)n->dom, .from = (Dom)n->from, .by = d->s.kind,
-                                       .type = part_type_of(p->plan, n)});
+                *at = new_array(p, (Mem){.kind = MEM_PART,
+                                         .dom = (Dom)n->dom,
+                                         .from = (Dom)n->from,
+                                         .by = d->s.kind,
+                                         .type = part_type_of(p->plan, n)});
             d->fold.v[j].mem = *at;
         }
     }
@@ -155,7 +160,8 @@ static bool reads_places(const Planner *p, const Stage *s)
     Dom dom = stage_info[s->kind].dom;
     for (int i = 0; i < s->nload; i++) {
         DomIndex at = dom_find(dom, p->plan->mem[s->load[i].mem].dom);
-        if (s->load[i].transposed || at == INDEX_DOWN || at == INDEX_ACROSS || (dom == ELEM && at == INDEX_MATRIX))
+        if (s->load[i].transposed || at == INDEX_DOWN || at == INDEX_ACROSS ||
+            (dom == ELEM && at == INDEX_MATRIX))
             return true;
     }
     for (int i = 0; i < s->nbody; i++) {

@@ -1,13 +1,15 @@
-/* Finds the stages that may skip tensors or blocks (owners) whose slot is not due: every(k, { stagger = true }).
+/* Finds the stages that may skip tensors or blocks (owners) whose slot is not due: every(k, {
+ * stagger = true }).
  *
- * An assignment in such a guarded block becomes where(slot is due, new, old). A value that only `new` needs is needed
- * only by due owners, and a state that takes `old` does not change. A stage that computes only such values and stores
- * only such states may skip owners that are not due. Running it for more owners is harmless, because the device
- * evaluates the condition anyway. Temporaries of skipped owners hold garbage. No result depends on them: the same
- * condition masks every reader.
+ * An assignment in such a guarded block becomes where(slot is due, new, old). A value that only
+ * `new` needs is needed only by due owners, and a state that takes `old` does not change. A stage
+ * that computes only such values and stores only such states may skip owners that are not due.
+ * Running it for more owners is harmless, because the device evaluates the condition anyway.
+ * Temporaries of skipped owners hold garbage. No result depends on them: the same condition masks
+ * every reader.
  *
- * Each block has its own slot, so a reduction over several blocks needs all of them; a reduction over tensors needs
- * every tensor. */
+ * Each block has its own slot, so a reduction over several blocks needs all of them; a reduction
+ * over tensors needs every tensor. */
 #include "gen/plan/planner.h"
 
 /* The bit of a state of slots: its index among the states of slots. */
@@ -31,11 +33,13 @@ static unsigned block_bits(const Rule *r)
 unsigned stagger_of(const Rule *r, const Graph *g, Ref cond)
 {
     const Node *n = &g->n[cond];
-    if (n->op == OP_EITHER) {                      /* the own slot is due, or all slots are (slot < 0) */
+    /* the own slot is due, or all slots are (slot < 0) */
+    if (n->op == OP_EITHER) {
         for (int k = 0; k < 2; k++) {
             const Node *x = &g->n[n->arg[1 - k]];
             unsigned bit = stagger_of(r, g, n->arg[k]);
-            const Node *now = x->op == OP_LT ? &g->n[x->arg[0]] : NULL, *zero = now ? &g->n[x->arg[1]] : NULL;
+            const Node *now = x->op == OP_LT ? &g->n[x->arg[0]] : NULL,
+                       *zero = now ? &g->n[x->arg[1]] : NULL;
             bool all = now && now->op == OP_SLOT && zero->op == OP_CONST && zero->imm == 0;
             if (bit && all && bit_of(r, now->sym) == bit)
                 return bit;
@@ -78,7 +82,8 @@ static unsigned operand_wanted(const Rule *r, const Graph *g, const Node *n, int
 {
     unsigned owners = n->op == OP_WHERE ? stagger_of(r, g, n->arg[0]) : 0;
     if (owners && k == 0)
-        return ALL_OWNERS;                          /* the condition itself is evaluated for all owners */
+        /* the condition itself is evaluated for all owners */
+        return ALL_OWNERS;
     if (owners && k == 1)
         return owners;
     if (owners && k == 2 && want == owners)
@@ -95,7 +100,8 @@ static void want_operands(const Plan *p, const Graph *g, Ref r, unsigned **want)
     for (int v = 0; v < p->rule->nvariant; v++)
         for (int k = 0; k < n->nargs; k++)
             if (is_global(n) ? any && k == v : want[v][r] != 0)
-                want[v][n->arg[k]] |= is_global(n) ? ALL_OWNERS : operand_wanted(p->rule, g, n, k, want[v][r]);
+                want[v][n->arg[k]] |=
+                    is_global(n) ? ALL_OWNERS : operand_wanted(p->rule, g, n, k, want[v][r]);
 }
 
 /* Adds to want what follows from the writes and from what want already contains. */
@@ -103,7 +109,8 @@ static void find_wanted(const Plan *p, const Phase *ph, unsigned **want)
 {
     for (int v = 0; v < p->rule->nvariant; v++)
         for (int i = 0; i < ph->body[v].n; i++)
-            want[v][ph->body[v].w[i].val] |= changes(p->rule, ph->g, ph->body[v].w[i].val, ph->body[v].w[i].state);
+            want[v][ph->body[v].w[i].val] |=
+                changes(p->rule, ph->g, ph->body[v].w[i].val, ph->body[v].w[i].state);
     for (Ref r = ph->g->len - 1; r >= 0; r--)
         want_operands(p, ph->g, r, want);
 }
@@ -130,7 +137,8 @@ static unsigned stage_stagger(const Plan *p, const Graph *g, const Stage *s, con
     for (int i = 0; i < s->nfold; i++) {
         unsigned whose = want[s->fold[i].val];
         const Node *n = &g->n[s->fold[i].val];
-        bits |= is_global(n) || (joins_blocks(n) && whose & block_bits(p->rule)) ? ALL_OWNERS : whose;
+        bits |=
+            is_global(n) || (joins_blocks(n) && whose & block_bits(p->rule)) ? ALL_OWNERS : whose;
     }
     return bits == ALL_OWNERS ? 0 : bits;
 }
@@ -143,8 +151,8 @@ static bool makes(const Stage *s, Ref r)
     return false;
 }
 
-/* If a stage copies a temporary to a state, it does so for every owner it runs for, without a condition: all of them
- * need the temporary's value. Returns true if that added owners to want. */
+/* If a stage copies a temporary to a state, it does so for every owner it runs for, without a
+ * condition: all of them need the temporary's value. Returns true if that added owners to want. */
 static bool want_copies(const Plan *p, const Stage *s, unsigned *want)
 {
     unsigned whose = s->stagger ? s->stagger : ALL_OWNERS;
@@ -173,7 +181,8 @@ void plan_stagger(const Plan *p, Phase *ph, Arena *scratch)
         find_wanted(p, ph, want);
         for (int i = 0; i < ph->nstage; i++)
             if (ph->stage[i].kind != S_GROUP)
-                ph->stage[i].stagger = stage_stagger(p, ph->g, &ph->stage[i], want[ph->stage[i].variant]);
+                ph->stage[i].stagger =
+                    stage_stagger(p, ph->g, &ph->stage[i], want[ph->stage[i].variant]);
         for (int i = 0; i < ph->nstage; i++)
             if (ph->stage[i].kind != S_GROUP)
                 more = want_copies(p, &ph->stage[i], want[ph->stage[i].variant]) || more;

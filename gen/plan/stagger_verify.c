@@ -1,16 +1,20 @@
-/* Verifies Stage.stagger independently of stagger_plan.c. It simulates a phase for an owner with some slots due, and
- * beside it for another block of the same tensor whose block slots are not due, and checks that both read valid values.
+/* Verifies Stage.stagger independently of stagger_plan.c. It simulates a phase for an owner with
+ * some slots due, and beside it for another block of the same tensor whose block slots are not due,
+ * and checks that both read valid values.
  *
- * A temporary is stale if the stage that writes it skipped the owner. A value computed from stale values is stale too,
- * unless a condition on the slot selects the other operand. No state may take a stale value, and a stage may skip an
- * owner only if the owner's states would not change. */
+ * A temporary is stale if the stage that writes it skipped the owner. A value computed from stale
+ * values is stale too, unless a condition on the slot selects the other operand. No state may take
+ * a stale value, and a stage may skip an owner only if the owner's states would not change. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
 
-/* have: bits of the slots that are due; run: the stage runs for it; stale: by array; dirty: by value, in this stage */
+/* have: bits of the slots that are due; run: the stage runs for it; stale: by array; dirty: by
+ * value, in this stage */
 typedef struct Side { unsigned have; bool run, *stale, *dirty; } Side;
-typedef struct Look { const Plan *p; const Phase *ph; const Stage *s; Side side[2]; unsigned blocks; } Look;
+typedef struct Look {
+    const Plan *p; const Phase *ph; const Stage *s; Side side[2]; unsigned blocks;
+} Look;
 
 static const Node *node_at(const Look *l, Ref r) { return &l->ph->g->n[r]; }
 
@@ -85,7 +89,8 @@ static bool fold_sides(Look *l)
 
 static bool stage_by_blocks(const Look *l)
 {
-    return is_called(l->s->kind) ? node_at(l, l->s->body[0])->sym & BLOCKED : dom_of_block(stage_info[l->s->kind].dom);
+    return is_called(l->s->kind) ? node_at(l, l->s->body[0])->sym & BLOCKED
+                                 : dom_of_block(stage_info[l->s->kind].dom);
 }
 
 /* The first stage that is wrong for an owner with these slots due; -1: none. */
@@ -99,7 +104,8 @@ static int play(Look *l, int variant, unsigned have)
         l->s = &l->ph->stage[i];
         if (l->s->kind == S_GROUP || l->s->variant != variant)
             continue;
-        for (int k = 0; k < 2; k++) {                      /* stages not by blocks run for both if the owner is due */
+        /* stages not by blocks run for both if the owner is due */
+        for (int k = 0; k < 2; k++) {
             unsigned stagger = l->s->stagger;
             l->side[k].run = !stagger || stagger & l->side[stage_by_blocks(l) ? k : 0].have;
             run_side(l, &l->side[k]);

@@ -1,7 +1,7 @@
-/* Marks symmetric halves (Stage.half) in plans for a GPU. A pass over two equal axes that stores only symmetric values
- * computes their lower triangle and writes both; it reads only lower triangles. A symmetric product that only such
- * passes read need not be mirrored. CPU plans have no marks: there the panels of a product are mirrored while they are
- * in the cache. */
+/* Marks symmetric halves (Stage.half) in plans for a GPU. A pass over two equal axes that stores
+ * only symmetric values computes their lower triangle and writes both; it reads only lower
+ * triangles. A symmetric product that only such passes read need not be mirrored. CPU plans have no
+ * marks: there the panels of a product are mirrored while they are in the cache. */
 #include "gen/plan/planner.h"
 
 static bool *symmetric_values(Arena *a, const Graph *g)
@@ -12,7 +12,8 @@ static bool *symmetric_values(Arena *a, const Graph *g)
     return known;
 }
 
-/* The stage may compute a half. It holds a tile of each array that it writes in shared memory: HALF_BYTES. */
+/* The stage may compute a half. It holds a tile of each array that it writes in shared memory:
+ * HALF_BYTES. */
 static bool is_half(const Plan *p, const Stage *s, const bool *symmetric)
 {
     Dom own = stage_info[s->kind].dom;
@@ -50,7 +51,8 @@ void plan_symmetric_half(const Plan *p, Phase *ph, Arena *scratch)
         ph->stage[i].half = is_half(p, &ph->stage[i], symmetric);
     for (int i = 0; i < ph->nstage; i++) {
         Stage *s = &ph->stage[i];
-        if (is_called(s->kind) && ph->g->n[s->body[0]].sym & SYMMETRIC && p->mem[s->store[0].mem].kind == MEM_TEMP)
+        if (is_called(s->kind) && ph->g->n[s->body[0]].sym & SYMMETRIC &&
+            p->mem[s->store[0].mem].kind == MEM_TEMP)
             s->half = read_by_halves(ph->g, ph, s->body[0]);
     }
 }

@@ -21,7 +21,8 @@ static double mem_traffic(const Plan *p, int mem, Shape s)
 
 static bool reads_half(const Plan *p, const Stage *st, Access a)
 {
-    return st->half && !is_called(st->kind) && !a.transposed && p->mem[a.mem].dom == stage_info[st->kind].dom;
+    return st->half && !is_called(st->kind) && !a.transposed &&
+           p->mem[a.mem].dom == stage_info[st->kind].dom;
 }
 
 /* Loads, stores and partials. */

@@ -1,6 +1,6 @@
-/* Names for values that the spec did not name: `1 - beta1 ^ t` becomes one_minus_beta1_pow_t, and `rowmean(g * g)`
- * becomes rowmean_g_squared. A column of ops.def has the name of each operation. A name that would be too long omits
- * inner operands, down to the name of the operation alone. */
+/* Names for values that the spec did not name: `1 - beta1 ^ t` becomes one_minus_beta1_pow_t, and
+ * `rowmean(g * g)` becomes rowmean_g_squared. A column of ops.def has the name of each operation. A
+ * name that would be too long omits inner operands, down to the name of the operation alone. */
 #include "gen/plan/value_names.h"
 
 #include <math.h>
@@ -80,7 +80,9 @@ static bool put_leaf(Words *w, const Node *n)
 /* The prefix of a reduction, as in specs: sum, rowsum, colmax … */
 static void put_where(Words *w, const Node *n)
 {
-    put(w, n->dom == ROW || n->dom == COL ? dom_info[n->dom].name : n->dom == SLICE || n->dom == BLOCK ? "slice_" : "");
+    put(w, n->dom == ROW || n->dom == COL       ? dom_info[n->dom].name
+           : n->dom == SLICE || n->dom == BLOCK ? "slice_"
+                                                : "");
 }
 
 static const Node *arg_of(const Words *w, const Node *n, int k) { return &w->g->n[n->arg[k]]; }
@@ -94,11 +96,13 @@ static bool is_mean(const Words *w, const Node *n)
 
 static void put_value(Words *w, Ref v, int depth);
 
-/* Names patterns that have a common shorter name: global sums, squares, means, norms; false: n is none. */
+/* Names patterns that have a common shorter name: global sums, squares, means, norms; false: n is
+ * none. */
 static bool put_known(Words *w, const Node *n, int depth)
 {
     const Node *a = n->nargs ? arg_of(w, n, 0) : NULL;
-    if (is_global(n) && is_red(a) && !a->name) {              /* per tensor, then over all tensors */
+    /* per tensor, then over all tensors */
+    if (is_global(n) && is_red(a) && !a->name) {
         put(w, n->op == OP_GSUM && a->op == OP_SUM    ? "global_sum_"
                : n->op == OP_GMAX && a->op == OP_RMAX ? "global_max_"
                : n->op == OP_GMIN && a->op == OP_RMIN ? "global_min_"
@@ -143,7 +147,8 @@ static void put_value(Words *w, Ref v, int depth)
     if (!n->name && put_leaf(w, n))
         return;
     int32_t state = is_leaf(n) ? -2 : becomes(w, v);
-    if (state >= TO_P) {                                      /* even if the spec has a local of it */
+    /* even if the spec has a local of it */
+    if (state >= TO_P) {
         put(w, state == TO_P ? "p" : w->rule->state[state].name);
         put(w, "_new");
         return;
@@ -218,13 +223,15 @@ static Pair *map_at(Map *m, const char *key)
     return p;
 }
 
-/* of: by "3 w", the name of array 3 while it holds w; taken: names in use, with the next suffix to try */
+/* of: by "3 w", the name of array 3 while it holds w; taken: names in use, with the next suffix to
+ * try */
 typedef struct {
     Plan *plan;
     Map of, taken;
 } Naming;
 
-/* An array that holds values of different names in different phases has a name for each. No two arrays share a name. */
+/* An array that holds values of different names in different phases has a name for each. No two
+ * arrays share a name. */
 static const char *array_name(Naming *x, int mem, const char *want)
 {
     Pair *known = map_at(&x->of, arena_printf(x->of.arena, "%d %s", mem, want));
@@ -248,7 +255,8 @@ static void name_list(Naming *x, const Phase *ph, Access *v, int n)
     for (int i = 0; i < n; i++) {
         const Mem *m = &x->plan->mem[v[i].mem];
         bool ours = m->kind == MEM_TEMP || m->kind == MEM_PART;
-        v[i].name = array_name(x, v[i].mem, ours ? value_name(x->of.arena, x->plan->rule, ph, v[i].val) : m->name);
+        v[i].name = array_name(
+            x, v[i].mem, ours ? value_name(x->of.arena, x->plan->rule, ph, v[i].val) : m->name);
     }
 }
 
@@ -256,7 +264,8 @@ static void name_all(void *ctx, Arena *scratch)
 {
     Plan *p = ctx;
     Naming x = {.plan = p, .of.arena = scratch, .taken.arena = scratch};
-    for (int k = 0; k < p->nmem; k++)                          /* p, g, inputs and states keep their names */
+    /* p, g, inputs and states keep their names */
+    for (int k = 0; k < p->nmem; k++)
         if (p->mem[k].kind != MEM_TEMP && p->mem[k].kind != MEM_PART)
             array_name(&x, k, p->mem[k].name);
     for (int e = 0; e < p->nentry; e++)

@@ -1,5 +1,5 @@
-/* Names of values and arrays, in emitted code and in printed plans: the spec's names, or names built from the
- * operations. */
+/* Names of values and arrays, in emitted code and in printed plans: the spec's names, or names
+ * built from the operations. */
 #ifndef OPTC_NAMES_H
 #define OPTC_NAMES_H
 #include "gen/plan/plan.h"

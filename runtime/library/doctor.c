@@ -1,4 +1,5 @@
-/* optc_doctor: describes the machine as a page of text: compiler, GPUs, libraries, tuned results, cache. */
+/* optc_doctor: describes the machine as a page of text: compiler, GPUs, libraries, tuned results,
+ * cache. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "runtime/core/matrix/cpu_calls.h"
@@ -18,8 +19,9 @@
 static void say_cpu(Buf *b)
 {
     char model[128];
-    buf_printf(b, "cpu        %s, %ld cores online, %d threads by default\n", cpu_model(model, sizeof model),
-               sysconf(_SC_NPROCESSORS_ONLN), omp_get_max_threads());
+    buf_printf(b, "cpu        %s, %ld cores online, %d threads by default\n",
+               cpu_model(model, sizeof model), sysconf(_SC_NPROCESSORS_ONLN),
+               omp_get_max_threads());
     buf_puts(b, "vectors   ");
     for (int i = 0; isas[i].name; i++)
         buf_printf(b, " %s%s", isas[i].name,
@@ -37,8 +39,10 @@ static void say_compiler(Buf *b, const char *wanted)
             buf_printf(b, "compiler   '%s' was not found", cc.wanted);
         else
             buf_puts(b, "compiler   none found");
-        buf_puts(b, ": the library's own rules run compiled; your own rules run on the reference evaluator,\n"
-                    "           slowly, and with other bits than a compiled rule has. Install gcc or clang, or name "
+        buf_puts(b, ": the library's own rules run compiled; your own rules run on the reference "
+                    "evaluator,\n"
+                    "           slowly, and with other bits than a compiled rule has. Install gcc "
+                    "or clang, or name "
                     "one in OPTC_CC\n");
         compiler_free(&cc);
         return;
@@ -73,13 +77,16 @@ static void say_blas(Buf *b)
     char warning[240];
     (void)blas_open(&x, "optc_doctor");            /* x.about has the reason of a failure too */
     buf_printf(b, "blas       %s%s\n", x.about,
-               x.gemm[0] ? ": products of rules on the CPU; each call uses one thread of optc" : "");
+               x.gemm[0] ? ": products of rules on the CPU; each call uses one thread of optc"
+                         : "");
     blas_warning(&x, warning, sizeof warning);
     if (*warning)
         buf_printf(b, "           warning: %s\n", warning);
-    buf_printf(b, "lapack     %s\n",
-               x.lapack[0] ? "in that BLAS: power, chol, qr, eigh and solve on the CPU, one matrix per thread"
-                           : "none: optc's own code computes power, chol, qr, eigh and solve, which is slower");
+    buf_printf(
+        b, "lapack     %s\n",
+        x.lapack[0]
+            ? "in that BLAS: power, chol, qr, eigh and solve on the CPU, one matrix per thread"
+            : "none: optc's own code computes power, chol, qr, eigh and solve, which is slower");
 }
 
 static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
@@ -95,9 +102,13 @@ static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
     bool known = !count;
     for (int i = 0; i < count; i++)
         known = known || arch[i] == e->gpu->arch;
-    buf_printf(b, "gpu        %s%s\n", optc_device_name(e), known ? "" : " (NVRTC does not compile for it)");
-    buf_printf(b, "           workspace: at most %.4g GB for temporaries of products (OPTC_WORKSPACE, or an engine's "
-                  "option)\n", (double)e->workspace * 1e-9);
+    buf_printf(b, "gpu        %s%s\n", optc_device_name(e),
+               known ? "" : " (NVRTC does not compile for it)");
+    buf_printf(b,
+               "           workspace: at most %.4g GB for temporaries of products (OPTC_WORKSPACE, "
+               "or an engine's "
+               "option)\n",
+               (double)e->workspace * 1e-9);
     (void)optc_close(e);
 }
 
@@ -107,25 +118,28 @@ static void say_driver(Buf *b, const Driver *d, const char *why, const Nvrtc *n)
         buf_printf(b, "driver     %s: rules run on the CPU\n", why);
         return;
     }
-    buf_printf(b, "driver     libcuda.so.1 (CUDA %d.%d)\n", d->version / 1000, d->version % 1000 / 10);
+    buf_printf(b, "driver     libcuda.so.1 (CUDA %d.%d)\n", d->version / 1000,
+               d->version % 1000 / 10);
     for (int i = 0; i < gpu_count(); i++)
         say_gpu(b, i, n);
     if (!gpu_count())
         buf_puts(b, "gpu        none that the driver sees: rules run on the CPU\n");
 }
 
-/* Whether NVRTC and the driver fit: a driver of the same or a later major version loads NVRTC's machine code; CUDA does
- * not guarantee it for an earlier one. */
+/* Whether NVRTC and the driver fit: a driver of the same or a later major version loads NVRTC's
+ * machine code; CUDA does not guarantee it for an earlier one. */
 static void say_pair(Buf *b, const Driver *d, const Nvrtc *n)
 {
     if (!nvrtc_fits(n->version, d->version))
         buf_printf(b,
-                   "           It is newer than the driver, which may refuse its code: install a driver for CUDA %d.0 "
+                   "           It is newer than the driver, which may refuse its code: install a "
+                   "driver for CUDA %d.0 "
                    "or newer, or the NVRTC of\n"
                    "           'python3 -m pip install %s'\n",
                    n->version / 1000, nvrtc_package(d->version));
     else if (n->version > d->version)
-        buf_puts(b, "           It is newer than the driver, but of its major version: its machine code loads\n");
+        buf_puts(b, "           It is newer than the driver, but of its major version: its machine "
+                    "code loads\n");
 }
 
 static void say_nvrtc(Buf *b, const Driver *d, const Nvrtc *n, const char *why)
@@ -134,11 +148,13 @@ static void say_nvrtc(Buf *b, const Driver *d, const Nvrtc *n, const char *why)
     if (!n) {
         buf_printf(b, "nvrtc      %s\n", why);
         if (d && gpu_count())
-            buf_puts(b, "           Without it rules run on the GPU only if the cache or a package has their code; "
+            buf_puts(b, "           Without it rules run on the GPU only if the cache or a package "
+                        "has their code; "
                         "\"best\" is the CPU unless there is a package\n");
         return;
     }
-    buf_printf(b, "nvrtc      %s (%d.%d), compiles for", n->path, n->version / 1000, n->version % 1000 / 10);
+    buf_printf(b, "nvrtc      %s (%d.%d), compiles for", n->path, n->version / 1000,
+               n->version % 1000 / 10);
     for (int i = 0, count = nvrtc_archs(n, arch, 64); i < count; i++)
         buf_printf(b, " sm_%d", arch[i]);
     buf_puts(b, "\n");
@@ -153,8 +169,10 @@ static void say_cublas(Buf *b, const Driver *d)
     if (cublas_open(&c, d->version, NULL, why, sizeof why))
         buf_printf(b, "cublas     %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
     else
-        buf_printf(b, "cublas     %s\n"
-                      "           Without it a plain kernel computes products on the GPU, slower\n", why);
+        buf_printf(b,
+                   "cublas     %s\n"
+                   "           Without it a plain kernel computes products on the GPU, slower\n",
+                   why);
 }
 
 static void say_cusolver(Buf *b, const Driver *d)
@@ -164,9 +182,12 @@ static void say_cusolver(Buf *b, const Driver *d)
     if (cusolver_open(&c, d->version, NULL, why, sizeof why))
         buf_printf(b, "cusolver   %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
     else
-        buf_printf(b, "cusolver   %s\n"
-                      "           Without it optc's own kernels compute all eigenvectors on the GPU, with it those of "
-                      "more than 256 rows\n", why);
+        buf_printf(b,
+                   "cusolver   %s\n"
+                   "           Without it optc's own kernels compute all eigenvectors on the GPU, "
+                   "with it those of "
+                   "more than 256 rows\n",
+                   why);
 }
 
 static void say_packer(Buf *b)
@@ -179,7 +200,8 @@ static void say_packer(Buf *b)
 static void say_cuda(Buf *b)
 {
     const char *no_driver, *no_nvrtc;
-    const Driver *d = driver_get(&no_driver);          /* first: which NVRTC to recommend depends on it */
+    /* first: which NVRTC to recommend depends on it */
+    const Driver *d = driver_get(&no_driver);
     const Nvrtc *n = nvrtc_get(&no_nvrtc);
     say_driver(b, d, no_driver, n);
     say_nvrtc(b, d, n, no_nvrtc);
@@ -198,7 +220,8 @@ static void say_folder(Buf *b, const char *dir)
         buf_printf(b, "%s (cannot be read: %s", dir, strerror(errno));
         return;
     }
-    buf_printf(b, "%s (%d entr%s, %.1f MB", dir, l.entries, l.entries == 1 ? "y" : "ies", (double)l.bytes * 1e-6);
+    buf_printf(b, "%s (%d entr%s, %.1f MB", dir, l.entries, l.entries == 1 ? "y" : "ies",
+               (double)l.bytes * 1e-6);
     free(l.entry);
 }
 
@@ -207,8 +230,9 @@ static void say_tuned(Buf *b)
     TunedSet t;
     char path[4200];
     tuned_open(&t);
-    buf_printf(b, "tuned      %d result%s of the user (%s), %d of the site, %d built in\n", t.user.n,
-               t.user.n == 1 ? "" : "s", tuned_path(path, sizeof path) && *path ? path : "none", t.site.n, t.builtin.n);
+    buf_printf(b, "tuned      %d result%s of the user (%s), %d of the site, %d built in\n",
+               t.user.n, t.user.n == 1 ? "" : "s",
+               tuned_path(path, sizeof path) && *path ? path : "none", t.site.n, t.builtin.n);
     for (char *s = t.why; *s;) {
         size_t n = strcspn(s, "\n");
         buf_printf(b, "           not used: %.*s\n", (int)n, s);
@@ -252,7 +276,8 @@ static void say_cache(Buf *b, const optc_engine_options *o)
     cache_open(&c, o ? o->cache_dir : NULL, o ? o->cache_base : NULL, o ? o->cache_max : 0);
     buf_puts(b, "cache      ");
     if (!c.dir) {
-        buf_printf(b, "none: %s%s", *c.why ? c.why : "turned off", *c.why ? "; OPTC_CACHE names another folder" : "");
+        buf_printf(b, "none: %s%s", *c.why ? c.why : "turned off",
+                   *c.why ? "; OPTC_CACHE names another folder" : "");
     } else {
         say_folder(b, c.dir);
         if (c.max >= 0)
@@ -261,7 +286,8 @@ static void say_cache(Buf *b, const optc_engine_options *o)
             buf_printf(b, "; not writable: %s", strerror(errno));
         else if (statvfs(c.dir, &v) == 0)
             buf_printf(b, "; %.1f GB free%s", (double)v.f_bavail * (double)v.f_frsize / 1e9,
-                       v.f_flag & 8 /* ST_NOEXEC */ ? "; noexec: code is loaded through memory" : "");
+                       v.f_flag & 8 /* ST_NOEXEC */ ? "; noexec: code is loaded through memory"
+                                                    : "");
         buf_puts(b, ")");
     }
     buf_puts(b, "\n");
@@ -281,13 +307,15 @@ static void say_limits(Buf *b, const optc_engine_options *o)
 {
     char why[200];
     for (int v = 0; v < LIMIT_VARIABLES; v++)
-        if (!(v == LIMIT_CACHE_MAX && o && o->cache_max) && limit_wrong((LimitVariable)v, why, sizeof why))
+        if (!(v == LIMIT_CACHE_MAX && o && o->cache_max) &&
+            limit_wrong((LimitVariable)v, why, sizeof why))
             buf_printf(b, "limit      %s: optc_open refuses it\n", why);
 }
 
 char *optc_doctor_sized(const optc_engine_options *options, size_t size)
 {
-    const StructVersion as = STRUCT_VERSION("optc_doctor_sized", optc_engine_options, "optc_doctor", fatbin_path);
+    const StructVersion as =
+        STRUCT_VERSION("optc_doctor_sized", optc_engine_options, "optc_doctor", fatbin_path);
     optc_engine_options all, *o = options ? &all : NULL;
     if (o && struct_read(&as, o, options, size) != OPTC_OK)
         return NULL;
@@ -297,7 +325,8 @@ char *optc_doctor_sized(const optc_engine_options *options, size_t size)
         strchr(e->name, '/') ? wrappers++ : rules++;
     while (builtin_rules[built].key)
         built++;
-    buf_printf(&b, "optc       %s: %d rules, %d wrappers, %d compiled in\n", OPTC_VERSION, rules, wrappers, built);
+    buf_printf(&b, "optc       %s: %d rules, %d wrappers, %d compiled in\n", OPTC_VERSION, rules,
+               wrappers, built);
     say_cpu(&b);
     say_compiler(&b, o ? o->compiler : NULL);
     say_cuda(&b);

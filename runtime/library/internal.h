@@ -1,5 +1,5 @@
-/* The internal header that tools/ includes beside optc.h: the compiler and the library's own modules. Nothing in
- * runtime/ includes it. */
+/* The internal header that tools/ includes beside optc.h: the compiler and the library's own
+ * modules. Nothing in runtime/ includes it. */
 #ifndef OPTC_LIBRARY_INTERNAL_H
 #define OPTC_LIBRARY_INTERNAL_H
 #include "gen/emit/package_text.h"

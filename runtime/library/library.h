@@ -1,5 +1,5 @@
-/* The library around the core (runtime/core/api/core.h): it compiles rules, caches their code and tunes launches.
- * Packages do not contain these files. */
+/* The library around the core (runtime/core/api/core.h): it compiles rules, caches their code and
+ * tunes launches. Packages do not contain these files. */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
 #include "runtime/library/cache/cache.h"
@@ -15,8 +15,10 @@
 
 /* ---- timing.c ---- */
 int inner_type(optc_type t);           /* the compiler's Type; -1: OPTC_DEFAULT; -2: unknown */
-const Target *engine_target(const optc_engine *e);           /* the target that rules of this engine are compiled for */
-const Target *device_target(const char *device);             /* by the device's name ("cuda:0"); NULL: unknown name */
+/* the target that rules of this engine are compiled for */
+const Target *engine_target(const optc_engine *e);
+/* by the device's name ("cuda:0"); NULL: unknown name */
+const Target *device_target(const char *device);
 double median(double *t, int n);            /* sorts t */
 
 /* ---- cpu_isa.c ---- */
@@ -28,24 +30,30 @@ int isa_by_name(const char *name);     /* -1: unknown name */
 const char *cpu_model(char *buf, size_t n);            /* "Intel(R) Xeon(R) …", "Neoverse-N1" */
 const char *cpu_model_in(FILE *f, char *buf, size_t n);
 
-/* Rules compiled into the library. The build generates the table (prebuild.c). key: hash of the code; module: one per
- * entry of isas. */
+/* Rules compiled into the library. The build generates the table (prebuild.c). key: hash of the
+ * code; module: one per entry of isas. */
 typedef struct { const char *key; const optc_module *const *module; } Builtin;
 extern const Builtin builtin_rules[];
 
 /* ---- host_compiler.c ---- */
-/* The host compiler, from a text such as "ccache gcc -g". program: its full path, NULL: no compiler; fixed_flags: the
- * arguments in that text; label: both, for messages; wanted: the text itself if the caller or the environment named a
- * compiler. Limits (0: none): seconds of one compilation; memory, bytes of address space of each process. */
-typedef struct HostCompiler { char *program, *fixed_flags, *label, *wanted; double seconds; int64_t memory;
-                             } HostCompiler;
+/* The host compiler, from a text such as "ccache gcc -g". program: its full path, NULL: no
+ * compiler; fixed_flags: the arguments in that text; label: both, for messages; wanted: the text
+ * itself if the caller or the environment named a compiler. Limits (0: none): seconds of one
+ * compilation; memory, bytes of address space of each process. */
+typedef struct HostCompiler {
+    char *program, *fixed_flags, *label, *wanted;
+    double seconds;
+    int64_t memory;
+} HostCompiler;
 bool compiler_find(const char *wanted, HostCompiler *out);        /* wanted "": use no compiler */
 void compiler_free(HostCompiler *c);
-enum { MOST_FLAGS = 4096 };                /* bytes of all flags of one compilation, with the closing 0 */
-/* Compiles source to a shared object and loads it. flags: all arguments, fixed_flags included. Returns a handle of
- * dlopen; *object and *size: the file's bytes, malloc'ed. NULL: why has the reason, or is "" if memory ran out. */
-void *compiler_build(const HostCompiler *c, const char *source, const char *flags, char **object, size_t *size,
-                     char *why, size_t nwhy);
+enum { MOST_FLAGS = 4096 };                /* bytes of all flags of one compilation, with the
+                                            * closing 0 */
+/* Compiles source to a shared object and loads it. flags: all arguments, fixed_flags included.
+ * Returns a handle of dlopen; *object and *size: the file's bytes, malloc'ed. NULL: why has the
+ * reason, or is "" if memory ran out. */
+void *compiler_build(const HostCompiler *c, const char *source, const char *flags, char **object,
+                     size_t *size, char *why, size_t nwhy);
 
 typedef struct LibraryEngine {
     int isa;
@@ -71,7 +79,8 @@ typedef struct LibraryRule {
     Rule *rule;
     Plan *plan;
     void *handle;                      /* dlopen's handle of the CPU code */
-    /* the same for bindings with runs (EmitOptions.runs), made by the first; protected by a lock of rule_compile.c */
+    /* the same for bindings with runs (EmitOptions.runs), made by the first; protected by a lock of
+     * rule_compile.c */
     void *runs_handle;
     const optc_stage_fn *runs;
     Device evaluator;                  /* the rule's device if there is no native code */
@@ -80,7 +89,8 @@ typedef struct LibraryRule {
     char path[640], tuned[96];         /* optc_rule_path; which tuned results it uses, or "" */
     char *plan_text;
     const char **warning; int nwarning;    /* optc_rule_warning */
-    const char **unread;                   /* optc_rule_unread of each hyperparameter; NULL: it is read */
+    const char **unread;                   /* optc_rule_unread of each hyperparameter; NULL: it is
+                                            * read */
 } LibraryRule;
 
 void rule_make_free(optc_rule *r);

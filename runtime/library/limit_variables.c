@@ -1,5 +1,6 @@
-/* Limits that the environment sets: $OPTC_CC_SECONDS, $OPTC_CC_MEMORY, $OPTC_CACHE_MAX. optc_open refuses a value that
- * cannot be read: a limit with a typing mistake must not silently be another one. An empty value is none. */
+/* Limits that the environment sets: $OPTC_CC_SECONDS, $OPTC_CC_MEMORY, $OPTC_CACHE_MAX. optc_open
+ * refuses a value that cannot be read: a limit with a typing mistake must not silently be another
+ * one. An empty value is none. */
 #include "runtime/library/limit_variables.h"
 
 #include "gen/gen.h"
@@ -14,7 +15,8 @@
 static bool read_seconds(const char *s, double *out)
 {
     char *end;
-    /* strtod also reads blanks, signs, hexadecimal numbers, "inf" and "nan", and in some locales a decimal comma */
+    /* strtod also reads blanks, signs, hexadecimal numbers, "inf" and "nan", and in some locales a
+     * decimal comma */
     if ((*s != '.' && (*s < '0' || *s > '9')) || s[strspn(s, "0123456789.eE+-")])
         return false;
     LocaleMark was = locale_plain();
@@ -39,10 +41,13 @@ static bool is_size(const char *s)
     return parse_size(s, &x);
 }
 
-static const struct { const char *name, *wanted; bool (*reads)(const char *s); } rows[] = {
-    [LIMIT_CC_SECONDS] = {"OPTC_CC_SECONDS", "a number of seconds such as 120, or 0 for no limit", is_seconds},
+static const struct { const char *name, *wanted; bool (*reads)(const char *s);
+} rows[] = {
+    [LIMIT_CC_SECONDS] = {"OPTC_CC_SECONDS", "a number of seconds such as 120, or 0 for no limit",
+                          is_seconds},
     [LIMIT_CC_MEMORY] = {"OPTC_CC_MEMORY", "a size such as 512M or 4G, or 0 for no limit", is_size},
-    [LIMIT_CACHE_MAX] = {"OPTC_CACHE_MAX", "a size such as 512M or 4G, or 0 for no limit", is_size}};
+    [LIMIT_CACHE_MAX] = {"OPTC_CACHE_MAX", "a size such as 512M or 4G, or 0 for no limit",
+                         is_size}};
 
 static const char *value_of(LimitVariable v)
 {

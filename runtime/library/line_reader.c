@@ -26,8 +26,8 @@ static bool check_line(const LineReader *r, const char *s, size_t n)
         return line_bad(r, "the line is longer than %d bytes", MOST_LINE);
     for (size_t i = 0, step; i < n; i += step)
         if (!(step = s[i] == '\t' ? 1 : line_char(s + i, n - i)))
-            return line_bad(r, "byte %d of the line (0x%02x) is a control character or not UTF-8", (int)i + 1,
-                            (unsigned char)s[i]);
+            return line_bad(r, "byte %d of the line (0x%02x) is a control character or not UTF-8",
+                            (int)i + 1, (unsigned char)s[i]);
     return true;
 }
 
@@ -108,6 +108,7 @@ size_t line_char(const char *s, size_t n)
             return 0;
     /* an encoding that is longer than needed */
     bool wide = (u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xf0 && u[1] < 0x90);
-    bool none = (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf4 && u[1] > 0x8f) || (u[0] == 0xc2 && u[1] < 0xa0);
+    bool none = (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf4 && u[1] > 0x8f) ||
+                (u[0] == 0xc2 && u[1] < 0xa0);
     return wide || none ? 0 : len;
 }

@@ -1,5 +1,5 @@
-/* Reads text line by line: tuning results and trials, notes of cache entries, manifests of packages, bars of
- * benchmarks. Errors name the file and the line. */
+/* Reads text line by line: tuning results and trials, notes of cache entries, manifests of
+ * packages, bars of benchmarks. Errors name the file and the line. */
 #ifndef OPTC_LINE_READER_H
 #define OPTC_LINE_READER_H
 #include <stdbool.h>
@@ -7,7 +7,8 @@
 
 typedef struct LineReader {
     const char *name;          /* the file's, for errors */
-    char *at, *end;            /* the rest of the text. Lines are cut in place, so *end must be writable */
+    char *at, *end;            /* the rest of the text. Lines are cut in place, so *end must be
+                                * writable */
     int line;                  /* number of the current line, from 1 */
     bool strict;               /* for files that people edit: line_next checks every line */
     char *why; size_t nwhy;    /* the error message */
@@ -15,11 +16,12 @@ typedef struct LineReader {
 
 /* Writes "NAME:LINE: …" to why. Returns false. */
 bool line_bad(const LineReader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The next line without its newline, and without a carriage return before it. Returns 1; 0 at the end of the text; -1
- * if a strict reader finds a line without a newline, a line of more than 1024 bytes, a control character other than a
- * tab, or bytes that are not UTF-8. */
+/* The next line without its newline, and without a carriage return before it. Returns 1; 0 at the
+ * end of the text; -1 if a strict reader finds a line without a newline, a line of more than 1024
+ * bytes, a control character other than a tab, or bytes that are not UTF-8. */
 int line_next(LineReader *r, char **line);
-/* The next word of a line; blanks and tabs separate words. Moves *s behind it. NULL: there are no more words. */
+/* The next word of a line; blanks and tabs separate words. Moves *s behind it. NULL: there are no
+ * more words. */
 char *line_word(char **s);
 /* Cuts blanks and tabs at both ends. */
 char *line_trim(char *s);

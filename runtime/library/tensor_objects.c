@@ -1,14 +1,15 @@
-/* For optc.torch: whether the parameters and gradients of a binding are where they were at the last step. One call
- * compares all of them. In Python every attribute of a tensor takes about 80 ns.
+/* For optc.torch: whether the parameters and gradients of a binding are where they were at the last
+ * step. One call compares all of them. In Python every attribute of a tensor takes about 80 ns.
  *
- * Needs no header of Python or torch. The caller passes functions of Python's stable ABI, and functions that read a
- * tensor, of one of two kinds:
- * - TorchCalls, functions that torch's libraries export. They read a tensor and its gradient without Python objects,
- *   which take torch most of the time of the other kind.
+ * Needs no header of Python or torch. The caller passes functions of Python's stable ABI, and
+ * functions that read a tensor, of one of two kinds:
+ * - TorchCalls, functions that torch's libraries export. They read a tensor and its gradient
+ *   without Python objects, which take torch most of the time of the other kind.
  * - `describe`, of DLPack's exchange table (dltensor_from_py_object_no_sync of dlpack.h 1.3).
- * Gradients are held until optc_objects_release, or by the caller's list: another thread may replace p.grad while a
- * step runs without the GIL.
- * The caller holds the GIL. A failed function of Python or DLPack leaves an exception, which ctypes raises. */
+ * Gradients are held until optc_objects_release, or by the caller's list: another thread may
+ * replace p.grad while a step runs without the GIL.
+ * The caller holds the GIL. A failed function of Python or DLPack leaves an exception, which ctypes
+ * raises. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,11 +23,13 @@ typedef struct DLTensor {
     uint64_t byte_offset;
 } DLTensor;
 
-/* A handle is the address of an at::Tensor, which is one word: the address of a TensorImpl. torch's stable C interface
- * (aoti_torch/c/shim.h) calls it AtenTensorHandle; its functions return 0 or an error. The others, below, are C++: a
- * reference is an address. They throw nothing, because bump_version is called only where a counter exists.
- * slot: the offset of the at::Tensor in a tensor's Python object; 0: the caller found no such offset, or not all
- * functions. Reading the object every time finds the tensor of torch.utils.swap_tensors, and never a freed one. */
+/* A handle is the address of an at::Tensor, which is one word: the address of a TensorImpl. torch's
+ * stable C interface (aoti_torch/c/shim.h) calls it AtenTensorHandle; its functions return 0 or an
+ * error. The others, below, are C++: a reference is an address. They throw nothing, because
+ * bump_version is called only where a counter exists.
+ * slot: the offset of the at::Tensor in a tensor's Python object; 0: the caller found no such
+ * offset, or not all functions. Reading the object every time finds the tensor of
+ * torch.utils.swap_tensors, and never a freed one. */
 typedef struct TorchCalls {
     int (*data)(void *handle, void **out);
     int (*dtype)(void *handle, int32_t *out);
@@ -39,7 +42,8 @@ typedef struct TorchCalls {
     int (*offset)(void *handle, int64_t *out);
     int (*storage_bytes)(void *handle, int64_t *out);
     int (*is_defined)(void *handle, bool *out);
-    int (*assign)(void *from, void *to);                   /* at::Tensor's operator=: counts references */
+    /* at::Tensor's operator=: counts references */
+    int (*assign)(void *from, void *to);
     void *(*grad)(const void *tensor_impl);                /* a handle */
     bool (*is_neg)(const void *handle);
     bool (*is_inference)(const void *handle);
@@ -48,7 +52,8 @@ typedef struct TorchCalls {
     intptr_t slot;
 } TorchCalls;
 
-/* get_grad, get_slot: read an attribute by its descriptor (tp_descr_get), 15 ns faster than by its name. grad,
+/* get_grad, get_slot: read an attribute by its descriptor (tp_descr_get), 15 ns faster than by its
+ * name. grad,
  * local, spec: descriptors; local and spec are slots of DTensor. tensor: the class of gradients */
 typedef struct PythonCalls {
     void *(*get_grad)(void *descriptor, void *object, void *type);
@@ -62,8 +67,8 @@ typedef struct PythonCalls {
     TorchCalls torch;
 } PythonCalls;
 
-/* The properties of a tensor that are compared. type, device, index: torch's numbers, or DLPack's; a comparison never
- * mixes the two. */
+/* The properties of a tensor that are compared. type, device, index: torch's numbers, or DLPack's;
+ * a comparison never mixes the two. */
 typedef struct Described {
     uint64_t data;
     int32_t type, device, index, layout, negated;
@@ -71,11 +76,12 @@ typedef struct Described {
     const int64_t *sizes, *strides;
 } Described;
 
-/* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has none), the bytes of
- * its storage up to the end of the parameter, the numbers of dimensions and of elements, the object of the stepped
- * tensor, and the object `spec` of a DTensor (0: it is a plain tensor); and the sizes of all tensors, one after
- * another. like_param, like_grad: tensors with the type and device of all of them, which have no gradient. item:
- * bytes of an element of a gradient */
+/* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has
+ * none), the bytes of its storage up to the end of the parameter, the numbers of dimensions and of
+ * elements, the object of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain
+ * tensor); and the sizes of all tensors, one after another. like_param, like_grad: tensors with the
+ * type and device of all of them, which have no gradient. item: bytes of an element of a
+ * gradient */
 typedef struct Seen {
     const uint64_t *param, *grad, *param_end, *dims, *count, *stepped, *spec;
     const int64_t *sizes;
@@ -83,16 +89,18 @@ typedef struct Seen {
     uint64_t item;
 } Seen;
 
-/* The gradients of this step: their addresses, and what holds them. held: with TorchCalls an at::Tensor for each, 0 if
- * it holds none; NULL: no other thread can replace them. found: otherwise a list of the gradients; the caller compares
- * the sizes of their storages, and of those of the parameters. hint: addresses of the gradients' TensorImpl at the last
- * step. They may be freed, and are only prefetched. */
+/* The gradients of this step: their addresses, and what holds them. held: with TorchCalls an
+ * at::Tensor for each, 0 if it holds none; NULL: no other thread can replace them. found: otherwise
+ * a list of the gradients; the caller compares the sizes of their storages, and of those of the
+ * parameters. hint: addresses of the gradients' TensorImpl at the last step. They may be freed, and
+ * are only prefetched. */
 typedef struct Now { uint64_t *grad, *hint; void **held; void *found; } Now;
 
 enum { OPTC_OBJECTS_DIFFER, OPTC_OBJECTS_MOVED, OPTC_OBJECTS_STAY };
 
 #pragma GCC visibility push(default)
-int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now);
+int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen,
+                         const Now *now);
 void optc_objects_release(const PythonCalls *py, const Seen *seen, void **held, int n);
 int optc_objects_same(const PythonCalls *py, void *list, void *other, int n);
 void optc_objects_bump(const PythonCalls *py, void *list, int n);
@@ -104,11 +112,15 @@ typedef struct Comparison {
     const Now *now;
     const int64_t *sizes;                                  /* of the current tensor */
     Described like_param, like_grad;
-    void *undefined;                                       /* the word of an at::Tensor that holds nothing */
+    /* the word of an at::Tensor that holds nothing */
+    void *undefined;
 } Comparison;
 
 static uint64_t address(const void *p) { return (uint64_t)(uintptr_t)p; }
-static void *handle_of(const PythonCalls *py, void *object) { return (char *)object + py->torch.slot; }
+static void *handle_of(const PythonCalls *py, void *object)
+{
+    return (char *)object + py->torch.slot;
+}
 
 static void drop(const PythonCalls *py, void *object)
 {
@@ -122,8 +134,9 @@ static int describe_handle(const TorchCalls *t, void *handle, Described *out)
     void *data;
     int64_t *sizes, *strides;
     if (t->layout(handle, &out->layout) || out->layout || t->dtype(handle, &out->type) ||
-        t->device_type(handle, &out->device) || t->device_index(handle, &out->index) || t->dims(handle, &out->dims) ||
-        t->sizes(handle, &sizes) || t->strides(handle, &strides) || t->data(handle, &data))
+        t->device_type(handle, &out->device) || t->device_index(handle, &out->index) ||
+        t->dims(handle, &out->dims) || t->sizes(handle, &sizes) || t->strides(handle, &strides) ||
+        t->data(handle, &data))
         return 0;
     out->data = address(data);
     out->negated = t->is_neg(handle);
@@ -139,8 +152,12 @@ static int describe(const PythonCalls *py, void *object, Described *out)
         return describe_handle(&py->torch, handle_of(py, object), out);
     if (py->describe(object, &d))
         return 0;
-    *out = (Described){.data = address(d.data) + d.byte_offset, .device = d.device.type, .index = d.device.id,
-                       .dims = d.ndim, .sizes = d.shape, .strides = d.strides};
+    *out = (Described){.data = address(d.data) + d.byte_offset,
+                       .device = d.device.type,
+                       .index = d.device.id,
+                       .dims = d.ndim,
+                       .sizes = d.shape,
+                       .strides = d.strides};
     memcpy(&out->type, &d.dtype, sizeof out->type);
     return 1;
 }
@@ -150,8 +167,8 @@ static int has_layout(const Comparison *c, int i, const Described *t, const Desc
 {
     uint64_t dims = c->seen->dims[i];
     int64_t next = 1;
-    if ((uint64_t)t->dims != dims || t->type != like->type || t->device != like->device || t->index != like->index ||
-        t->negated)
+    if ((uint64_t)t->dims != dims || t->type != like->type || t->device != like->device ||
+        t->index != like->index || t->negated)
         return 0;
     for (uint64_t d = dims; d-- > 0; next *= t->sizes[d])
         if (t->sizes[d] != c->sizes[d] ||
@@ -160,11 +177,13 @@ static int has_layout(const Comparison *c, int i, const Described *t, const Desc
     return 1;
 }
 
-/* Whether a storage, which may have been resized, has so many bytes. Without TorchCalls the caller finds out. */
+/* Whether a storage, which may have been resized, has so many bytes. Without TorchCalls the caller
+ * finds out. */
 static int storage_holds(const Comparison *c, void *handle, uint64_t end)
 {
     int64_t bytes;
-    return !c->py->torch.slot || (!c->py->torch.storage_bytes(handle, &bytes) && end <= (uint64_t)bytes);
+    return !c->py->torch.slot ||
+           (!c->py->torch.storage_bytes(handle, &bytes) && end <= (uint64_t)bytes);
 }
 
 static int param_stays(const Comparison *c, int i, void *stepped)
@@ -218,7 +237,8 @@ static int note_grad(const Comparison *c, int i, void *grad)
         return 0;
     if (c->py->torch.slot)
         return note_handle(c, i, handle_of(c->py, grad));
-    return describe(c->py, grad, &g) && note_described(c, i, &g) && !c->py->append(c->now->found, grad);
+    return describe(c->py, grad, &g) && note_described(c, i, &g) &&
+           !c->py->append(c->now->found, grad);
 }
 
 static int note_local_grad(const Comparison *c, int i, void *grad)
@@ -230,8 +250,8 @@ static int note_local_grad(const Comparison *c, int i, void *grad)
     return fits;
 }
 
-/* A parameter that is no DTensor, with TorchCalls: no Python object is made. The gradient may be of any Python class:
- * one without memory of its own has the address 0, and is refused in Python. */
+/* A parameter that is no DTensor, with TorchCalls: no Python object is made. The gradient may be of
+ * any Python class: one without memory of its own has the address 0, and is refused in Python. */
 static int compare_handle(const Comparison *c, int i, void *param)
 {
     const TorchCalls *t = &c->py->torch;
@@ -266,16 +286,17 @@ static int compare_one(const Comparison *c, int i, void *param)
 /* gcc drops calls of a function that only prefetches: it has no other effect. */
 #define INLINED static inline __attribute__((always_inline)) void
 
-/* Prefetches four cache lines. A TensorImpl has about 200 bytes. The address may be 0 or that of freed memory. */
+/* Prefetches four cache lines. A TensorImpl has about 200 bytes. The address may be 0 or that of
+ * freed memory. */
 INLINED prefetch_tensor(uint64_t tensor_impl)
 {
     for (int at = 0; at < 256; at += 64)
         __builtin_prefetch((const void *)(uintptr_t)(tensor_impl + at));
 }
 
-/* Prefetches the object of a later tensor, and of a nearer one the tensor and its gradient. The caller holds the
- * objects `stepped`. 5000 tensors that are in no cache: 0.80 instead of 1.01 ms; in L2: 0.45 instead of 0.47. Distances
- * of 8 and 3, or 24 and 12, take the same time. */
+/* Prefetches the object of a later tensor, and of a nearer one the tensor and its gradient. The
+ * caller holds the objects `stepped`. 5000 tensors that are in no cache: 0.80 instead of 1.01 ms;
+ * in L2: 0.45 instead of 0.47. Distances of 8 and 3, or 24 and 12, take the same time. */
 INLINED prefetch(const Comparison *c, int i, int n)
 {
     enum { FAR = 16, NEAR = 6 };
@@ -289,15 +310,21 @@ INLINED prefetch(const Comparison *c, int i, int n)
 }
 
 /* The undefined at::Tensor that is p.grad of a tensor without a gradient. */
-static void *no_grad(const PythonCalls *py, void *object) { return py->torch.grad(*(void **)handle_of(py, object)); }
+static void *no_grad(const PythonCalls *py, void *object)
+{
+    return py->torch.grad(*(void **)handle_of(py, object));
+}
 
 /* params: a list. now->held: 0, or held since an earlier call.
- * OPTC_OBJECTS_STAY: nothing moved, and all gradients are row-major tensors of the bound sizes, type and device, or
- * None. OPTC_OBJECTS_MOVED: the same, but some gradients are at other addresses, or are new, or are gone. */
-int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now)
+ * OPTC_OBJECTS_STAY: nothing moved, and all gradients are row-major tensors of the bound sizes,
+ * type and device, or None. OPTC_OBJECTS_MOVED: the same, but some gradients are at other
+ * addresses, or are new, or are gone. */
+int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen,
+                         const Now *now)
 {
     Comparison c = {.py = py, .seen = seen, .now = now, .sizes = seen->sizes};
-    if (!describe(py, seen->like_param, &c.like_param) || !describe(py, seen->like_grad, &c.like_grad))
+    if (!describe(py, seen->like_param, &c.like_param) ||
+        !describe(py, seen->like_grad, &c.like_grad))
         return OPTC_OBJECTS_DIFFER;
     c.undefined = py->torch.slot ? *(void **)no_grad(py, seen->like_param) : NULL;
     for (int i = 0; i < n; c.sizes += seen->dims[i++]) {
@@ -307,7 +334,8 @@ int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen 
         if (!param || !compare_one(&c, i, param))
             return OPTC_OBJECTS_DIFFER;
     }
-    return memcmp(now->grad, seen->grad, (size_t)n * sizeof *now->grad) ? OPTC_OBJECTS_MOVED : OPTC_OBJECTS_STAY;
+    return memcmp(now->grad, seen->grad, (size_t)n * sizeof *now->grad) ? OPTC_OBJECTS_MOVED
+                                                                        : OPTC_OBJECTS_STAY;
 }
 
 /* Drops the references in `held`, and sets its words to 0. Needs TorchCalls. */
@@ -316,7 +344,8 @@ void optc_objects_release(const PythonCalls *py, const Seen *seen, void **held, 
     void *undefined = no_grad(py, seen->like_param);
     for (int i = 0; i < n; i++) {
         if (held[i])
-            py->torch.assign(undefined, &held[i]);         /* fails for no at::Tensor: it only counts references */
+            /* fails for no at::Tensor: it only counts references */
+            py->torch.assign(undefined, &held[i]);
         held[i] = NULL;
     }
 }

@@ -1,13 +1,15 @@
-/* Times of optc_multiply on the CPU against OpenBLAS: products, Gram matrices and chains, f32 and f64.
+/* Times of optc_multiply on the CPU against OpenBLAS: products, Gram matrices and chains, f32 and
+ * f64.
  *
- *   cc -O2 tests/bench/blas_peer.c -Iruntime -Lbuild -loptc -ldl -Wl,-rpath,"$PWD/build" -o build/blas-peer
- *   build/blas-peer [f32 | f64 | both [SECONDS [SIZE…]]]          $OPENBLAS names the library
+ *   cc -O2 tests/bench/blas_peer.c -Iruntime -Lbuild -loptc -ldl -Wl,-rpath,"$PWD/build" -o
+ *   build/blas-peer build/blas-peer [f32 | f64 | both [SECONDS [SIZE…]]] $OPENBLAS names the
+ *   library
  *
- * Prints milliseconds and ratios. A Gram matrix is compared with cblas_xsyrk, which leaves the upper triangle as it is,
- * with cblas_xsyrk and the simplest loop that mirrors its triangle, and with cblas_xgemm, which computes both. Rounds
- * alternate between all of them, for SECONDS per size (default 4). A ratio is the median of the ratios of the rounds.
- * CPU time is measured. $THREADS is the number of threads of both sides (default 1); with more, the time of a clock is
- * measured. */
+ * Prints milliseconds and ratios. A Gram matrix is compared with cblas_xsyrk, which leaves the
+ * upper triangle as it is, with cblas_xsyrk and the simplest loop that mirrors its triangle, and
+ * with cblas_xgemm, which computes both. Rounds alternate between all of them, for SECONDS per size
+ * (default 4). A ratio is the median of the ratios of the rounds. CPU time is measured. $THREADS is
+ * the number of threads of both sides (default 1); with more, the time of a clock is measured. */
 #include "optc.h"
 
 #include <dlfcn.h>
@@ -17,9 +19,10 @@
 #include <time.h>
 
 enum { ROWS = 101, PLAIN = 111, LOWER = 122, MOST = 2048 };
-static void (*sgemm)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
-static void (*dgemm)(int, int, int, int, int, int, double, const double *, int, const double *, int, double, double *,
-                     int);
+static void (*sgemm)(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                     float, float *, int);
+static void (*dgemm)(int, int, int, int, int, int, double, const double *, int, const double *, int,
+                     double, double *, int);
 static void (*ssyrk)(int, int, int, int, int, float, const float *, int, float, float *, int);
 static void (*dsyrk)(int, int, int, int, int, double, const double *, int, double, double *, int);
 static optc_engine *engine;
@@ -110,9 +113,11 @@ static int measure(double seconds)
             s = now() - s;
         }
     }
-    for (double start = now(); round < MOST_ROUNDS && (round < 3 || now() - start < seconds); round++)
+    for (double start = now(); round < MOST_ROUNDS && (round < 3 || now() - start < seconds);
+         round++)
         for (int k = 0; k < KINDS; k++) {
-            kinds[k]();                        /* its operands are then in the caches, whatever ran before */
+            /* its operands are then in the caches, whatever ran before */
+            kinds[k]();
             double s = now();
             for (int i = 0; i < times[k]; i++)
                 kinds[k]();
@@ -132,21 +137,25 @@ static void *symbol(void *library, const char *name)
 static void compare(double seconds)
 {
     int r = measure(seconds);
-    printf("%s %4d  product %8.3f ms, %.2f of gemm; gram %8.3f ms, %.2f of syrk, %.2f of syrk and mirror, "
-           "%.2f of gemm; chain %8.3f ms, %.2f of two gemm (%d rounds)\n", f64 ? "f64" : "f32", n,
-           1e3 * median(PRODUCT, KINDS, r), median(PRODUCT, GEMM, r), 1e3 * median(GRAM, KINDS, r),
-           median(GRAM, SYRK, r), median(GRAM, MIRRORED, r), median(GRAM, GEMM, r), 1e3 * median(CHAIN, KINDS, r),
-           median(CHAIN, TWO, r), r);
+    printf("%s %4d  product %8.3f ms, %.2f of gemm; gram %8.3f ms, %.2f of syrk, %.2f of syrk and "
+           "mirror, "
+           "%.2f of gemm; chain %8.3f ms, %.2f of two gemm (%d rounds)\n",
+           f64 ? "f64" : "f32", n, 1e3 * median(PRODUCT, KINDS, r), median(PRODUCT, GEMM, r),
+           1e3 * median(GRAM, KINDS, r), median(GRAM, SYRK, r), median(GRAM, MIRRORED, r),
+           median(GRAM, GEMM, r), 1e3 * median(CHAIN, KINDS, r), median(CHAIN, TWO, r), r);
     fflush(stdout);
 }
 
 static void open_blas(void)
 {
-    void *library = dlopen(getenv("OPENBLAS") ? getenv("OPENBLAS") : "libopenblas.so.0", RTLD_NOW | RTLD_GLOBAL);
+    void *library = dlopen(getenv("OPENBLAS") ? getenv("OPENBLAS") : "libopenblas.so.0",
+                           RTLD_NOW | RTLD_GLOBAL);
     if (!library)
         fprintf(stderr, "%s\n", dlerror()), exit(1);
-    *(void **)&sgemm = symbol(library, "cblas_sgemm"), *(void **)&dgemm = symbol(library, "cblas_dgemm");
-    *(void **)&ssyrk = symbol(library, "cblas_ssyrk"), *(void **)&dsyrk = symbol(library, "cblas_dsyrk");
+    *(void **)&sgemm = symbol(library, "cblas_sgemm"),
+           *(void **)&dgemm = symbol(library, "cblas_dgemm");
+    *(void **)&ssyrk = symbol(library, "cblas_ssyrk"),
+           *(void **)&dsyrk = symbol(library, "cblas_dsyrk");
     void (*set)(int);
     *(void **)&set = symbol(library, "openblas_set_num_threads");
     set(threads);

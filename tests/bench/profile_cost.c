@@ -1,11 +1,13 @@
-/* Measures the cost of a profile on the CPU: the CPU time of steps with and without it, alternating in one process.
+/* Measures the cost of a profile on the CPU: the CPU time of steps with and without it, alternating
+ * in one process.
  *
- *     cc -O2 tests/bench/profile_cost.c -Iruntime -Lbuild -loptc -Wl,-rpath,"$PWD/build" -o build/profile_cost
- *     build/profile_cost [RULE [ELEMENTS [TENSORS [PAIRS]]]]
+ *     cc -O2 tests/bench/profile_cost.c -Iruntime -Lbuild -loptc -Wl,-rpath,"$PWD/build" -o
+ *     build/profile_cost build/profile_cost [RULE [ELEMENTS [TENSORS [PAIRS]]]]
  *
- * A pair is 1000 steps without and 1000 with the profile, in an order that alternates. The engine has one thread, so
- * the thread's CPU time covers all work and excludes the time that other processes had the core. Prints medians over
- * the pairs, the quartiles of the ratio, and the times of the lowest tenth, which other processes disturb least. */
+ * A pair is 1000 steps without and 1000 with the profile, in an order that alternates. The engine
+ * has one thread, so the thread's CPU time covers all work and excludes the time that other
+ * processes had the core. Prints medians over the pairs, the quartiles of the ratio, and the times
+ * of the lowest tenth, which other processes disturb least. */
 #include <optc.h>
 
 #include <math.h>
@@ -59,8 +61,10 @@ int main(int argc, char **argv)
     optc_rule *r;
     optc_binding *b;
     optc_tensor *t = calloc((size_t)tensors, sizeof *t);
-    float *p = calloc((size_t)n * (size_t)tensors, sizeof *p), *g = calloc((size_t)n * (size_t)tensors, sizeof *g);
-    double *plain = calloc((size_t)pairs, sizeof *plain), *with = calloc((size_t)pairs, sizeof *with),
+    float *p = calloc((size_t)n * (size_t)tensors, sizeof *p),
+          *g = calloc((size_t)n * (size_t)tensors, sizeof *g);
+    double *plain = calloc((size_t)pairs, sizeof *plain),
+           *with = calloc((size_t)pairs, sizeof *with),
            *ratio = calloc((size_t)pairs, sizeof *ratio);
     if (!t || !p || !g || !plain || !with || !ratio)
         return fprintf(stderr, "out of memory\n"), 1;
@@ -82,10 +86,12 @@ int main(int argc, char **argv)
         with[k] = us[1];
         ratio[k] = us[1] / us[0] - 1;
     }
-    printf("%s, %d x %lld elements: %.2f us per step, with a profile %.2f us; pairs differ by %+.2f %% "
-           "(quartiles %+.2f to %+.2f); lowest tenth %.2f and %.2f us\n", rule, tensors, (long long)n,
-           quantile(plain, pairs, 0.5), quantile(with, pairs, 0.5), 100 * quantile(ratio, pairs, 0.5),
-           100 * quantile(ratio, pairs, 0.25), 100 * quantile(ratio, pairs, 0.75), quantile(plain, pairs, 0.1),
+    printf("%s, %d x %lld elements: %.2f us per step, with a profile %.2f us; pairs differ by "
+           "%+.2f %% "
+           "(quartiles %+.2f to %+.2f); lowest tenth %.2f and %.2f us\n",
+           rule, tensors, (long long)n, quantile(plain, pairs, 0.5), quantile(with, pairs, 0.5),
+           100 * quantile(ratio, pairs, 0.5), 100 * quantile(ratio, pairs, 0.25),
+           100 * quantile(ratio, pairs, 0.75), quantile(plain, pairs, 0.1),
            quantile(with, pairs, 0.1));
     return optc_unbind(b) || optc_release(r) || optc_close(e);
 }

@@ -1,9 +1,11 @@
-/* Compiles every rule of the library, every wrapper and some compositions for every architecture that NVRTC supports,
- * and checks the result: a cubin must contain the kernels that the runtime requests, and no others. Kernels that use
- * local memory are listed. Needs no GPU. Several processes share the work.
- *    compile-all [PROCESSES [ARCHITECTURES]]   at most ARCHITECTURES, the newest ones. ARCHITECTURES "thin": each rule
- *                                              for one architecture in rotation, no rules with products, and every
- *                                              kind of call for one architecture
+/* Compiles every rule of the library, every wrapper and some compositions for every architecture
+ * that NVRTC supports, and checks the result: a cubin must contain the kernels that the runtime
+ * requests, and no others. Kernels that use local memory are listed. Needs no GPU. Several
+ * processes share the work.
+ *    compile-all [PROCESSES [ARCHITECTURES]]   at most ARCHITECTURES, the newest ones.
+ *                                              ARCHITECTURES "thin": each rule for one architecture
+ *                                              in rotation, no rules with products, and every kind
+ *                                              of call for one architecture
  * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
 #include "runtime/library/rule/nvrtc.h"
 #include "gen/emit/emit.h"
@@ -25,26 +27,34 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* In addition to each rule alone and each wrapper on sgd: nested wrappers, other storage types, other options. */
-static const struct { const char *spec, *with, *options; Type p, state; } extra[] = {
-    {"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32}, {"sgd", "centralize,lookahead(2,0.5)", "", T_F32,
-            T_F32}, {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
-    {"adamw", "clip(1)", "", T_BF16, T_F32}, {"lamb", "", "", T_F16, T_F16}, {"adamw", "sam(0.05)", "", T_F64, T_F64},
-    {"rmsprop", "", "centered=true", T_F32, T_F32}, {"adamw", "", "", T_E4M3, T_E5M2},
-    {"came", "", "", T_BF16SR, T_F16SR}};
+/* In addition to each rule alone and each wrapper on sgd: nested wrappers, other storage types,
+ * other options. */
+static const struct { const char *spec, *with, *options; Type p, state;
+} extra[] = {{"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32},
+             {"sgd", "centralize,lookahead(2,0.5)", "", T_F32, T_F32},
+             {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
+             {"adamw", "clip(1)", "", T_BF16, T_F32},
+             {"lamb", "", "", T_F16, T_F16},
+             {"adamw", "sam(0.05)", "", T_F64, T_F64},
+             {"rmsprop", "", "centered=true", T_F32, T_F32},
+             {"adamw", "", "", T_E4M3, T_E5M2},
+             {"came", "", "", T_BF16SR, T_F16SR}};
 
 /* Every kind of call in few stages, for runs that skip rules with calls. */
-static const char every_call[] =
-    "return optimizer { name = 'every_call', products = 'bf16', state = { A = zeros 'rows', X = zeros 'rows', V = "
-    "zeros 'rows', Q = zeros 'rows' },\n"
-    "  matrix = function() A = A + gram(g)  X = power(A, -1/4, { relative = 1/32, last = X })  local w, U = eigh(A)  V "
-    "= U + 0 * w.T  Q = qr(A, { last = Q })\n"
-    "    p = p - take(solve(chol(A + X), g), sort(rowmax(g))) end,\n"
-    "  step = function() p = p - g end }\n";
+static const char every_call[] = "return optimizer { name = 'every_call', products = 'bf16', state "
+                                 "= { A = zeros 'rows', X = zeros 'rows', V = "
+                                 "zeros 'rows', Q = zeros 'rows' },\n"
+                                 "  matrix = function() A = A + gram(g)  X = power(A, -1/4, { "
+                                 "relative = 1/32, last = X })  local w, U = eigh(A)  V "
+                                 "= U + 0 * w.T  Q = qr(A, { last = Q })\n"
+                                 "    p = p - take(solve(chol(A + X), g), sort(rowmax(g))) end,\n"
+                                 "  step = function() p = p - g end }\n";
 
 /* ---- what is compiled ---- */
 /* fixed: a program that all rules share */
-typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel; bool fixed; } Case;
+typedef struct Case {
+    char label[96]; Gen gen; char *source; const char **kernel; int nkernel; bool fixed;
+} Case;
 
 static bool planned(const Case *k, const char *name)
 {
@@ -54,14 +64,15 @@ static bool planned(const Case *k, const char *name)
     return false;
 }
 
-/* Template sections are included whole: a requested kernel comes with others of its family, optc_FAMILY_…, for other
- * types or other calls of its kind. */
+/* Template sections are included whole: a requested kernel comes with others of its family,
+ * optc_FAMILY_…, for other types or other calls of its kind. */
 static bool beside(const Case *k, const char *name)
 {
-    static const struct { const char *family, *with; } of[] = {
-        {"optc_mm_", "optc_mm_"}, {"optc_root_", "optc_root_"}, {"optc_root32_", "optc_root32_"},
-        {"optc_factor_", "optc_factor_"}, {"optc_eigen_", "optc_eigen_"}, {"optc_sort_", "optc_take_"},
-        {"optc_take_", "optc_sort_"}};
+    static const struct { const char *family, *with;
+    } of[] = {{"optc_mm_", "optc_mm_"},         {"optc_root_", "optc_root_"},
+              {"optc_root32_", "optc_root32_"}, {"optc_factor_", "optc_factor_"},
+              {"optc_eigen_", "optc_eigen_"},   {"optc_sort_", "optc_take_"},
+              {"optc_take_", "optc_sort_"}};
     for (int f = 0; f < COUNT(of); f++)
         for (int i = 0; !strncmp(name, of[f].family, strlen(of[f].family)) && i < k->nkernel; i++)
             if (!strncmp(k->kernel[i], of[f].with, strlen(of[f].with)))
@@ -90,24 +101,30 @@ static bool list_kernels(Case *c)
     }
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, at.entry->name, at.phase, at.stage);
+        c->kernel[c->nkernel++] =
+            emit_prefixed(&c->gen.arena, "", p, at.entry->name, at.phase, at.stage);
     }
     return true;
 }
 
 static bool make_case(Case *c, const char *spec, const char *with, const char *options, Types t)
 {
-    GenOptions o = {.with = with, .options = options, .types = t, .find = find_wrapper, .target = &target_cuda};
+    GenOptions o = {
+        .with = with, .options = options, .types = t, .find = find_wrapper, .target = &target_cuda};
     Source s;
     snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec == every_call ? "every_call" : spec,
-             *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ",
-             t.p == T_F32 ? "" : type_info[t.p].name);
-    bool found = spec == every_call ? (s = (Source){"every_call", every_call, strlen(every_call)}, true)
-        : find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag);
+             *with ? " --with " : "", with, *options ? " --options " : "", options,
+             t.p == T_F32 ? "" : " in ", t.p == T_F32 ? "" : type_info[t.p].name);
+    bool found = spec == every_call
+                     ? (s = (Source){"every_call", every_call, strlen(every_call)}, true)
+                     : find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag);
     if (found && gen_compile(&c->gen, s, &o))
-        c->source = gen_emit(&c->gen, &(EmitOptions){.target = &target_cuda, .command = "compile-all"}, &c->gen.diag);
+        c->source =
+            gen_emit(&c->gen, &(EmitOptions){.target = &target_cuda, .command = "compile-all"},
+                     &c->gen.diag);
     if (!c->source)
-        fprintf(stderr, "%s: %s\n", c->label, c->gen.diag.text ? c->gen.diag.text : "out of memory");
+        fprintf(stderr, "%s: %s\n", c->label,
+                c->gen.diag.text ? c->gen.diag.text : "out of memory");
     return c->source && list_kernels(c);
 }
 
@@ -131,7 +148,9 @@ static bool make_alone(Case *c, const char *name)
 /* A program that all rules share: exactly its kernels. */
 static bool make_fixed(Case *c, int program, bool f64)
 {
-    static const char *const step[] = {"optc_advance_t", "optc_guard"}, *const shards[] = {"optc_move", "optc_agree"};
+    static const char *const step[] = {"optc_advance_t", "optc_guard"}, *const shards[] = {
+                                                                            "optc_move",
+                                                                            "optc_agree"};
     snprintf(c->label, sizeof c->label, "shared program %d of %s", program, f64 ? "f64" : "f32");
     c->fixed = true;
     c->source = emit_cuda_fixed(program, f64);
@@ -162,10 +181,14 @@ static int make_cases(Case *c)
     }
     for (int i = 0; i < COUNT(extra); i++)
         ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options,
-                       (Types){.p = extra[i].p, .g = (Type)plain_type((int)extra[i].p), .state = extra[i].state}) && ok;
+                       (Types){.p = extra[i].p,
+                               .g = (Type)plain_type((int)extra[i].p),
+                               .state = extra[i].state}) &&
+             ok;
     for (int m = MASTER_F32; m < NMASTER; m++)
         ok = make_case(&c[n++], "adamw", "", "",
-                       (Types){.p = T_BF16, .g = T_BF16, .master = (Master)m, .copy = 1 + T_F16}) && ok;
+                       (Types){.p = T_BF16, .g = T_BF16, .master = (Master)m, .copy = 1 + T_F16}) &&
+             ok;
     ok = make_case(&c[n++], every_call, "", "", f32) && ok;
     for (int i = 0; i < 2 * NFIXED; i++)
         ok = make_fixed(&c[n++], i % NFIXED, i >= NFIXED) && ok;
@@ -180,10 +203,19 @@ static int make_cases(Case *c)
 /* st_other of an entry; .nv.info: an item followed by bytes; (symbol, bytes of local memory) */
 enum { KERNEL = 0x10, SIZED = 4, FRAME_SIZE = 0x11 };
 
-typedef struct { const char *data; size_t size; const Elf64_Ehdr *head; const Elf64_Shdr *sec; const Elf64_Sym *sym;
-    size_t nsym; const char *names; } Cubin;
+typedef struct {
+    const char *data;
+    size_t size;
+    const Elf64_Ehdr *head;
+    const Elf64_Shdr *sec;
+    const Elf64_Sym *sym;
+    size_t nsym; const char *names;
+} Cubin;
 
-static bool inside(const Cubin *c, uint64_t at, uint64_t n) { return at <= c->size && n <= c->size - at; }
+static bool inside(const Cubin *c, uint64_t at, uint64_t n)
+{
+    return at <= c->size && n <= c->size - at;
+}
 
 static const char *section_name(const Cubin *c, const Elf64_Shdr *s)
 {
@@ -193,8 +225,10 @@ static const char *section_name(const Cubin *c, const Elf64_Shdr *s)
 static bool cubin_open(Cubin *c, const char *data, size_t size)
 {
     *c = (Cubin){.data = data, .size = size, .head = (const Elf64_Ehdr *)(const void *)data};
-    if (size < sizeof *c->head || memcmp(data, ELFMAG, SELFMAG) || c->head->e_shentsize != sizeof *c->sec ||
-        !inside(c, c->head->e_shoff, sizeof *c->sec * (uint64_t)c->head->e_shnum)) return false;
+    if (size < sizeof *c->head || memcmp(data, ELFMAG, SELFMAG) ||
+        c->head->e_shentsize != sizeof *c->sec ||
+        !inside(c, c->head->e_shoff, sizeof *c->sec * (uint64_t)c->head->e_shnum))
+        return false;
     c->sec = (const Elf64_Shdr *)(const void *)(data + c->head->e_shoff);
     for (int i = 0; i < c->head->e_shnum; i++) {
         const Elf64_Shdr *s = &c->sec[i];
@@ -229,7 +263,8 @@ static bool check_kernels(const Cubin *c, const Case *k, int arch, int *all)
         found += name && planned(k, name);
     }
     if (found != k->nkernel)
-        fprintf(stderr, "%s, sm_%d: %d kernels of the plan's %d\n", k->label, arch, found, k->nkernel);
+        fprintf(stderr, "%s, sm_%d: %d kernels of the plan's %d\n", k->label, arch, found,
+                k->nkernel);
     return found == k->nkernel;
 }
 
@@ -263,7 +298,8 @@ static int check_frames(const Cubin *c, const Case *k, Spills *s)
     for (int i = 0; i < c->head->e_shnum; i++) {
         if (strcmp(section_name(c, &c->sec[i]), ".nv.info"))
             continue;
-        const unsigned char *at = (const unsigned char *)c->data + c->sec[i].sh_offset, *end = at + c->sec[i].sh_size;
+        const unsigned char *at = (const unsigned char *)c->data + c->sec[i].sh_offset,
+                            *end = at + c->sec[i].sh_size;
         while (end - at >= 4) {
             unsigned size = at[0] == SIZED ? (unsigned)at[2] | (unsigned)at[3] << 8 : 0, item[2];
             if (at[0] == SIZED && at[1] == FRAME_SIZE && size == sizeof item && end - at >= 12) {
@@ -289,7 +325,9 @@ static int by_label(const void *a, const void *b)
 static void print_spills(Spills *s, int narch)
 {
     qsort(s->v, (size_t)s->n, sizeof *s->v, by_label);
-    printf(s->n ? "kernels with values in local memory (%d):\n" : "no kernel keeps values in local memory\n", s->n);
+    printf(s->n ? "kernels with values in local memory (%d):\n"
+                : "no kernel keeps values in local memory\n",
+           s->n);
     for (int i = 0; i < s->n; i++) {
         const Spill *v = &s->v[i];
         printf("  %-44s %-28s %u", v->c->label, v->kernel, v->least);
@@ -300,7 +338,9 @@ static void print_spills(Spills *s, int narch)
 
 /* ---- all of it ---- */
 /* In memory that all processes share; c points to data of which each process has a copy. */
-typedef struct { Case *c; int ncase, arch[64], narch; bool thin; atomic_int next, good; Spills spills; } Work;
+typedef struct {
+    Case *c; int ncase, arch[64], narch; bool thin; atomic_int next, good; Spills spills;
+} Work;
 
 static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
 {
@@ -316,7 +356,8 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     if (ok)
         ok = check_kernels(&cubin, c, arch, &kernels);
     if (ok && check_frames(&cubin, c, &w->spills) != kernels) {
-        fprintf(stderr, "%s, sm_%d: the cubin does not tell each kernel's local memory\n", c->label, arch);
+        fprintf(stderr, "%s, sm_%d: the cubin does not tell each kernel's local memory\n", c->label,
+                arch);
         ok = false;
     }
     free(code);
@@ -324,9 +365,10 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     return ok;
 }
 
-/* Whether pair i is compiled. Thinned, the longest rules (one for each architecture) take one architecture in rotation,
- * and so does every eighth one of the others. Rules with products have hundreds of kernels that are alike: thinned, one
- * spec with every kind of call replaces them, for the oldest architecture. A package of the whole library covers sm_90
+/* Whether pair i is compiled. Thinned, the longest rules (one for each architecture) take one
+ * architecture in rotation, and so does every eighth one of the others. Rules with products have
+ * hundreds of kernels that are alike: thinned, one spec with every kind of call replaces them, for
+ * the oldest architecture. A package of the whole library covers sm_90
  * (tests/parts/ship_library.sh). */
 static bool chosen(const Work *w, int i)
 {
@@ -383,9 +425,12 @@ static Work *share_work(void)
 {
     Work *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_mutexattr_t a;
-    if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) ||
-        pthread_mutex_init(&w->spills.lock, &a)) return NULL;
-    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 2 * NFIXED + 5, sizeof *w->c);
+    if (w == MAP_FAILED || pthread_mutexattr_init(&a) ||
+        pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) ||
+        pthread_mutex_init(&w->spills.lock, &a))
+        return NULL;
+    w->c =
+        calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 2 * NFIXED + 5, sizeof *w->c);
     return w->c ? w : NULL;
 }
 
@@ -408,8 +453,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < w->ncase * w->narch; i++)
         pairs += chosen(w, i);
     print_spills(&w->spills, w->narch);
-    printf("%d rules for %d architectures, %d pairs: %d good (NVRTC %d.%d, %d process%s, %.0f s)\n", w->ncase, w->narch,
-           pairs, good, n->version / 1000, n->version % 1000 / 10, processes, processes == 1 ? "" : "es", now() - t0);
+    printf("%d rules for %d architectures, %d pairs: %d good (NVRTC %d.%d, %d process%s, %.0f s)\n",
+           w->ncase, w->narch, pairs, good, n->version / 1000, n->version % 1000 / 10, processes,
+           processes == 1 ? "" : "es", now() - t0);
     for (int i = 0; i < w->ncase; i++) {
         free(w->c[i].source);
         free(w->c[i].kernel);

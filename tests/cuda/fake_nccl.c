@@ -1,5 +1,6 @@
-/* A libnccl.so.2 whose ranks are threads of one process, for the emulated GPU: buffers are host memory. With several
- * ranks a call waits for the others and copies at once; it refuses to be captured. A single rank's copies are enqueued.
+/* A libnccl.so.2 whose ranks are threads of one process, for the emulated GPU: buffers are host
+ * memory. With several ranks a call waits for the others and copies at once; it refuses to be
+ * captured. A single rank's copies are enqueued.
  * FAKE_NCCL_FAIL: the name of a function that fails. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -9,10 +10,14 @@
 #include <string.h>
 
 enum { OK, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, MOST = 8, OPS = 64 };
-typedef struct Op { const void *send; void *recv; size_t bytes; int peer; struct Comm *comm; void *stream; } Op;
+typedef struct Op {
+    const void *send; void *recv; size_t bytes; int peer; struct Comm *comm; void *stream;
+} Op;
 typedef struct Box { const void *at; size_t bytes; bool full, wrong; } Box;
 /* box: by sender, then receiver */
-typedef struct Ring { pthread_mutex_t lock; pthread_cond_t changed; int ranks; Box box[MOST][MOST]; } Ring;
+typedef struct Ring {
+    pthread_mutex_t lock; pthread_cond_t changed; int ranks; Box box[MOST][MOST];
+} Ring;
 typedef struct Comm { Ring *ring; int rank; } Comm;
 typedef struct Id { Ring *ring; char rest[128 - sizeof(Ring *)]; } Id;
 static _Thread_local Op queue[OPS];
@@ -38,7 +43,8 @@ int ncclGetUniqueId(Id *id)
 {
     CALL(ncclGetUniqueId);
     memset(id, 0, sizeof *id);
-    id->ring = calloc(1, sizeof *id->ring);                /* never freed: the id may be used later */
+    /* never freed: the id may be used later */
+    id->ring = calloc(1, sizeof *id->ring);
     pthread_mutex_init(&id->ring->lock, NULL);
     pthread_cond_init(&id->ring->changed, NULL);
     return OK;
@@ -57,8 +63,15 @@ int ncclCommInitRank(Comm **out, int ranks, Id id, int rank)
 
 int ncclCommDestroy(Comm *c) { return free(c), OK; }
 int ncclCommCount(const Comm *c, int *n) { CALL(ncclCommCount); return *n = c->ring->ranks, OK; }
-int ncclCommUserRank(const Comm *c, int *rank) { CALL(ncclCommUserRank); return *rank = c->rank, OK; }
-const char *ncclGetErrorString(int rc) { return rc == SYSTEM_ERROR ? "unhandled system error" : "invalid usage"; }
+int ncclCommUserRank(const Comm *c, int *rank)
+{
+    CALL(ncclCommUserRank);
+    return *rank = c->rank, OK;
+}
+const char *ncclGetErrorString(int rc)
+{
+    return rc == SYSTEM_ERROR ? "unhandled system error" : "invalid usage";
+}
 
 /* ---- work ---- */
 typedef struct Copy { void *to; const void *from; size_t bytes; } Copy;
@@ -83,7 +96,8 @@ static bool captured(void *stream)
     return !asks || asks(stream, &yes) || yes;
 }
 
-/* Sends, then receives, then waits until the receivers have copied. Each pair of ranks meets for itself. */
+/* Sends, then receives, then waits until the receivers have copied. Each pair of ranks meets for
+ * itself. */
 static int run_ops(const Comm *c, const Op *op, int n)
 {
     Ring *r = c->ring;
@@ -138,7 +152,9 @@ int ncclSend(const void *send, size_t n, int type, int peer, Comm *c, void *stre
     CALL(ncclSend);
     if (!grouped || type || !n || queued == OPS)
         return INVALID_USAGE;
-    return queue[queued++] = (Op){.send = send, .bytes = n, .peer = peer, .comm = c, .stream = stream}, OK;
+    return queue[queued++] =
+               (Op){.send = send, .bytes = n, .peer = peer, .comm = c, .stream = stream},
+           OK;
 }
 
 EXPORT int ncclRecv(void *recv, size_t n, int type, int peer, Comm *c, void *stream);
@@ -147,7 +163,9 @@ int ncclRecv(void *recv, size_t n, int type, int peer, Comm *c, void *stream)
     CALL(ncclRecv);
     if (!grouped || type || !n || queued == OPS)
         return INVALID_USAGE;
-    return queue[queued++] = (Op){.recv = recv, .bytes = n, .peer = peer, .comm = c, .stream = stream}, OK;
+    return queue[queued++] =
+               (Op){.recv = recv, .bytes = n, .peer = peer, .comm = c, .stream = stream},
+           OK;
 }
 
 EXPORT int ncclGroupStart(void);
@@ -166,5 +184,6 @@ int ncclGroupEnd(void)
     if (queue[0].comm->ring->ranks > 1)
         return captured(queue[0].stream) ? INVALID_USAGE : run_ops(queue[0].comm, queue, n);
     return n == 2 && queue[0].send && queue[1].recv && queue[0].bytes == queue[1].bytes
-               ? enqueue(queue[1].recv, queue[0].send, queue[0].bytes, queue[0].stream) : INVALID_USAGE;
+               ? enqueue(queue[1].recv, queue[0].send, queue[0].bytes, queue[0].stream)
+               : INVALID_USAGE;
 }

@@ -1,6 +1,7 @@
-/* Steps scratch.lua compiled and on the evaluator, and L and R by plain loops. States computed from maxima, products
- * and sums of two are equal bit for bit in f64, the others are close. run SPEC [DEVICE]: the device of the compiled
- * rule, the CPU or the emulated GPU, whose memory is the host's. */
+/* Steps scratch.lua compiled and on the evaluator, and L and R by plain loops. States computed from
+ * maxima, products and sums of two are equal bit for bit in f64, the others are close. run SPEC
+ * [DEVICE]: the device of the compiled rule, the CPU or the emulated GPU, whose memory is the
+ * host's. */
 #include "optc.h"
 
 #include <dlfcn.h>
@@ -11,9 +12,12 @@
 
 enum { NTENSOR = 6, STEPS = 3, MOST = 150 * 150 };
 typedef struct { int rank; int64_t dim[3], slices, rows, cols; } Case;
-static const Case cases[NTENSOR] = {{2, {5, 7}, 1, 5, 7},   {3, {3, 4, 6}, 3, 4, 6}, {2, {130, 33}, 1, 130, 33},
-                                    {2, {1, 9}, 1, 1, 9},   {2, {9, 1}, 1, 9, 1},    {3, {2, 3, 150}, 2, 3, 150}};
-typedef struct { optc_engine *e; optc_rule *r; optc_binding *b; void *p[NTENSOR], *g[NTENSOR]; } Run;
+static const Case cases[NTENSOR] = {{2, {5, 7}, 1, 5, 7},       {3, {3, 4, 6}, 3, 4, 6},
+                                    {2, {130, 33}, 1, 130, 33}, {2, {1, 9}, 1, 1, 9},
+                                    {2, {9, 1}, 1, 9, 1},       {3, {2, 3, 150}, 2, 3, 150}};
+typedef struct {
+    optc_engine *e; optc_rule *r; optc_binding *b; void *p[NTENSOR], *g[NTENSOR];
+} Run;
 
 static void must(optc_status s, const char *what)
 {
@@ -24,7 +28,10 @@ static void must(optc_status s, const char *what)
 }
 
 static int64_t size_of(const Case *c) { return c->slices * c->rows * c->cols; }
-static double grad(int t, int step, int64_t i) { return (double)((i * 37 + t * 11 + step * 101) % 251) / 64 - 1.5; }
+static double grad(int t, int step, int64_t i)
+{
+    return (double)((i * 37 + t * 11 + step * 101) % 251) / 64 - 1.5;
+}
 
 static void put(void *v, int wide, int64_t i, double x)
 {
@@ -51,7 +58,8 @@ static void *room(const char *device, size_t bytes)
 
 static void start(Run *x, const char *spec, const char *device, const char *compiler, int wide)
 {
-    optc_engine_options eo = {.device = device, .compiler = compiler, .cache_dir = "", .no_builtin = 1};
+    optc_engine_options eo = {
+        .device = device, .compiler = compiler, .cache_dir = "", .no_builtin = 1};
     optc_rule_options ro = {.spec = spec, .param = wide ? OPTC_F64 : OPTC_F32};
     ro.grad = ro.state = ro.param;
     optc_tensor t[NTENSOR] = {{0}};
@@ -62,16 +70,19 @@ static void start(Run *x, const char *spec, const char *device, const char *comp
     for (int i = 0; i < NTENSOR; i++) {
         x->p[i] = room(device, (size_t)size_of(&cases[i]) * 8);
         x->g[i] = room(device, (size_t)size_of(&cases[i]) * 8);
-        t[i] = (optc_tensor){.param = x->p[i], .grad = x->g[i], .rank = cases[i].rank, .shape = cases[i].dim};
+        t[i] = (optc_tensor){
+            .param = x->p[i], .grad = x->g[i], .rank = cases[i].rank, .shape = cases[i].dim};
     }
     must(optc_bind(x->r, &(optc_group){.tensors = t, .ntensors = NTENSOR}, 1, &x->b), "bind");
 }
 
-static int differ(const char *what, int t, const double *a, const double *b, int64_t n, double within)
+static int differ(const char *what, int t, const double *a, const double *b, int64_t n,
+                  double within)
 {
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(a[i] - b[i]) <= within * (1 + fabs(b[i])))) {
-            fprintf(stderr, "%s of tensor %d: value %lld is %.17g, not %.17g\n", what, t, (long long)i, a[i], b[i]);
+            fprintf(stderr, "%s of tensor %d: value %lld is %.17g, not %.17g\n", what, t,
+                    (long long)i, a[i], b[i]);
             return 1;
         }
     return 0;
@@ -134,8 +145,10 @@ int main(int argc, char **argv)
         Run native, slow;
         double *l[NTENSOR], *r[NTENSOR];
         for (int t = 0; t < NTENSOR; t++) {
-            l[t] = calloc((size_t)(cases[t].slices * cases[t].rows * cases[t].rows), sizeof(double));
-            r[t] = calloc((size_t)(cases[t].slices * cases[t].cols * cases[t].cols), sizeof(double));
+            l[t] =
+                calloc((size_t)(cases[t].slices * cases[t].rows * cases[t].rows), sizeof(double));
+            r[t] =
+                calloc((size_t)(cases[t].slices * cases[t].cols * cases[t].cols), sizeof(double));
         }
         start(&native, argv[1], argc > 2 ? argv[2] : NULL, NULL, wide);
         start(&slow, argv[1], NULL, "", wide);
@@ -152,7 +165,8 @@ int main(int argc, char **argv)
         }
         must(optc_sync(native.b), "sync");
         bad = compare(&native, &slow, wide, l, r);
-        printf("%s: %s, %s\n", wide ? "f64" : "f32", optc_rule_path(native.r), bad ? "WRONG" : "as it should be");
+        printf("%s: %s, %s\n", wide ? "f64" : "f32", optc_rule_path(native.r),
+               bad ? "WRONG" : "as it should be");
     }
     return bad;
 }

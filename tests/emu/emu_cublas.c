@@ -1,10 +1,12 @@
-/* A libcublas.so.13 for the emulated driver: plain loops, run in the order of their stream, or recorded into its graph
- * during a capture. It refuses what the real library refuses or might refuse: sizes and leading dimensions that do not
- * fit, memory outside of the device, overlapping results of a batch, a stream or workspace that was not set again.
- * Where the real library's roundings depend on the number of matrices, sums of several matrices run backwards.
- * EMU_LT=none: cuBLASLt without arrays of pointers, as in old versions. Its algorithms sum forwards or backwards by the
- * number of matrices that they are selected for, never by that of a call.
- * EMU_FAIL: the call that fails (emu_fail.h). emu_products: number of products, and of matrices, so far. */
+/* A libcublas.so.13 for the emulated driver: plain loops, run in the order of their stream, or
+ * recorded into its graph during a capture. It refuses what the real library refuses or might
+ * refuse: sizes and leading dimensions that do not fit, memory outside of the device, overlapping
+ * results of a batch, a stream or workspace that was not set again. Where the real library's
+ * roundings depend on the number of matrices, sums of several matrices run backwards. EMU_LT=none:
+ * cuBLASLt without arrays of pointers, as in old versions. Its algorithms sum forwards or backwards
+ * by the number of matrices that they are selected for, never by that of a call.
+ * EMU_FAIL: the call that fails (emu_fail.h). emu_products: number of products, and of matrices, so
+ * far. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 #include <stdint.h>
@@ -12,7 +14,10 @@
 
 #include "tests/emu/emu_fail.h"
 enum { EMU_INTERNAL = 14 };
-#define CALL do { if (told_to_fail("libcublas.so.13")) return CUBLAS_STATUS_EXECUTION_FAILED; } while (0)
+#define CALL \
+    do { \
+        if (told_to_fail("libcublas.so.13")) return CUBLAS_STATUS_EXECUTION_FAILED; \
+    } while (0)
 
 #include <dlfcn.h>
 #include <math.h>
@@ -23,14 +28,16 @@ typedef struct Product {
     cublasOperation_t ta, tb;
     int64_t m, n, k, lda, ldb, ldc, count;
     long long sa, sb, sc;                              /* strides; otherwise arrays of pointers */
-    const void *a, *b, *add;                           /* add: cuBLASLt's addend, pointers; NULL: c */
+    /* add: cuBLASLt's addend, pointers; NULL: c */
+    const void *a, *b, *add;
     void *c;
     bool strided;
     cudaDataType type, result;
     cublasComputeType_t compute;
     double alpha, beta;
     Handle *h;
-    int algorithm, aligned;                            /* of cuBLASLt: 1 forwards, 2 backwards; bytes, or 0 */
+    /* of cuBLASLt: 1 forwards, 2 backwards; bytes, or 0 */
+    int algorithm, aligned;
 } Product;
 
 static long long products, matrices, broken;
@@ -77,7 +84,8 @@ static unsigned short to_half(float f)
         return 0x7fff;
     int e;
     frexp(x, &e);
-    double unit = x < ldexp(1, -14) ? ldexp(1, -24) : ldexp(1, e - 11), r = nearbyint(x / unit) * unit;
+    double unit = x < ldexp(1, -14) ? ldexp(1, -24) : ldexp(1, e - 11),
+           r = nearbyint(x / unit) * unit;
     if (r >= 65520)
         return (unsigned short)(sign | 0x7c00);
     if (r < ldexp(1, -14))
@@ -108,26 +116,31 @@ static double operand(const Product *p, const void *x, int64_t i)
     return from_bits((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
 }
 
-/* Copies an operand: n vectors of length k, over which the product sums. by_term: value l of all vectors, then value
- * l + 1 of all. along: the vectors of x are contiguous; otherwise each is a row. */
-static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bool along, bool by_term)
+/* Copies an operand: n vectors of length k, over which the product sums. by_term: value l of all
+ * vectors, then value l + 1 of all. along: the vectors of x are contiguous; otherwise each is a
+ * row. */
+static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bool along,
+                      bool by_term)
 {
     double *out = malloc(sizeof *out * (size_t)(n * p->k) + 1);
     for (int64_t i = 0; out && i < n; i++)
         for (int64_t l = 0; l < p->k; l++)
-            out[by_term ? l * n + i : i * p->k + l] = operand(p, x, along ? l + i * ld : i + l * ld);
+            out[by_term ? l * n + i : i * p->k + l] =
+                operand(p, x, along ? l + i * ld : i + l * ld);
     return out;
 }
 
 static bool on_tensor_cores(const Product *p)
 {
-    return p->type == CUDA_R_16F || p->type == CUDA_R_16BF || p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    return p->type == CUDA_R_16F || p->type == CUDA_R_16BF ||
+           p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
 }
 
 /* Seen on an H200 (gpu_products.c has the figures). p->n are the caller's rows. */
 static bool sums_backwards(const Product *p)
 {
-    bool few = p->m <= 16 || p->n <= 16 || p->k <= 16, rows = (p->lda | p->ldb | p->ldc) * width(p->type) % 16 == 0;
+    bool few = p->m <= 16 || p->n <= 16 || p->k <= 16,
+         rows = (p->lda | p->ldb | p->ldc) * width(p->type) % 16 == 0;
     bool odd = (p->m | p->n | p->k) * width(p->type) % 16 != 0 || !rows;
     if (p->algorithm)
         return p->algorithm == 2;
@@ -136,12 +149,14 @@ static bool sums_backwards(const Product *p)
     return p->count > 1 && (p->strided || selects);
 }
 
-/* Column-major, as in cuBLAS. The values of a column are summed side by side, so that the compiler can use vectors. */
+/* Column-major, as in cuBLAS. The values of a column are summed side by side, so that the compiler
+ * can use vectors. */
 static void multiply(const Product *p, const void *a, const void *b, const void *add, void *c)
 {
     const bool f64 = p->compute == CUBLAS_COMPUTE_64F, backwards = sums_backwards(p);
     const size_t m = (size_t)p->m;
-    double *rows = unpack(p, a, p->m, p->lda, p->ta, true), *cols = unpack(p, b, p->n, p->ldb, !p->tb, false);
+    double *rows = unpack(p, a, p->m, p->lda, p->ta, true),
+           *cols = unpack(p, b, p->n, p->ldb, !p->tb, false);
     double *wide = malloc(m * sizeof *wide + 1);
     float *sum = malloc(m * sizeof *sum + 1);
     const bool room = rows && cols && wide && sum;
@@ -163,7 +178,8 @@ static void multiply(const Product *p, const void *a, const void *b, const void 
         for (int64_t i = 0; i < p->m; i++) {
             double was = p->beta == 0 ? 0 : load(p->result, add, i + j * p->ldc);
             store(p->result, c, i + j * p->ldc,
-                  f64 ? p->alpha * wide[i] + p->beta * was : (float)p->alpha * sum[i] + (float)p->beta * (float)was);
+                  f64 ? p->alpha * wide[i] + p->beta * was
+                      : (float)p->alpha * sum[i] + (float)p->beta * (float)was);
         }
     }
     free(rows);
@@ -178,7 +194,8 @@ static int (*reaches)(const void *, size_t);
 
 static const void *nth(const Product *p, const void *base, long long stride, int64_t i)
 {
-    return p->strided ? (const char *)base + i * stride * width(p->type) : ((const void *const *)base)[i];
+    return p->strided ? (const char *)base + i * stride * width(p->type)
+                      : ((const void *const *)base)[i];
 }
 
 static size_t extent(cudaDataType t, int64_t rows, int64_t cols, int64_t ld)
@@ -203,8 +220,10 @@ static bool overlap(const void *x, size_t nx, const void *y, size_t ny)
 static void run(const void *data)
 {
     const Product *p = data;
-    if (!p->strided && !(reaches(p->a, (size_t)p->count * 8) && reaches(p->b, (size_t)p->count * 8) &&
-                         reaches(p->c, (size_t)p->count * 8) && (!p->add || reaches(p->add, (size_t)p->count * 8)))) {
+    if (!p->strided &&
+        !(reaches(p->a, (size_t)p->count * 8) && reaches(p->b, (size_t)p->count * 8) &&
+          reaches(p->c, (size_t)p->count * 8) &&
+          (!p->add || reaches(p->add, (size_t)p->count * 8)))) {
         refuse("an array of pointers does not lie in the device's memory");
         return;
     }
@@ -222,8 +241,10 @@ static void run(const void *data)
             refuse(twice ? "two matrices of a batch are written to one place"
                    : "a matrix does not lie in the device's memory, or not by its type");
         else if (lies_ill(p, a) || lies_ill(p, b) || lies_ill(p, c) || lies_ill(p, add))
-            refuse("a matrix of a batch that tensor cores take is not aligned to 16 bytes, or by odd lengths to 4");
-        else if (overlap(a, na, c, nc) || overlap(b, nb, c, nc) || (add != c && overlap(add, nc, c, nc)))
+            refuse("a matrix of a batch that tensor cores take is not aligned to 16 bytes, or by "
+                   "odd lengths to 4");
+        else if (overlap(a, na, c, nc) || overlap(b, nb, c, nc) ||
+                 (add != c && overlap(add, nc, c, nc)))
             refuse("a result is written over an operand");
         else
             multiply(p, a, b, add, c);
@@ -243,12 +264,15 @@ static int enqueue(Product *p, const void *alpha, const void *beta, cudaDataType
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!h->has_stream || !h->workspace)
         return refuse("a product before a stream and behind it a workspace were set");
-    if (p->m < 0 || p->n < 0 || p->k < 0 || p->count < 0 || p->ta > 1 || p->tb > 1 || algo != CUBLAS_GEMM_DEFAULT)
+    if (p->m < 0 || p->n < 0 || p->k < 0 || p->count < 0 || p->ta > 1 || p->tb > 1 ||
+        algo != CUBLAS_GEMM_DEFAULT)
         return refuse("a size below 0, or an operation it does not know");
-    if (p->lda < 1 || p->ldb < 1 || p->ldc < 1 || p->lda < (p->ta ? p->k : p->m) || p->ldb < (p->tb ? p->n : p->k) ||
-        p->ldc < p->m) return refuse("a leading dimension is less than a column is long");
+    if (p->lda < 1 || p->ldb < 1 || p->ldc < 1 || p->lda < (p->ta ? p->k : p->m) ||
+        p->ldb < (p->tb ? p->n : p->k) || p->ldc < p->m)
+        return refuse("a leading dimension is less than a column is long");
     p->result = c;
-    if (p->type != b || (p->type != c && (c != CUDA_R_32F || f64)) || f64 != (p->compute == CUBLAS_COMPUTE_64F) ||
+    if (p->type != b || (p->type != c && (c != CUDA_R_32F || f64)) ||
+        f64 != (p->compute == CUBLAS_COMPUTE_64F) ||
         (p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p->type != CUDA_R_32F))
         return refuse("types that do not go together");
     p->alpha = f64 ? *(const double *)alpha : *(const float *)alpha;
@@ -258,45 +282,78 @@ static int enqueue(Product *p, const void *alpha, const void *beta, cudaDataType
     return in_stream(h->stream, run, p, sizeof *p) ? EMU_INTERNAL : 0;
 }
 
-#define BATCHED(name, I)                                                                                               \
-    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha,           \
-             const void *const *a, cudaDataType at, I lda, const void *const *b, cudaDataType bt, I ldb,               \
-             const void *beta, void *const *c, cudaDataType ct, I ldc, I count, cublasComputeType_t compute,           \
-             cublasGemmAlgo_t algo);                                                                                   \
-    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha,           \
-             const void *const *a, cudaDataType at, I lda, const void *const *b, cudaDataType bt, I ldb,               \
-             const void *beta, void *const *c, cudaDataType ct, I ldc, I count, cublasComputeType_t compute,           \
-             cublasGemmAlgo_t algo)                                                                                    \
-    {                                                                                                                  \
-        CALL;                                                                                                          \
-        Product p = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count,   \
-                     .a = a, .b = b, .c = (void *)(uintptr_t)c, .type = at, .compute = compute, .h = h};               \
-        return enqueue(&p, alpha, beta, bt, ct, algo);                                                                 \
+#define BATCHED(name, I) \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, \
+             const void *alpha, const void *const *a, cudaDataType at, I lda, \
+             const void *const *b, cudaDataType bt, I ldb, const void *beta, void *const *c, \
+             cudaDataType ct, I ldc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo); \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, \
+             const void *alpha, const void *const *a, cudaDataType at, I lda, \
+             const void *const *b, cudaDataType bt, I ldb, const void *beta, void *const *c, \
+             cudaDataType ct, I ldc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo) \
+    { \
+        CALL; \
+        Product p = {.ta = ta, \
+                     .tb = tb, \
+                     .m = m, \
+                     .n = n, \
+                     .k = k, \
+                     .lda = lda, \
+                     .ldb = ldb, \
+                     .ldc = ldc, \
+                     .count = count, \
+                     .a = a, \
+                     .b = b, \
+                     .c = (void *)(uintptr_t)c, \
+                     .type = at, \
+                     .compute = compute, \
+                     .h = h}; \
+        return enqueue(&p, alpha, beta, bt, ct, algo); \
     }
 BATCHED(cublasGemmBatchedEx, int)
 BATCHED(cublasGemmBatchedEx_64, int64_t)
 
-#define STRIDED(name, I)                                                                                               \
-    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha,           \
-             const void *a, cudaDataType at, I lda, long long sa, const void *b, cudaDataType bt, I ldb,               \
-             long long sb, const void *beta, void *c, cudaDataType ct, I ldc, long long sc, I count,                   \
-             cublasComputeType_t compute, cublasGemmAlgo_t algo);                                                      \
-    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha,           \
-             const void *a, cudaDataType at, I lda, long long sa, const void *b, cudaDataType bt, I ldb,               \
-             long long sb, const void *beta, void *c, cudaDataType ct, I ldc, long long sc, I count,                   \
-             cublasComputeType_t compute, cublasGemmAlgo_t algo)                                                       \
-    {                                                                                                                  \
-        CALL;                                                                                                          \
-        Product p = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count,   \
-                     .sa = sa, .sb = sb, .sc = sc, .a = a, .b = b, .c = c, .strided = true, .type = at,                \
-                     .compute = compute, .h = h};                                                                      \
-        return enqueue(&p, alpha, beta, bt, ct, algo);                                                                 \
+#define STRIDED(name, I) \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, \
+             const void *alpha, const void *a, cudaDataType at, I lda, long long sa, \
+             const void *b, cudaDataType bt, I ldb, long long sb, const void *beta, void *c, \
+             cudaDataType ct, I ldc, long long sc, I count, cublasComputeType_t compute, \
+             cublasGemmAlgo_t algo); \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, \
+             const void *alpha, const void *a, cudaDataType at, I lda, long long sa, \
+             const void *b, cudaDataType bt, I ldb, long long sb, const void *beta, void *c, \
+             cudaDataType ct, I ldc, long long sc, I count, cublasComputeType_t compute, \
+             cublasGemmAlgo_t algo) \
+    { \
+        CALL; \
+        Product p = {.ta = ta, \
+                     .tb = tb, \
+                     .m = m, \
+                     .n = n, \
+                     .k = k, \
+                     .lda = lda, \
+                     .ldb = ldb, \
+                     .ldc = ldc, \
+                     .count = count, \
+                     .sa = sa, \
+                     .sb = sb, \
+                     .sc = sc, \
+                     .a = a, \
+                     .b = b, \
+                     .c = c, \
+                     .strided = true, \
+                     .type = at, \
+                     .compute = compute, \
+                     .h = h}; \
+        return enqueue(&p, alpha, beta, bt, ct, algo); \
     }
 STRIDED(cublasGemmStridedBatchedEx, int)
 STRIDED(cublasGemmStridedBatchedEx_64, int64_t)
 
 /* ---- cuBLASLt ---- */
-typedef struct Layout { cudaDataType type; uint64_t rows, cols; int64_t ld; int mode, count; } Layout;
+typedef struct Layout {
+    cudaDataType type; uint64_t rows, cols; int64_t ld; int mode, count;
+} Layout;
 typedef struct Desc { cublasComputeType_t compute; cudaDataType scale; int trans[2]; } Desc;
 typedef struct Preference { uint64_t bytes; uint32_t reduction, aligned[4]; } Preference;
 #define DECLARED(name, suffix, args) int name args;
@@ -309,11 +366,13 @@ static int describe(void **out, const void *from, size_t n)
     void *x = malloc(n);
     return *out = memcpy(x, from, n), 0;
 }
-int cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType t, uint64_t rows, uint64_t cols, int64_t ld)
+int cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType t, uint64_t rows,
+                               uint64_t cols, int64_t ld)
 {
     return describe(out, &(Layout){t, rows, cols, ld, 0, 1}, sizeof(Layout));
 }
-int cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType scale)
+int cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                             cudaDataType scale)
 {
     return describe(out, &(Desc){compute, scale, {0, 0}}, sizeof(Desc));
 }
@@ -324,7 +383,8 @@ int cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 int cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t x) { return free(x), 0; }
 int cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t x) { return free(x), 0; }
 int cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t x) { return free(x), 0; }
-int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t to, cublasLtMatrixLayoutAttribute_t what, const void *from,
+int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t to,
+                                     cublasLtMatrixLayoutAttribute_t what, const void *from,
                                      size_t n)
 {
     CALL;
@@ -336,8 +396,8 @@ int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t to, cublasLtMatrixLa
         return CUBLAS_STATUS_INVALID_VALUE;
     return memcpy(mode ? &x->mode : &x->count, from, n), 0;
 }
-int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t what, const void *from,
-                                   size_t n)
+int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t what,
+                                   const void *from, size_t n)
 {
     CALL;
     Desc *x = to;
@@ -346,7 +406,8 @@ int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to, cublasLtMatmulDescAt
         return refuse("an attribute of a product that it does not know");
     return memcpy(&x->trans[b], from, n), 0;
 }
-int cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttributes_t what,
+int cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t to,
+                                         cublasLtMatmulPreferenceAttributes_t what,
                                          const void *from, size_t n)
 {
     CALL;
@@ -361,30 +422,34 @@ int cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t to, cublasLt
 }
 
 /* data: the algorithm, the alignment, and the shape that it is for */
-static cublasLtMatmulAlgo_t algorithm_for(const Desc *d, const Layout *a, const Layout *c, int algorithm, int aligned)
+static cublasLtMatmulAlgo_t algorithm_for(const Desc *d, const Layout *a, const Layout *c,
+                                          int algorithm, int aligned)
 {
     uint64_t k = d->trans[0] ? a->rows : a->cols;
     return (cublasLtMatmulAlgo_t){{(uint64_t)algorithm, (uint64_t)aligned, c->rows, c->cols, k,
                                    (uint64_t)d->compute, (uint64_t)c->type, 0}};
 }
-int cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t al,
-                                   cublasLtMatrixLayout_t bl, cublasLtMatrixLayout_t cl, cublasLtMatrixLayout_t dl,
+int cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
+                                   cublasLtMatrixLayout_t al, cublasLtMatrixLayout_t bl,
+                                   cublasLtMatrixLayout_t cl, cublasLtMatrixLayout_t dl,
                                    cublasLtMatmulPreference_t preference, int wanted,
                                    cublasLtMatmulHeuristicResult_t *out, int *n)
 {
     CALL;
     const Layout *a = al, *b = bl, *c = cl;
     const Preference *x = preference;
-    if (!h || cl != dl || wanted != 1 || a->mode != 1 || b->mode != 1 || c->mode != 1 || x->bytes || x->reduction)
+    if (!h || cl != dl || wanted != 1 || a->mode != 1 || b->mode != 1 || c->mode != 1 || x->bytes ||
+        x->reduction)
         return refuse("a preference or an array that is not as our products need it");
     *out = (cublasLtMatmulHeuristicResult_t){.algo = algorithm_for(desc, a, c, c->count > 1 ? 2 : 1,
                                                                    (int)x->aligned[0])};
     return *n = 1, 0;
 }
 int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
-                   cublasLtMatrixLayout_t al, const void *b, cublasLtMatrixLayout_t bl, const void *beta,
-                   const void *c, cublasLtMatrixLayout_t cl, void *to, cublasLtMatrixLayout_t dl,
-                   const cublasLtMatmulAlgo_t *algo, void *space, size_t bytes, cudaStream_t stream)
+                   cublasLtMatrixLayout_t al, const void *b, cublasLtMatrixLayout_t bl,
+                   const void *beta, const void *c, cublasLtMatrixLayout_t cl, void *to,
+                   cublasLtMatrixLayout_t dl, const cublasLtMatmulAlgo_t *algo, void *space,
+                   size_t bytes, cudaStream_t stream)
 {
     CALL;
     const Layout *x = al, *y = bl, *z = cl;
@@ -394,10 +459,24 @@ int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *al
     if (!h || cl != dl || x->count != y->count || x->count != z->count || space || bytes ||
         memcmp(&own, algo, sizeof own) || x->mode != 1 || y->mode != 1 || z->mode != 1)
         return refuse("an algorithm of another product, or arrays that do not go together");
-    Product p = {.ta = d->trans[0], .tb = d->trans[1], .m = (int64_t)z->rows, .n = (int64_t)z->cols,
-                 .k = (int64_t)(d->trans[0] ? x->rows : x->cols), .lda = x->ld, .ldb = y->ld, .ldc = z->ld,
-                 .count = z->count, .a = a, .b = b, .add = c, .c = to, .type = x->type, .compute = d->compute, .h = &on,
-                 .algorithm = (int)algo->data[0], .aligned = (int)algo->data[1]};
+    Product p = {.ta = d->trans[0],
+                 .tb = d->trans[1],
+                 .m = (int64_t)z->rows,
+                 .n = (int64_t)z->cols,
+                 .k = (int64_t)(d->trans[0] ? x->rows : x->cols),
+                 .lda = x->ld,
+                 .ldb = y->ld,
+                 .ldc = z->ld,
+                 .count = z->count,
+                 .a = a,
+                 .b = b,
+                 .add = c,
+                 .c = to,
+                 .type = x->type,
+                 .compute = d->compute,
+                 .h = &on,
+                 .algorithm = (int)algo->data[0],
+                 .aligned = (int)algo->data[1]};
     return enqueue(&p, alpha, beta, y->type, z->type, CUBLAS_GEMM_DEFAULT);
 }
 
@@ -425,7 +504,11 @@ int cublasDestroy_v2(cublasHandle_t h)
     *(void **)&all_wait = dlsym(RTLD_DEFAULT, "emu_all_wait");
     return free(h), all_wait ? (all_wait(), 0) : 0;
 }
-int cublasGetProperty(libraryPropertyType what, int *out) { CALL; return *out = what == MAJOR_VERSION ? 13 : 1, 0; }
+int cublasGetProperty(libraryPropertyType what, int *out)
+{
+    CALL;
+    return *out = what == MAJOR_VERSION ? 13 : 1, 0;
+}
 int cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
 {
     CALL;
@@ -453,5 +536,6 @@ int cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode)
 }
 const char *cublasGetStatusString(cublasStatus_t rc)
 {
-    return rc == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE" : "CUBLAS_STATUS_EMULATED";
+    return rc == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
+                                             : "CUBLAS_STATUS_EMULATED";
 }

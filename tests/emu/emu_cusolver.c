@@ -1,10 +1,11 @@
-/* A libcusolver.so.12 for the emulated driver: eigenvectors of a batch by Jacobi rotations, run in the order of their
- * stream, or recorded into its graph during a capture. It refuses what the real library refuses or might refuse: sizes
- * that do not fit, memory outside of the device, a workspace that is too small, a stream that was not set, more than
- * 65535 matrices, values that are not finite; and more than the 256 rows that it is used for. EMU_FAIL: the call that
- * fails (emu_fail.h). EMU_SOLVER gives one call a status ("create 2", "params 2", "stream 6", "size 2", "call 7"), or
- * "info 3" the fourth matrix of every batch, whose vectors become NaN. emu_solved: number of batches, of matrices, and
- * of refusals. */
+/* A libcusolver.so.12 for the emulated driver: eigenvectors of a batch by Jacobi rotations, run in
+ * the order of their stream, or recorded into its graph during a capture. It refuses what the real
+ * library refuses or might refuse: sizes that do not fit, memory outside of the device, a workspace
+ * that is too small, a stream that was not set, more than 65535 matrices, values that are not
+ * finite; and more than the 256 rows that it is used for. EMU_FAIL: the call that fails
+ * (emu_fail.h). EMU_SOLVER gives one call a status ("create 2", "params 2", "stream 6", "size 2",
+ * "call 7"), or "info 3" the fourth matrix of every batch, whose vectors become NaN. emu_solved:
+ * number of batches, of matrices, and of refusals. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 #include <stdint.h>
@@ -19,7 +20,9 @@
 #include <stdlib.h>
 
 typedef struct Handle { CUstream stream; bool has_stream; } Handle;
-typedef struct Batch { int64_t n, count; bool f64; void *a, *w, *work; size_t bytes; int *info; int64_t fails; } Batch;
+typedef struct Batch {
+    int64_t n, count; bool f64; void *a, *w, *work; size_t bytes; int *info; int64_t fails;
+} Batch;
 
 static long long batches, matrices, broken;
 void emu_solved(long long out[3]);
@@ -39,7 +42,9 @@ static bool asked(const char *name, int *number)
 static int told(const char *name)
 {
     int rc = 0;
-    return told_to_fail("libcusolver.so.12") ? CUSOLVER_STATUS_EXECUTION_FAILED : asked(name, &rc) ? rc : 0;
+    return told_to_fail("libcusolver.so.12") ? CUSOLVER_STATUS_EXECUTION_FAILED
+           : asked(name, &rc)                ? rc
+                                             : 0;
 }
 
 static int (*in_stream)(CUstream s, void (*call)(const void *), const void *data, size_t n);
@@ -50,7 +55,8 @@ static int (*waits)(CUstream s), (*captures)(CUstream s, int *yes);
 static void rotate(double *a, double *v, int64_t n, int64_t p, int64_t q)
 {
     double between = (a[q * n + q] - a[p * n + p]) / (2 * a[q * n + p]),
-        t = (between < 0 ? -1 : 1) / (fabs(between) + hypot(between, 1)), c = 1 / hypot(t, 1), s = t * c;
+           t = (between < 0 ? -1 : 1) / (fabs(between) + hypot(between, 1)), c = 1 / hypot(t, 1),
+           s = t * c;
     for (int64_t i = 0; i < n; i++) {
         double x = a[i * n + p], y = a[i * n + q];
         a[i * n + p] = c * x - s * y, a[i * n + q] = s * x + c * y;
@@ -107,7 +113,8 @@ static void solve(const Batch *b, int64_t k)
             a[i] = 0;
         }
     }
-    diagonalise(a, v, n, b->count % 2);                        /* the real library's bits depend on the count */
+    /* the real library's bits depend on the count */
+    diagonalise(a, v, n, b->count % 2);
     b->info[k] = k == b->fails ? 1 : 0;
     for (int64_t j = 0; j < n; j++) {
         int64_t below = 0;
@@ -115,7 +122,10 @@ static void solve(const Batch *b, int64_t k)
             below += a[i * (n + 1)] < a[j * (n + 1)] || (a[i * (n + 1)] == a[j * (n + 1)] && i < j);
         store(b, b->w, k * n + below, a[j * (n + 1)]);
         for (int64_t i = 0; i < n; i++)                        /* signs are arbitrary */
-            store(b, b->a, k * all + below * n + i, b->info[k] ? NAN : (j + k) % 2 ? -v[j * n + i] : v[j * n + i]);
+            store(b, b->a, k * all + below * n + i,
+                  b->info[k]    ? NAN
+                  : (j + k) % 2 ? -v[j * n + i]
+                                : v[j * n + i]);
     }
     free(a);
 }
@@ -124,8 +134,8 @@ static void run(const void *data)
 {
     const Batch *b = data;
     size_t size = b->f64 ? 8 : 4, n = (size_t)b->n, count = (size_t)b->count;
-    if (!reaches(b->a, n * n * count * size) || !reaches(b->w, n * count * size) || !reaches(b->work, b->bytes) ||
-        !reaches(b->info, count * sizeof(int))) {
+    if (!reaches(b->a, n * n * count * size) || !reaches(b->w, n * count * size) ||
+        !reaches(b->work, b->bytes) || !reaches(b->info, count * sizeof(int))) {
         refuse("matrices, values, information or the workspace do not lie in the device's memory");
         return;
     }
@@ -138,7 +148,11 @@ static void run(const void *data)
 #define DECLARE(name, args) int name args;
 CUSOLVER_FUNCTIONS(DECLARE)
 #undef DECLARE
-int cusolverDnCreate(cusolverDnHandle_t *h) { CALL("create"); return *h = calloc(1, sizeof(Handle)), 0; }
+int cusolverDnCreate(cusolverDnHandle_t *h)
+{
+    CALL("create");
+    return *h = calloc(1, sizeof(Handle)), 0;
+}
 int cusolverDnDestroy(cusolverDnHandle_t h) 
 {
     int (*all_wait)(void);
@@ -161,19 +175,21 @@ static size_t workspace(int64_t n, int64_t count, bool f64)
     return (size_t)((2 * n * n + 64) * count) * (f64 ? 8 : 4);
 }
 
-static int known(cusolverEigMode_t job, cublasFillMode_t fill, int64_t n, cudaDataType a, int64_t lda, cudaDataType w,
-                 cudaDataType c, int64_t count)
+static int known(cusolverEigMode_t job, cublasFillMode_t fill, int64_t n, cudaDataType a,
+                 int64_t lda, cudaDataType w, cudaDataType c, int64_t count)
 {
     if (job != CUSOLVER_EIG_MODE_VECTOR || fill != CUBLAS_FILL_MODE_UPPER || a != w || a != c ||
-        (a != CUDA_R_32F && a != CUDA_R_64F)) return refuse("a job, a triangle or types that it does not know");
+        (a != CUDA_R_32F && a != CUDA_R_64F))
+        return refuse("a job, a triangle or types that it does not know");
     if (n < 1 || n > 256 || lda != n || count < 1 || count > 65535 || n * n * count > INT32_MAX)
         return refuse("sizes that it does not take, or matrices with gaps");
     return 0;
 }
 
-int cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t job,
-                                      cublasFillMode_t fill, int64_t n, cudaDataType ta, const void *a, int64_t lda,
-                                      cudaDataType tw, const void *w, cudaDataType tc, size_t *device, size_t *host,
+int cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t p,
+                                      cusolverEigMode_t job, cublasFillMode_t fill, int64_t n,
+                                      cudaDataType ta, const void *a, int64_t lda, cudaDataType tw,
+                                      const void *w, cudaDataType tc, size_t *device, size_t *host,
                                       int64_t count)
 {
     CALL("size");
@@ -187,10 +203,10 @@ int cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t p
     return h && p ? known(job, fill, n, ta, lda, tw, tc, count) : CUSOLVER_STATUS_NOT_INITIALIZED;
 }
 
-int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t job, cublasFillMode_t fill,
-                           int64_t n, cudaDataType ta, void *a, int64_t lda, cudaDataType tw,
-                           void *w, cudaDataType tc, void *device, size_t bytes, void *host, size_t host_bytes,
-                           int *info, int64_t count)
+int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t job,
+                           cublasFillMode_t fill, int64_t n, cudaDataType ta, void *a, int64_t lda,
+                           cudaDataType tw, void *w, cudaDataType tc, void *device, size_t bytes,
+                           void *host, size_t host_bytes, int *info, int64_t count)
 {
     CALL("call");
     Handle *x = h;
@@ -203,7 +219,8 @@ int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverE
         return CUSOLVER_STATUS_NOT_INITIALIZED;
     if (known(job, fill, n, ta, lda, tw, tc, count))
         return CUSOLVER_STATUS_INVALID_VALUE;
-    if (!x->has_stream || bytes < workspace(n, count, ta == CUDA_R_64F) || !host || host_bytes < 100)
+    if (!x->has_stream || bytes < workspace(n, count, ta == CUDA_R_64F) || !host ||
+        host_bytes < 100)
         return refuse("no stream was set, or a workspace is too small");
     bool captured = captures(x->stream, &yes) == 0 && yes;
     /* the library may wait internally: only relaxed threads may call it during a capture */

@@ -1,5 +1,5 @@
-/* A libnvfatbin.so.13 for the code of emu_nvrtc.c: concatenates images, uncompressed, in the format that
- * runtime/library/package/fatbin.c reads and emu_driver.c loads. */
+/* A libnvfatbin.so.13 for the code of emu_nvrtc.c: concatenates images, uncompressed, in the format
+ * that runtime/library/package/fatbin.c reads and emu_driver.c loads. */
 #include "runtime/library/package/fatbin.h"
 
 #include "tests/emu/emu_fail.h"
@@ -9,8 +9,15 @@
 #include <string.h>
 
 typedef struct { uint32_t magic; uint16_t version, header; uint64_t size; } Head;
-typedef struct { uint16_t kind, version; uint32_t header; uint64_t stored; uint32_t compressed, options; uint16_t minor,
-    major; uint32_t arch, name, name_len; uint64_t flags, zero, bytes; } Image;
+typedef struct {
+    uint16_t kind, version;
+    uint32_t header;
+    uint64_t stored;
+    uint32_t compressed, options;
+    uint16_t minor, major;
+    uint32_t arch, name, name_len;
+    uint64_t flags, zero, bytes;
+} Image;
 struct _nvFatbinHandle { char *data; size_t size; };
 
 int nvFatbinCreate(nvFatbinHandle *h, const char **options, size_t n)
@@ -27,11 +34,15 @@ int nvFatbinCreate(nvFatbinHandle *h, const char **options, size_t n)
     return 0;
 }
 
-int nvFatbinAddCubin(nvFatbinHandle h, const void *code, size_t size, const char *arch, const char *name)
+int nvFatbinAddCubin(nvFatbinHandle h, const void *code, size_t size, const char *arch,
+                     const char *name)
 {
     CALL;
-    Image m =
-        {.kind = 2, .version = 0x101, .header = sizeof m, .stored = (size + 7) / 8 * 8, .arch = (uint32_t)atoi(arch)};
+    Image m = {.kind = 2,
+               .version = 0x101,
+               .header = sizeof m,
+               .stored = (size + 7) / 8 * 8,
+               .arch = (uint32_t)atoi(arch)};
     (void)name;
     h->data = realloc(h->data, h->size + sizeof m + m.stored);
     memcpy(h->data + h->size, &m, sizeof m);
@@ -41,8 +52,8 @@ int nvFatbinAddCubin(nvFatbinHandle h, const void *code, size_t size, const char
     return 0;
 }
 
-int nvFatbinAddPTX(nvFatbinHandle h, const char *code, size_t size, const char *arch, const char *name,
-                   const char *options)
+int nvFatbinAddPTX(nvFatbinHandle h, const char *code, size_t size, const char *arch,
+                   const char *name, const char *options)
 {
     CALL;
     (void)h, (void)code, (void)size, (void)arch, (void)name, (void)options;

@@ -1,10 +1,11 @@
-// The functions of templates/hopper_cuda.txt for an emulated GPU; emu_nvrtc.c puts this before programs that call them.
-// The TMA unit and the tensor cores work either at once or as late as possible, which differs from launch to launch.
-// Wrong results in one of these orders show that a wait is missing. What is wrong in every order aborts: missing
-// fences, accesses outside of shared memory, barriers with other sizes, work that nothing waits for. Not shown: missing
-// fences of maps and of barriers that were just initialised, and the scopes of fences and barriers.
-// The two blocks of a cluster run side by side. In some launches one of them begins and continues only when the other
-// cannot.
+// The functions of templates/hopper_cuda.txt for an emulated GPU; emu_nvrtc.c puts this before
+// programs that call them. The TMA unit and the tensor cores work either at once or as late as
+// possible, which differs from launch to launch. Wrong results in one of these orders show that a
+// wait is missing. What is wrong in every order aborts: missing fences, accesses outside of shared
+// memory, barriers with other sizes, work that nothing waits for. Not shown: missing fences of maps
+// and of barriers that were just initialised, and the scopes of fences and barriers. The two blocks
+// of a cluster run side by side. In some launches one of them begins and continues only when the
+// other cannot.
 #include "emu_map.h"
 
 #define OPTC_HOPPER
@@ -12,8 +13,14 @@
 enum { OPTC_CLUSTER = 2 };
 #define EMU_FAST __attribute__((optimize("O2")))
 
-enum { EMU_DYNAMIC = 1024 + 16, EMU_SHARED = 256 << 10, EMU_QUEUED = 128, EMU_PRODUCTS = 16, EMU_STORES = 8,
-       EMU_BARS = 16 };
+enum {
+    EMU_DYNAMIC = 1024 + 16,
+    EMU_SHARED = 256 << 10,
+    EMU_QUEUED = 128,
+    EMU_PRODUCTS = 16,
+    EMU_STORES = 8,
+    EMU_BARS = 16
+};
 alignas(1024) static unsigned char emu_memory[OPTC_CLUSTER][EMU_SHARED];
 // dynamic shared memory of the launch; emu_driver.c sets it
 extern "C" __attribute__((visibility("default"))) unsigned emu_shared_bytes;
@@ -26,11 +33,18 @@ static void emu_stop(const char *why)
 }
 
 // ---- shared memory ----
-// Dynamic memory begins at EMU_DYNAMIC. Other variables have distances from emu_memory, too: the same in both blocks.
-static unsigned optc_shared_at(const void *p) { return (unsigned)((const unsigned char *)p - emu_memory[0]); }
+// Dynamic memory begins at EMU_DYNAMIC. Other variables have distances from emu_memory, too: the
+// same in both blocks.
+static unsigned optc_shared_at(const void *p)
+{
+    return (unsigned)((const unsigned char *)p - emu_memory[0]);
+}
 static unsigned optc_dynamic_at() { return EMU_DYNAMIC; }
 static unsigned emu_changes;                               // of what it contains
-static unsigned emu_mine() { return emu_me / blockDim.x; } // the current thread's block: the first or the second
+static unsigned emu_mine()
+{
+    return emu_me / blockDim.x;
+}  // the current thread's block: the first or the second
 static unsigned char *emu_at(unsigned at, unsigned bytes, unsigned block = emu_mine())
 {
     if (at < EMU_DYNAMIC || at + bytes > EMU_DYNAMIC + emu_shared_bytes || at & (bytes - 1))
@@ -40,8 +54,9 @@ static unsigned char *emu_at(unsigned at, unsigned bytes, unsigned block = emu_m
 // The place of 16 bytes in rows of 128 bytes, as the TMA unit and the tensor cores permute them.
 static unsigned emu_permuted(unsigned at) { return at ^ (at >> 7 & 7) << 4; }
 
-// A thread has written or read shared memory after its last fence; it has a fence before its next multiplication.
-// emu_ahead: it has waited for a barrier and then not for its warp, so other lanes may still wait for that phase.
+// A thread has written or read shared memory after its last fence; it has a fence before its next
+// multiplication. emu_ahead: it has waited for a barrier and then not for its warp, so other lanes
+// may still wait for that phase.
 static bool emu_written[EMU_MOST], emu_read[EMU_MOST], emu_fenced[EMU_MOST], emu_ahead[EMU_MOST];
 static void emu_sync_warp()
 {
@@ -87,7 +102,8 @@ static void optc_put_transposed(unsigned at, const unsigned (&p)[4])
 {
     const unsigned *const of = emu_addresses(at), lane = threadIdx.x % 32;
     for (int i = 0; i < 8; i++)
-        memcpy(emu_at(of[i / 2 * 8 + lane % 4 * 2 + i % 2], 16) + lane / 4 * 2, (const char *)&p[i / 2] + i % 2 * 2, 2);
+        memcpy(emu_at(of[i / 2 * 8 + lane % 4 * 2 + i % 2], 16) + lane / 4 * 2,
+               (const char *)&p[i / 2] + i % 2 * 2, 2);
     emu_written[emu_me] = true;
     emu_changes++;
 }
@@ -98,8 +114,14 @@ static void optc_registers_40() {}
 static void optc_registers_232() {}
 
 // ---- what is late: changes from launch to launch ----
-enum { EMU_LATE_LOADS = 1, EMU_LATE_SUMS = 2, EMU_LATE_STORES = 4, EMU_SLOW_BLOCK = 8, EMU_SLOW_SECOND = 16,
-       EMU_MODES = 32 };
+enum {
+    EMU_LATE_LOADS = 1,
+    EMU_LATE_SUMS = 2,
+    EMU_LATE_STORES = 4,
+    EMU_SLOW_BLOCK = 8,
+    EMU_SLOW_SECOND = 16,
+    EMU_MODES = 32
+};
 static unsigned emu_mode;
 static bool emu_late(unsigned what) { return emu_mode & what; }
 static unsigned emu_random()
@@ -108,10 +130,12 @@ static unsigned emu_random()
     x = x * 1664525 + 1013904223;
     return x >> 16;
 }
-// A slow block begins and continues only when the other cannot. Without one each warp misses every second turn.
+// A slow block begins and continues only when the other cannot. Without one each warp misses every
+// second turn.
 static bool emu_waits(unsigned thread)
 {
-    return emu_late(EMU_SLOW_BLOCK) ? (thread / blockDim.x != 0) == emu_late(EMU_SLOW_SECOND) : emu_random() % 2;
+    return emu_late(EMU_SLOW_BLOCK) ? (thread / blockDim.x != 0) == emu_late(EMU_SLOW_SECOND)
+                                    : emu_random() % 2;
 }
 
 // ---- barriers ----
@@ -142,7 +166,8 @@ static void optc_bar_init(unsigned at, int arrivals)
     const unsigned me = emu_mine();
     if (emu_nbars[me] == EMU_BARS)
         emu_stop("too many barriers for the emulation");
-    emu_bars[me][emu_nbars[me]++] = emu_bar{at, 0, (unsigned char)arrivals, (unsigned char)arrivals, 0};
+    emu_bars[me][emu_nbars[me]++] =
+        emu_bar{at, 0, (unsigned char)arrivals, (unsigned char)arrivals, 0};
 }
 static void optc_bars_ready() {}
 static void optc_bar_expect(unsigned at, int bytes) { emu_bar_count(emu_bar_at(at), 1, bytes); }
@@ -153,7 +178,8 @@ static void emu_arrive(unsigned at, unsigned block)
         if (emu_read[i])
             emu_stop("no fence between reads of a slot and its release");
         if (emu_written[i])
-            emu_stop("no fence between writes to shared memory and the barrier after which the TMA unit reads them");
+            emu_stop("no fence between writes to shared memory and the barrier after which the TMA "
+                     "unit reads them");
         alone = alone && (i == emu_me || emu_thread_of[i].state == EMU_DONE);
     }
     if (emu_ahead[emu_me] && !alone)
@@ -167,7 +193,10 @@ static void optc_bar_arrive_cluster(unsigned at)
     emu_arrive(at, 1 - emu_mine());
     emu_arrive(at, emu_mine());
 }
-static bool emu_bar_passed(const emu_thread &t) { return ((const emu_bar *)t.word[0])->phase != t.word[1]; }
+static bool emu_bar_passed(const emu_thread &t)
+{
+    return ((const emu_bar *)t.word[0])->phase != t.word[1];
+}
 static void optc_bar_wait(unsigned at, unsigned phase)
 {
     emu_thread &t = emu_thread_of[emu_me];
@@ -179,7 +208,10 @@ static void optc_bar_wait(unsigned at, unsigned phase)
 
 struct emu_group_bar { int there; unsigned long long ended; };
 static emu_group_bar emu_group[OPTC_CLUSTER][16];
-static bool emu_group_ended(const emu_thread &t) { return ((const emu_group_bar *)t.word[0])->ended != t.word[1]; }
+static bool emu_group_ended(const emu_thread &t)
+{
+    return ((const emu_group_bar *)t.word[0])->ended != t.word[1];
+}
 static void optc_group_sync(int group)
 {
     emu_thread &t = emu_thread_of[emu_me];
@@ -223,7 +255,8 @@ static void emu_copy(const emu_box &x, bool store)
             const bool inside = row >= 0 && col >= 0 && row < x.map->lines;
             const long long left = inside ? x.map->width - col : 0;
             const size_t bytes = left < 0 ? 0 : left < 8 ? (size_t)left * 2 : 16;
-            unsigned char *const here = emu_at(emu_permuted(x.shared + i * 128 + j * 2), 16, x.block);
+            unsigned char *const here =
+                emu_at(emu_permuted(x.shared + i * 128 + j * 2), 16, x.block);
             char *const there = x.map->base + x.matrix * 16ll + row * x.map->stride + col * 2;
             if (store) {
                 memcpy(there, here, bytes);
@@ -251,7 +284,8 @@ static void optc_box_load(unsigned to, const void *m, unsigned bar, int at, int 
 {
     emu_load(emu_box{(const emu_map *)m, emu_mine(), to, bar, at, matrix, row, 0});
 }
-static void optc_box_multicast(unsigned to, const void *m, unsigned bar, int at, int matrix, int row)
+static void optc_box_multicast(unsigned to, const void *m, unsigned bar, int at, int matrix,
+                               int row)
 {
     for (unsigned block = 0; block < OPTC_CLUSTER; block++)
         emu_load(emu_box{(const emu_map *)m, block, to, bar, at, matrix, row, 0});
@@ -272,14 +306,15 @@ static void optc_box_store(const void *m, unsigned from, int at, int matrix, int
     const unsigned me = emu_me;
     if (emu_nstores[me] == EMU_STORES)
         emu_stop("too many stores at a time for the emulation");
-    const emu_box x = {(const emu_map *)m, emu_mine(), from, 0, at, matrix, row, emu_store_group[me]};
+    const emu_box x = {(const emu_map *)m, emu_mine(), from, 0, at, matrix, row,
+                       emu_store_group[me]};
     if (emu_late(EMU_LATE_STORES))
         emu_stores[me][emu_nstores[me]++] = x;
     else
         emu_copy(x, true);
 }
 static void optc_box_commit() { emu_store_group[emu_me]++; }
-static void emu_wait_stores()                              // a store that was not committed is not awaited
+static void emu_wait_stores()  // a store that was not committed is not awaited
 {
     const unsigned me = emu_me;
     int kept = 0;
@@ -294,7 +329,9 @@ static void optc_box_wait_read() { emu_wait_stores(); }
 static void optc_box_wait() { emu_wait_stores(); }
 
 // ---- tensor cores ----
-struct emu_product { void (*run)(const emu_product &); float *sum; unsigned long long a, b; int add, group; };
+struct emu_product {
+    void (*run)(const emu_product &); float *sum; unsigned long long a, b; int add, group;
+};
 static emu_product emu_products[EMU_MOST][EMU_PRODUCTS];
 static int emu_nproducts[EMU_MOST], emu_product_group[EMU_MOST];
 
@@ -306,10 +343,11 @@ template <typename K> static const float *emu_values()
         value[i] = K::get((unsigned short)i);
     return value;
 }
-// An operand's 16 terms of each row. along 0: rows of terms in groups of 8. along 1: rows of 64 values that share a
-// term. Threads share the numbers until shared memory changes.
+// An operand's 16 terms of each row. along 0: rows of terms in groups of 8. along 1: rows of 64
+// values that share a term. Threads share the numbers until shared memory changes.
 struct emu_numbers { unsigned long long d; unsigned change, block; int rows; float x[256][16]; };
-EMU_FAST static const emu_numbers &emu_operand(unsigned long long d, const float *value, bool along, int rows)
+EMU_FAST static const emu_numbers &emu_operand(unsigned long long d, const float *value, bool along,
+                                               int rows)
 {
     static emu_numbers cache[8];
     static unsigned oldest;
@@ -323,8 +361,9 @@ EMU_FAST static const emu_numbers &emu_operand(unsigned long long d, const float
     for (int row = 0; row < rows; row += along ? 8 : 1)
         for (int k = 0; k < 16; k += along ? 1 : 8) {
             unsigned short x[8];
-            const unsigned at = along ? row / 64 * lead + k / 8 * stride + k % 8 * 128 + row % 64 * 2
-                                      : row / 8 * stride + row % 8 * 128 + k * 2;
+            const unsigned at = along
+                                    ? row / 64 * lead + k / 8 * stride + k % 8 * 128 + row % 64 * 2
+                                    : row / 8 * stride + row % 8 * 128 + k * 2;
             memcpy(x, emu_at(emu_permuted(first + at), 16), 16);
             for (int i = 0; i < 8; i++)
                 n.x[along ? row + i : row][along ? k : k + i] = value[x[i]];
@@ -352,7 +391,8 @@ static void emu_enqueue(const emu_product &p)
 {
     const unsigned me = emu_me;
     if ((p.a | p.b) >> 62 != 1 || !emu_fenced[me])
-        emu_stop("an operand that is not permuted by 128 bytes, or no fence before a multiplication");
+        emu_stop(
+            "an operand that is not permuted by 128 bytes, or no fence before a multiplication");
     if (!emu_late(EMU_LATE_SUMS))
         return p.run(p);
     if (emu_nproducts[me] == EMU_PRODUCTS)
@@ -361,12 +401,13 @@ static void emu_enqueue(const emu_product &p)
 }
 template <int N> struct optc_width {};
 template <int TA, int TB, typename K, int N>
-static void optc_wgmma(K, optc_width<N>, float (&d)[128], unsigned long long a, unsigned long long b, int add)
+static void optc_wgmma(K, optc_width<N>, float (&d)[128], unsigned long long a,
+                       unsigned long long b, int add)
 {
     emu_enqueue(emu_product{emu_multiply<K, TA, TB, N>, d, a, b, add, emu_product_group[emu_me]});
 }
 static void optc_wgmma_fence() { emu_fenced[emu_me] = true; }
-static void optc_wgmma_commit()                            // of the whole warp, as all functions of the tensor cores
+static void optc_wgmma_commit()  // of the whole warp, as all functions of the tensor cores
 {
     emu_ahead[emu_me] = false;
     emu_product_group[emu_me]++;
@@ -416,5 +457,5 @@ static void emu_block_ends()
     if (left)
         emu_stop("the block ended before its loads, stores or multiplications");
 }
-static const bool emu_units = (emu_begins = emu_block_begins, emu_ends = emu_block_ends, emu_idle = emu_load_arrives,
-                              emu_skips = emu_waits);
+static const bool emu_units = (emu_begins = emu_block_begins, emu_ends = emu_block_ends,
+                               emu_idle = emu_load_arrives, emu_skips = emu_waits);

@@ -1,9 +1,10 @@
-/* A libnvrtc.so.13 that compiles emitted CUDA for the CPU with the host's C++ compiler, between emu_threads.h and
- * emu_tail.h. EMU_DIR names their folder. EMU_PRECOMPILED names a folder with a precompiled emu_threads.h; g++ reads
- * the header itself if that does not match its options. Kernels run for a short time, so they are compiled without
- * optimization (EMU_OPT) and with C headers only (C++ headers take longer to read than a kernel). EMU_WRONG: programs
- * that contain this text skip their first block, like a miscompiled one. Programs of teams, which access 16 bytes at a
- * time, end at an address that is not aligned. */
+/* A libnvrtc.so.13 that compiles emitted CUDA for the CPU with the host's C++ compiler, between
+ * emu_threads.h and emu_tail.h. EMU_DIR names their folder. EMU_PRECOMPILED names a folder with a
+ * precompiled emu_threads.h; g++ reads the header itself if that does not match its options.
+ * Kernels run for a short time, so they are compiled without optimization (EMU_OPT) and with C
+ * headers only (C++ headers take longer to read than a kernel). EMU_WRONG: programs that contain
+ * this text skip their first block, like a miscompiled one. Programs of teams, which access 16
+ * bytes at a time, end at an address that is not aligned. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include "tests/emu/emu_fail.h"
@@ -21,8 +22,8 @@ int nvrtcVersion(int *major, int *minor) { CALL; return *major = 13, *minor = 0,
 int nvrtcGetNumSupportedArchs(int *n) { CALL; return *n = 1, 0; }
 int nvrtcGetSupportedArchs(int *out) { CALL; return *out = 90, 0; }
 
-int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n, const char *const *headers,
-                       const char *const *names)
+int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n,
+                       const char *const *headers, const char *const *names)
 {
     CALL;
     (void)name, (void)n, (void)headers, (void)names;
@@ -31,12 +32,13 @@ int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, in
     return 0;
 }
 
-/* Puts a mark before a kernel with a second parameter, the array numbers; the driver looks for the mark. A long list of
- * parameters continues on the next line. */
+/* Puts a mark before a kernel with a second parameter, the array numbers; the driver looks for the
+ * mark. A long list of parameters continues on the next line. */
 static void put_mark(FILE *f, const char *line, const char *end)
 {
     static const char first[] = "(const optc_launch a,", second[] = "const optc_numbers";
-    const char *params = strncmp(line, "extern \"C\" __global__", 21) ? NULL : strstr(line, first), *name = params;
+    const char *params = strncmp(line, "extern \"C\" __global__", 21) ? NULL : strstr(line, first),
+               *name = params;
     if (!params || params >= end)
         return;
     const char *next = params + strlen(first);
@@ -115,11 +117,14 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
         return rmdir(dir), 1;
     const char *wrong = getenv("EMU_WRONG");
     fprintf(f, "#include \"emu_threads.h\"\n%s#define EMU_FIRST %d\n",
-            strstr(p->source, "OPTC_HOPPER") ? "#include \"emu_hopper.h\"\n" : "", wrong && strstr(p->source, wrong));
+            strstr(p->source, "OPTC_HOPPER") ? "#include \"emu_hopper.h\"\n" : "",
+            wrong && strstr(p->source, wrong));
     put_source(f, p->source);
     /* emu_tail.h names this type; the program of exchanges has no kernel that takes it */
     fprintf(f, "%s%s%s%s%s%s#include \"%s/emu_tail.h\"\n",
-            strstr(p->source, "struct optc_launch") ? "" : "struct optc_launch { long long unused[8]; };\n",
+            strstr(p->source, "struct optc_launch")
+                ? ""
+                : "struct optc_launch { long long unused[8]; };\n",
             strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
             strstr(p->source, " optc_guard(const") ? "#define EMU_GUARD\n" : "",
             strstr(p->source, " optc_move(const") ? "#define EMU_MOVE\n" : "",
@@ -127,11 +132,14 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
             strstr(p->source, " optc_agree(const") ? "#define EMU_AGREE\n" : "", here);
     fclose(f);
     snprintf(command, sizeof command,
-             "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -nostdlib -fno-exceptions "
+             "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -nostdlib "
+             "-fno-exceptions "
              "-ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -w %s "
              "${EMU_PRECOMPILED:+-I\"$EMU_PRECOMPILED\"} -I'%s' -o %s/k.so %s > %s/log 2>&1",
-             strstr(p->source, "OPTC_TEAM") ? "-fsanitize=alignment -fsanitize-undefined-trap-on-error" : "", here, dir,
-             path, dir);
+             strstr(p->source, "OPTC_TEAM")
+                 ? "-fsanitize=alignment -fsanitize-undefined-trap-on-error"
+                 : "",
+             here, dir, path, dir);
     int rc = system(command);
     snprintf(path, sizeof path, "%s/%s", dir, rc ? "log" : "k.so");
     f = rc ? fopen(path, "r") : NULL;
@@ -153,4 +161,7 @@ int nvrtcGetCUBIN(nvrtcProgram p, char *out) { CALL; return memcpy(out, p->code,
 static const char ptx[] = ".version 8.0\n.target sm_90\n";       /* never executed */
 int nvrtcGetPTXSize(nvrtcProgram p, size_t *n) { CALL; return *n = sizeof ptx, p == NULL; }
 int nvrtcGetPTX(nvrtcProgram p, char *out) { CALL; return memcpy(out, ptx, sizeof ptx), p == NULL; }
-int nvrtcDestroyProgram(nvrtcProgram *p) { return free((*p)->source), free((*p)->code), free(*p), 0; }
+int nvrtcDestroyProgram(nvrtcProgram *p)
+{
+    return free((*p)->source), free((*p)->code), free(*p), 0;
+}

@@ -1,22 +1,35 @@
-/* The second half of emu_driver.c, which includes it: launches, streams, captures, graphs and events. A stream is a
- * list of nodes that run at once, or later (emu_late); a graph is such a list that is launched again. */
+/* The second half of emu_driver.c, which includes it: launches, streams, captures, graphs and
+ * events. A stream is a list of nodes that run at once, or later (emu_late); a graph is such a list
+ * that is launched again. */
 /* ---- launches, streams, graphs ---- */
-/* k NULL: a copy from its recorded source; call: a library function with a copy of its arguments, which is never
- * freed. body: of a conditional node, n graphs; picks: it is a switch node. alone: it depends on the nodes `after` (by
- * number) only; otherwise, captured, on the node before it */
+/* k NULL: a copy from its recorded source; call: a library function with a copy of its arguments,
+ * which is never freed. body: of a conditional node, n graphs; picks: it is a switch node. alone:
+ * it depends on the nodes `after` (by number) only; otherwise, captured, on the node before it */
 typedef struct Node { Kernel *k; unsigned grid, threads, shared; _Alignas(16) char args[MOST_ARGS];
-    char numbers[NUMBERS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph **body;
+    char numbers[NUMBERS];
+    void *to;
+    const void *from;
+    size_t n;
+    void (*call)(const void *);
+    struct Graph **body;
     struct Handle *wanted; struct Stream *of; bool alone, picks, team; int *after, nafter; } Node;
-/* The value of a conditional node, and the value that it has at the start of each launch of its graph. */
+/* The value of a conditional node, and the value that it has at the start of each launch of its
+ * graph. */
 typedef struct Handle { unsigned value, usual; } Handle;
 /* fork: streams that became part of the capture, which began in another one */
 typedef struct Graph { Node *v; int n; struct Stream *fork[MOST]; int forks; } Graph;
-/* into: the captured graph is the body of another; forked: the capture began in another stream; added, joined: the
- * nodes of this stream, and those that the first stream has waited for. later: nodes of emu_late, of which `ran` have
- * run; a node with `of` waits for the first `n` nodes of that stream; told: number of nodes in `later`. gone: it was
- * destroyed, and calls with it fail; its memory is not used again */
-typedef struct Stream { Graph *capturing; bool strict, into, forked, gone; int ended, added, joined; Graph later;
-    int ran, told; struct Stream *next; } Stream;
+/* into: the captured graph is the body of another; forked: the capture began in another stream;
+ * added, joined: the nodes of this stream, and those that the first stream has waited for. later:
+ * nodes of emu_late, of which `ran` have run; a node with `of` waits for the first `n` nodes of
+ * that stream; told: number of nodes in `later`. gone: it was destroyed, and calls with it fail;
+ * its memory is not used again */
+typedef struct Stream {
+    Graph *capturing;
+    bool strict, into, forked, gone;
+    int ended, added, joined;
+    Graph later;
+    int ran, told; struct Stream *next;
+} Stream;
 static Stream *gone_streams;
 static bool is_gone(CUstream s) { return s && ((Stream *)s)->gone; }
 
@@ -26,8 +39,8 @@ static void add(Graph *g, Node x)
     g->v[g->n++] = x;
 }
 
-/* Time advances only in kernels, so that measured times are the same on every machine: blocks of 512 threads take half
- * a millisecond, others take more, the further they are from that. */
+/* Time advances only in kernels, so that measured times are the same on every machine: blocks of
+ * 512 threads take half a millisecond, others take more, the further they are from that. */
 static double clock_ms;
 static int run(const Node *x);
 /* Handles in it have their usual values, unless a kernel of it sets them. */
@@ -67,9 +80,10 @@ static void take(Node *x, void *const *params)
         memcpy(x->numbers, params[1], NUMBERS);
 }
 
-/* Work of streams, later than the calls that enqueue it: only waiting runs it, in an order that events allow.
- * 0: at once; 1: a stream that something waits for runs alone; 2: all other streams run first. Wrong results of a
- * program in one of the orders show that an event is missing. */
+/* Work of streams, later than the calls that enqueue it: only waiting runs it, in an order that
+ * events allow.
+ * 0: at once; 1: a stream that something waits for runs alone; 2: all other streams run first.
+ * Wrong results of a program in one of the orders show that an event is missing. */
 static int late;
 static Stream *streams;
 static void advance(Stream *s, int until)
@@ -127,7 +141,8 @@ int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size
     LOCKED;
     if (is_gone(s))
         return INVALID_HANDLE;
-    if (unsafe())                                  /* a library loads a kernel when it launches it first */
+    /* a library loads a kernel when it launches it first */
+    if (unsafe())
         return INVALID;
     if (!s || !(((Stream *)s)->capturing || late))
         return call(data), 0;
@@ -143,26 +158,29 @@ int emu_reaches(const void *p, size_t n)
     return !n || (s && (size_t)((const char *)p - s->at) + n <= s->n);
 }
 
-static int launch(CUfunction f, unsigned blocks, unsigned threads, unsigned shared, CUstream s, void **args, bool team)
+static int launch(CUfunction f, unsigned blocks, unsigned threads, unsigned shared, CUstream s,
+                  void **args, bool team)
 {
     Node n = {.k = f, .grid = blocks, .threads = threads, .shared = shared, .team = team};
     take(&n, args);
     return !blocks || shared > n.k->shared || threads > 1024 ? INVALID : run_in(s, n);
 }
-int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, CUstream s, void **args, void **more)
+int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {
     CALL;
     return more ? INVALID : launch(f, x * y * z, bx * by * bz, shared, s, args, false);
 }
-int cuLaunchCooperativeKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                              unsigned shared, CUstream s, void **args)
+int cuLaunchCooperativeKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx,
+                              unsigned by, unsigned bz, unsigned shared, CUstream s, void **args)
 {
     CALL;
-    if (s && ((Stream *)s)->into && setting("EMU_MPS", 0))         /* in the body of a conditional node */
+    /* in the body of a conditional node */
+    if (s && ((Stream *)s)->into && setting("EMU_MPS", 0))
         return INVALID;
-    return x > 8 || x > (unsigned)setting("EMU_COOPERATIVE", 8) ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
-        : launch(f, x * y * z, bx * by * bz, shared, s, args, true);
+    return x > 8 || x > (unsigned)setting("EMU_COOPERATIVE", 8)
+               ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+               : launch(f, x * y * z, bx * by * bz, shared, s, args, true);
 }
 
 int cuStreamCreate(CUstream *s, unsigned flags)
@@ -250,9 +268,9 @@ int cuStreamEndCapture(CUstream s, CUgraph *g)
     *g = NULL;
     return told ? told : 901;
 }
-/* Conditional nodes: a handle is the address of a Handle, which a kernel writes. Graphs are in order, so a stream
- * always waits for its last node. A switch runs the body whose number is its value, an IF node its body unless that
- * is 0. */
+/* Conditional nodes: a handle is the address of a Handle, which a kernel writes. Graphs are in
+ * order, so a stream always waits for its last node. A switch runs the body whose number is its
+ * value, an IF node its body unless that is 0. */
 void cudaGraphSetConditional(unsigned long long handle, unsigned value);
 void cudaGraphSetConditional(unsigned long long handle, unsigned value)
 {
@@ -266,15 +284,15 @@ int cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus *status, cuuint6
     *id = 1, *g = *status ? ((Stream *)s)->capturing : NULL, *after = NULL, *edge = NULL, *n = 0;
     return 0;
 }
-int cuStreamUpdateCaptureDependencies_v2(CUstream s, CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
-                                         unsigned flags)
+int cuStreamUpdateCaptureDependencies_v2(CUstream s, CUgraphNode *after,
+                                         const CUgraphEdgeData *edge, size_t n, unsigned flags)
 {
     CALL;
     return !((Stream *)s)->capturing || *after != ((Stream *)s)->capturing || edge || n != 1 ||
         flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES;
 }
-int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
-                                CUstreamCaptureMode m)
+int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after,
+                                const CUgraphEdgeData *edge, size_t n, CUstreamCaptureMode m)
 {
     CALL;
     ((Stream *)s)->capturing = g;
@@ -283,7 +301,8 @@ int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after,
     ((Stream *)s)->ended = ended;
     return after || edge || n || m != CU_STREAM_CAPTURE_MODE_RELAXED;
 }
-int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value, unsigned flags)
+int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcontext c,
+                                   unsigned value, unsigned flags)
 {
     CALL;
     Handle *x = malloc(sizeof *x);
@@ -291,14 +310,16 @@ int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcon
     *h = (uintptr_t)x;
     return !g || gpu_of(c) < 0 || flags != CONDITION_ASSIGN_DEFAULT;
 }
-int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
-                      CUgraphNodeParams *p)
+int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after,
+                      const CUgraphEdgeData *edge, size_t n, CUgraphNodeParams *p)
 {
     CALL;
     int kind = p->of.conditional.type;
     unsigned size = p->of.conditional.size;
-    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || (kind != CU_GRAPH_COND_TYPE_IF && kind != CONDITION_SWITCH) ||
-        !size || (kind == CU_GRAPH_COND_TYPE_IF && size != 1) || after || edge || n) return INVALID;
+    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL ||
+        (kind != CU_GRAPH_COND_TYPE_IF && kind != CONDITION_SWITCH) || !size ||
+        (kind == CU_GRAPH_COND_TYPE_IF && size != 1) || after || edge || n)
+        return INVALID;
     Graph **body = malloc(sizeof *body * size);
     for (unsigned i = 0; i < size; i++)
         body[i] = calloc(1, sizeof **body);
@@ -308,7 +329,11 @@ int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, con
     *out = g;
     return 0;
 }
-int cuGraphCreate(CUgraph *g, unsigned flags) { CALL; return *g = calloc(1, sizeof(Graph)), flags != 0; }
+int cuGraphCreate(CUgraph *g, unsigned flags)
+{
+    CALL;
+    return *g = calloc(1, sizeof(Graph)), flags != 0;
+}
 int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n,
                             const CUDA_KERNEL_NODE_PARAMS *p)
 {
@@ -328,8 +353,8 @@ int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *afte
     *out = (CUgraphNode)(uintptr_t)((Graph *)g)->n;
     return !ok;
 }
-/* A launched graph runs, of the nodes whose dependencies have run, the last one. So a missing dependency gives wrong
- * results. */
+/* A launched graph runs, of the nodes whose dependencies have run, the last one. So a missing
+ * dependency gives wrong results. */
 static bool may_run(const Graph *g, int i, const bool *ran)
 {
     bool may = !ran[i] && (g->v[i].alone || !i || ran[i - 1]);
@@ -384,7 +409,11 @@ int cuGraphExecDestroy(CUgraphExec e)
 
 /* ---- events ---- */
 typedef struct Event { double ms; Stream *stream; int added, told; } Event;
-int cuEventCreate(CUevent *e, unsigned flags) { CALL; return *e = calloc(1, sizeof(Event)), flags > 3; }
+int cuEventCreate(CUevent *e, unsigned flags)
+{
+    CALL;
+    return *e = calloc(1, sizeof(Event)), flags > 3;
+}
 int cuEventDestroy_v2(CUevent e) { return free(e), TOLD; }
 int cuEventRecord(CUevent e, CUstream s)
 {
@@ -400,8 +429,8 @@ int cuEventElapsedTime(float *ms, CUevent a, CUevent b)
     CALL;
     return *ms = (float)(((Event *)b)->ms - ((Event *)a)->ms), 0;
 }
-/* A stream that waits for a captured one is captured too. The first one must wait for all that is in it, before its
- * capture ends. Graphs are in order. */
+/* A stream that waits for a captured one is captured too. The first one must wait for all that is
+ * in it, before its capture ends. Graphs are in order. */
 int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
 {
     CALL;

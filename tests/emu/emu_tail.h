@@ -7,7 +7,8 @@ static void emu_call(void) { emu_kernel(*emu_args); }
 static const optc_numbers *emu_numbers;
 static void emu_call_numbers(void)
 {
-    ((void (*)(const optc_launch, const optc_numbers))(void (*)(void))emu_kernel)(*emu_args, *emu_numbers);
+    ((void (*)(const optc_launch, const optc_numbers))(void (*)(void))emu_kernel)(*emu_args,
+                                                                                  *emu_numbers);
 }
 #endif
 
@@ -30,17 +31,17 @@ static void emu_blocks(const void *kernel, unsigned grid, unsigned threads)
 }
 
 // Kernels whose parameter is not an optc_launch.
-#define EMU_OWN(name, type)                                                                                    \
-    static const type *emu_args_##name;                                                                        \
-    static void emu_call_##name(void) { name(*emu_args_##name); }                                              \
-    extern "C" __attribute__((visibility("default"))) const unsigned emu_bytes_##name = sizeof(type);          \
-    extern "C" __attribute__((visibility("default"))) void emu_launch_##name(void *, const void *args,         \
-                                                                             const void *, unsigned grid,      \
-                                                                             unsigned threads)                 \
-    {                                                                                                          \
-        emu_args_##name = (const type *)args;                                                                  \
-        emu_body = emu_call_##name;                                                                            \
-        emu_blocks((const void *)name, grid, threads);                                                         \
+#define EMU_OWN(name, type) \
+    static const type *emu_args_##name; \
+    static void emu_call_##name(void) { name(*emu_args_##name); } \
+    extern "C" __attribute__((visibility("default"))) const unsigned emu_bytes_##name = \
+        sizeof(type); \
+    extern "C" __attribute__((visibility("default"))) void emu_launch_##name( \
+        void *, const void *args, const void *, unsigned grid, unsigned threads) \
+    { \
+        emu_args_##name = (const type *)args; \
+        emu_body = emu_call_##name; \
+        emu_blocks((const void *)name, grid, threads); \
     }
 #ifdef EMU_GUARD
 EMU_OWN(optc_guard, optc_guard_args)
@@ -61,8 +62,8 @@ EMU_OWN(optc_agree, optc_agree_args)
 #endif
 
 // numbers: the second parameter; NULL: the kernel has only one
-extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, const void *args, const void *numbers,
-                                                                  unsigned grid, unsigned threads)
+extern "C" __attribute__((visibility("default"))) void
+emu_launch(void *kernel, const void *args, const void *numbers, unsigned grid, unsigned threads)
 {
     memcpy(&emu_kernel, &kernel, sizeof kernel);
     emu_args = (const optc_launch *)args;

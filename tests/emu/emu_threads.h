@@ -1,6 +1,7 @@
-// Runs a GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this before it).
-// Blocks run one after another, those of a cooperative launch or of a cluster side by side. A thread runs until it
-// waits for others, at a barrier or in a shuffle; only then it gets its own stack.
+// Runs a GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c
+// puts this before it). Blocks run one after another, those of a cooperative launch or of a cluster
+// side by side. A thread runs until it waits for others, at a barrier or in a shuffle; only then it
+// gets its own stack.
 #include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -68,10 +69,12 @@ static void (*emu_body)(void);
 struct emu_stack { char *memory; jmp_buf idle; };
 static emu_stack emu_stack_of[EMU_MOST];
 static int emu_stacks, emu_starting, emu_next, emu_count;
-// Kernels in this section run in clusters of two blocks (emu_hopper.h). The linker defines its bounds if there is one.
-extern "C" __attribute__((weak, visibility("hidden"))) const char __start_emu_clusters[], __stop_emu_clusters[];
-// The current thread among all that run side by side: of a block, of a cluster, or of a cooperative launch
-// (emu_team, emu_driver.c). emu_first: the first of these blocks.
+// Kernels in this section run in clusters of two blocks (emu_hopper.h). The linker defines its
+// bounds if there is one.
+extern "C" __attribute__((weak, visibility("hidden"))) const char __start_emu_clusters[],
+    __stop_emu_clusters[];
+// The current thread among all that run side by side: of a block, of a cluster, or of a cooperative
+// launch (emu_team, emu_driver.c). emu_first: the first of these blocks.
 static unsigned emu_me, emu_first;
 extern "C" __attribute__((visibility("default"))) unsigned emu_team;
 unsigned emu_team;
@@ -81,11 +84,12 @@ static void emu_enter(unsigned me)
     threadIdx.x = me % blockDim.x;
     blockIdx.x = emu_first + me / blockDim.x;
 }
-// Before and after blocks that run side by side, and when no thread can continue (true: one may now); emu_hopper.h sets
-// them.
+// Before and after blocks that run side by side, and when no thread can continue (true: one may
+// now); emu_hopper.h sets them.
 static void (*emu_begins)(), (*emu_ends)();
 static bool (*emu_idle)();
-static bool (*emu_skips)(unsigned thread);      // it, or its warp, could begin or continue and does not yet
+static bool (*emu_skips)(
+    unsigned thread);  // it, or its warp, could begin or continue and does not yet
 
 static void emu_wait(emu_state why)
 {
@@ -122,10 +126,13 @@ template <typename T> static T __shfl_down_sync(unsigned, T x, int by)
     return emu_shuffle(x, threadIdx.x % 32 + by < 32 ? threadIdx.x + by : threadIdx.x);
 }
 
-template <typename T> static T __shfl_xor_sync(unsigned, T x, int by) { return emu_shuffle(x, threadIdx.x ^ by); }
+template <typename T> static T __shfl_xor_sync(unsigned, T x, int by)
+{
+    return emu_shuffle(x, threadIdx.x ^ by);
+}
 
-// One stack runs thread after thread until one of them waits: that thread keeps the stack until it ends. Then the stack
-// is free until the next block.
+// One stack runs thread after thread until one of them waits: that thread keeps the stack until it
+// ends. Then the stack is free until the next block.
 static void emu_run_threads(void)
 {
     emu_stack *mine = &emu_stack_of[emu_starting];
@@ -215,7 +222,10 @@ static void emu_block(void)
 enum { EMU_TEAM_BLOCKS = 8, EMU_TEAM_BYTES = 16 << 10 };
 alignas(16) static char emu_team_room[EMU_TEAM_BLOCKS][EMU_TEAM_BYTES];
 static inline char *optc_team_memory() { return emu_team_room[blockIdx.x]; }
-static inline bool emu_team_came(const emu_thread &t) { return *(const unsigned *)t.word[0] >= t.word[1]; }
+static inline bool emu_team_came(const emu_thread &t)
+{
+    return *(const unsigned *)t.word[0] >= t.word[1];
+}
 static inline void optc_team_wait(unsigned *counter, unsigned arrivals)
 {
     __syncthreads();

@@ -1,4 +1,5 @@
-/* Scenarios that use optc.h: open an engine, compile a rule, bind and step tensors, read states, free everything. */
+/* Scenarios that use optc.h: open an engine, compile a rule, bind and step tensors, read states,
+ * free everything. */
 #include "tests/faults/faults.h"
 
 #include <dirent.h>
@@ -79,7 +80,8 @@ static optc_status save_and_load(optc_binding *b, Outcome *out)
 }
 
 /* A sharded binding of one rank. The loopback lives as long as the binding. */
-static optc_status bind_one_rank(optc_rule *r, const optc_group *all, optc_loopback **l, optc_binding **b)
+static optc_status bind_one_rank(optc_rule *r, const optc_group *all, optc_loopback **l,
+                                 optc_binding **b)
 {
     optc_comm comm;
     optc_status s = optc_loopback_open(1, NULL, l);
@@ -89,14 +91,16 @@ static optc_status bind_one_rank(optc_rule *r, const optc_group *all, optc_loopb
 }
 
 /* Two tensors. One is excluded from a step and is one step behind from then on. */
-static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float *p, float *g, Outcome *out)
+static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float *p, float *g,
+                        Outcome *out)
 {
     static float back[COUNT];
     optc_binding *b = NULL;
     int64_t shape[2] = {scene->wide ? 2 : ROWS / 2, scene->wide ? 27 : COLS}, t = 0;
     float *half = g + COUNT / 2;
-    optc_tensor w[2] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape},
-                        {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
+    optc_tensor w[2] = {
+        {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape},
+        {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
     optc_group all = {.tensors = w, .ntensors = 2};
     optc_loopback *l = NULL;
     optc_status s = scene->sharded ? bind_one_rank(r, &all, &l, &b) : optc_bind(r, &all, 1, &b);
@@ -126,8 +130,8 @@ static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float 
     return s;
 }
 
-/* The tensors are two connected bindings. They are a joint graph from the third step on. One has no gradient for a
- * step. */
+/* The tensors are two connected bindings. They are a joint graph from the third step on. One has no
+ * gradient for a step. */
 static optc_status step_connected(optc_engine *e, optc_rule *r, float *p, float *g, Outcome *out)
 {
     static float back[COUNT];
@@ -135,7 +139,8 @@ static optc_status step_connected(optc_engine *e, optc_rule *r, float *p, float 
     int64_t shape[2] = {ROWS / 2, COLS};
     optc_status s = OPTC_OK;
     for (int i = 0; i < 2 && s == OPTC_OK; i++) {
-        optc_tensor w = {.param = p + i * COUNT / 2, .grad = g + i * COUNT / 2, .rank = 2, .shape = shape};
+        optc_tensor w = {
+            .param = p + i * COUNT / 2, .grad = g + i * COUNT / 2, .rank = 2, .shape = shape};
         s = optc_bind(r, &(optc_group){.tensors = &w, .ntensors = 1}, 1, &b[i]);
     }
     if (s == OPTC_OK)
@@ -198,19 +203,23 @@ static void from_file(const Scene *s, Outcome *out)
 }
 static void evaluated(const Scene *s, Outcome *out)
 {
-    whole(s, &(optc_engine_options){.threads = 1, .cache_dir = "", .compiler = "", .no_builtin = 1}, out);
+    whole(s, &(optc_engine_options){.threads = 1, .cache_dir = "", .compiler = "", .no_builtin = 1},
+          out);
 }
 
-/* A compiler that compiles once and then returns the stored result, so that only optc's calls fail. */
+/* A compiler that compiles once and then returns the stored result, so that only optc's calls
+ * fail. */
 static const char *stub(void)
 {
     const char *path = below("stub");
     inject_rest(true);
     FILE *f = access(path, X_OK) == 0 ? NULL : fopen(path, "w");
     if (f) {
-        fprintf(f, "#!/bin/sh\nfor x; do [ \"$last\" = -o ] && out=$x; last=$x; done\n"
-                   "[ -f '%s/stub.so' ] || { cc \"$@\" && cp \"$out\" '%s/stub.new' && mv '%s/stub.new' '%s/stub.so'; "
-                   "exit; }\ncp '%s/stub.so' \"$out\"\n",
+        fprintf(f,
+                "#!/bin/sh\nfor x; do [ \"$last\" = -o ] && out=$x; last=$x; done\n"
+                "[ -f '%s/stub.so' ] || { cc \"$@\" && cp \"$out\" '%s/stub.new' && mv "
+                "'%s/stub.new' '%s/stub.so'; "
+                "exit; }\ncp '%s/stub.so' \"$out\"\n",
                 scratch, scratch, scratch, scratch, scratch);
         fclose(f);
         chmod(path, 0700);
@@ -224,19 +233,26 @@ static void compiled(const Scene *s, Outcome *out)
     char cc[4096];
     snprintf(cc, sizeof cc, "%s", stub());
     fresh_folder("cold");
-    whole(s, &(optc_engine_options){.threads = 1, .cache_dir = below("cold"), .compiler = cc, .no_builtin = 1}, out);
+    whole(s,
+          &(optc_engine_options){
+              .threads = 1, .cache_dir = below("cold"), .compiler = cc, .no_builtin = 1},
+          out);
 }
 
 static void from_cache(const Scene *s, Outcome *out)
 {
     char cc[4096];
     snprintf(cc, sizeof cc, "%s", stub());
-    whole(s, &(optc_engine_options){.threads = 1, .cache_dir = below("cache"), .compiler = cc, .no_builtin = 1}, out);
+    whole(s,
+          &(optc_engine_options){
+              .threads = 1, .cache_dir = below("cache"), .compiler = cc, .no_builtin = 1},
+          out);
 }
 
 static void on_gpu(const Scene *s, Outcome *out)
 {
-    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cache")}, out);
+    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cache")},
+          out);
 }
 static void by_spec(const Scene *s, const char *text, optc_engine_options o, Outcome *out)
 {
@@ -259,48 +275,73 @@ static void by_spec(const Scene *s, const char *text, optc_engine_options o, Out
 static void products(const Scene *s, Outcome *out)
 {
     by_spec(s,
-            "return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = "
+            "return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = "
+            "{ m = zeros, l = "
             "eye(1, 'rows') },\n"
-            "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
+            "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, "
+            "mm(gram(g), m)) end,\n"
             "  step = function() m = 0.5 * m + g p = p - lr * m end }\n",
-               (optc_engine_options){.workspace = 1 << 16}, out);
+            (optc_engine_options){.workspace = 1 << 16}, out);
 }
 
-/* Eigenvectors by cuSOLVER and a power computed from them, for more matrices than one call takes. */
+/* Eigenvectors by cuSOLVER and a power computed from them, for more matrices than one call
+ * takes. */
 static void eigenvectors(const Scene *s, Outcome *out)
 {
     by_spec(s,
-            "return optimizer { name = 'eigenvectors', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros },\n"
-            "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) "
+            "return optimizer { name = 'eigenvectors', products = 'f32', hyper = { lr = 0.1 }, "
+            "state = { m = zeros },\n"
+            "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = "
+            "mm(mm(g, V), V.T) "
             "p = p - lr * mm(m, power(l, -0.3)) end,\n"
-            "  step = function() p = p - lr * g end }\n", (optc_engine_options){.workspace = 1 << 17}, out);
+            "  step = function() p = p - lr * g end }\n",
+            (optc_engine_options){.workspace = 1 << 17}, out);
 }
 
 static void on_gpu_cold(const Scene *s, Outcome *out)
 {
     fresh_folder("cold");
-    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cold")}, out);
+    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cold")},
+          out);
 }
 
 /* ---- functions of matrices without a rule ---- */
 enum { SIDE = 4, SQUARE = SIDE * SIDE, SQUARES = 2 * SQUARE };
 
-/* A failed call must leave its result as it was, except products whose device failed. more: the rest of the
- * functions. */
+/* A failed call must leave its result as it was, except products whose device failed. more: the
+ * rest of the functions. */
 static optc_status call_functions(optc_engine *e, float *a, float *x, bool more, Outcome *out)
 {
     static const float before = -7;
     double residual = before;
-    optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .y = {x + SQUARES, 0, 0}, .m = SIDE, .n = SIDE, .batch = 2,
-                       .exponent = -0.5, .ridge = 0.25, .residual = &residual};
+    optc_function f = {.a = {a, 0, 0},
+                       .x = {x, 0, 0},
+                       .y = {x + SQUARES, 0, 0},
+                       .m = SIDE,
+                       .n = SIDE,
+                       .batch = 2,
+                       .exponent = -0.5,
+                       .ridge = 0.25,
+                       .residual = &residual};
     optc_product p = {.a = a, .c = x, .m = SIDE, .k = SIDE, .batch = 2};
-    optc_kron_vector k = {.a = a, .b = a + SQUARE, .x = a, .y = x, .m = SIDE, .n = SIDE, .p = SIDE, .q = SIDE};
-    optc_linear l = {.act = a, .out = a, .batch = 2, .rows = SIDE, .in = SIDE, .outs = SIDE,
-                     .norm = (double *)(void *)(x + SQUARES), .sum = x, .clip = 1, .a = x, .g = x + SQUARE};
+    optc_kron_vector k = {
+        .a = a, .b = a + SQUARE, .x = a, .y = x, .m = SIDE, .n = SIDE, .p = SIDE, .q = SIDE};
+    optc_linear l = {.act = a,
+                     .out = a,
+                     .batch = 2,
+                     .rows = SIDE,
+                     .in = SIDE,
+                     .outs = SIDE,
+                     .norm = (double *)(void *)(x + SQUARES),
+                     .sum = x,
+                     .clip = 1,
+                     .a = x,
+                     .g = x + SQUARE};
     f.b = f.a;
     optc_status s = OPTC_OK;
     for (int i = 0; i < SQUARES; i++)
-        a[i] = (float)(i % SQUARE / SIDE == i % SIDE) + 0.1f * (float)(i % SQUARE / SIDE + i % SIDE) / SIDE;
+        a[i] = (float)(i % SQUARE / SIDE == i % SIDE) +
+               0.1f * (float)(i % SQUARE / SIDE + i % SIDE) / SIDE;
     for (int call = 0; call < (more ? 7 : 5) && s == OPTC_OK; call++) {
         for (int i = 0; i < 2 * SQUARES; i++)
             x[i] = before;
@@ -320,10 +361,12 @@ static optc_status call_functions(optc_engine *e, float *a, float *x, bool more,
                 : call == 3 ? optc_multiply(e, &p)
                             : optc_functions_drop(e);
         if (s == OPTC_OK)
-            out->result = mix(mix(out->result, x, sizeof *x * 2 * SQUARES), &residual, sizeof residual);
+            out->result =
+                mix(mix(out->result, x, sizeof *x * 2 * SQUARES), &residual, sizeof residual);
         else
             out->left = out->left || residual != before;
-        bool product = call == 3 && s == OPTC_ERROR_DEVICE;            /* optc_multiply, or optc_kron_apply */
+        /* optc_multiply, or optc_kron_apply */
+        bool product = call == 3 && s == OPTC_ERROR_DEVICE;
         for (int i = 0; i < 2 * SQUARES && s != OPTC_OK && !product; i++)
             out->left = out->left || x[i] != before;
     }
@@ -336,7 +379,8 @@ static void functions(const Scene *s, Outcome *out)
 {
     float *at = NULL;
     optc_engine *e = NULL;
-    optc_engine_options o = {.device = s->gpu ? "cuda" : NULL, .threads = 1, .cache_dir = below("cache")};
+    optc_engine_options o = {
+        .device = s->gpu ? "cuda" : NULL, .threads = 1, .cache_dir = below("cache")};
     *out = (Outcome){.status = optc_open(&o, &e)};
     if (out->status == OPTC_OK)
         out->status = optc_alloc(e, sizeof *at * 3 * SQUARES, NULL, (void **)&at);
@@ -354,39 +398,103 @@ static void from_package(const Scene *s, Outcome *out)
     make_package();
     char base[4096];
     snprintf(base, sizeof base, "%s", below("shipped"));
-    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = "", .cache_base = base}, out);
+    whole(
+        s,
+        &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = "", .cache_base = base},
+        out);
 }
 
 const Scene api_scenes[] = {
     {.name = "built in", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)"},
-    {.name = "checkpoint", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)", .saves = true},
+    {.name = "checkpoint",
+     .run = built_in,
+     .kinds = HOST,
+     .spec = "adamw",
+     .with = "clip(1)",
+     .saves = true},
     {.name = "products", .run = built_in, .kinds = HOST, .spec = "muon", .samples = 20},
-    {.name = "sharded", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)", .samples = 20,
+    {.name = "sharded",
+     .run = built_in,
+     .kinds = HOST,
+     .spec = "adamw",
+     .with = "clip(1)",
+     .samples = 20,
      .sharded = true},
-    {.name = "sharded products", .run = built_in, .kinds = HOST, .spec = "muon", .samples = 20, .sharded = true},
+    {.name = "sharded products",
+     .run = built_in,
+     .kinds = HOST,
+     .spec = "muon",
+     .samples = 20,
+     .sharded = true},
     {.name = "from a file", .run = from_file, .kinds = HOST, .spec = "rule.lua"},
     {.name = "evaluated", .run = evaluated, .kinds = HOST, .spec = "adafactor", .with = "clip(1)"},
     {.name = "compiled", .run = compiled, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
     {.name = "from the cache", .run = from_cache, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
-    {.name = "on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 20, .gpu = true},
-    {.name = "connected on a GPU", .run = on_gpu, .kinds = 1 << ALLOCATIONS | 1 << DRIVER, .spec = "adamw",
-     .with = "clip(1)", .samples = -1, .gpu = true, .connected = true},
-    {.name = "checkpoint on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .samples = 20, .gpu = true,
-     .saves = true},
-    {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)",
-     .samples = 10, .gpu = true},
-    {.name = "products on a GPU", .run = products, .kinds = ALL | 1 << CUBLAS, .spec = "products.lua", .samples = 10,
+    {.name = "on a GPU",
+     .run = on_gpu,
+     .kinds = ALL,
+     .spec = "adamw",
+     .with = "clip(1)",
+     .samples = 20,
      .gpu = true},
-    {.name = "eigenvectors on a GPU", .run = eigenvectors, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS | 1 <<
-     CUSOLVER, .spec = "eigenvectors.lua", .samples = 5, .gpu = true, .wide = true},
+    {.name = "connected on a GPU",
+     .run = on_gpu,
+     .kinds = 1 << ALLOCATIONS | 1 << DRIVER,
+     .spec = "adamw",
+     .with = "clip(1)",
+     .samples = -1,
+     .gpu = true,
+     .connected = true},
+    {.name = "checkpoint on a GPU",
+     .run = on_gpu,
+     .kinds = ALL,
+     .spec = "adamw",
+     .samples = 20,
+     .gpu = true,
+     .saves = true},
+    {.name = "on a GPU, compiled",
+     .run = on_gpu_cold,
+     .kinds = HOST | 1 << NVRTC,
+     .spec = "adamw",
+     .with = "clip(1)",
+     .samples = 10,
+     .gpu = true},
+    {.name = "products on a GPU",
+     .run = products,
+     .kinds = ALL | 1 << CUBLAS,
+     .spec = "products.lua",
+     .samples = 10,
+     .gpu = true},
+    {.name = "eigenvectors on a GPU",
+     .run = eigenvectors,
+     .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS | 1 << CUSOLVER,
+     .spec = "eigenvectors.lua",
+     .samples = 5,
+     .gpu = true,
+     .wide = true},
     {.name = "functions", .run = functions, .kinds = 1 << ALLOCATIONS, .samples = 25},
-    {.name = "functions on a GPU", .run = functions, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS,
-     .samples = 10, .gpu = true},
-    {.name = "more functions", .run = functions, .kinds = 1 << ALLOCATIONS, .samples = 10,
+    {.name = "functions on a GPU",
+     .run = functions,
+     .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS,
+     .samples = 10,
+     .gpu = true},
+    {.name = "more functions",
+     .run = functions,
+     .kinds = 1 << ALLOCATIONS,
+     .samples = 10,
      .other_functions = true},
-    {.name = "more functions on a GPU", .run = functions, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS,
-     .samples = 5, .gpu = true, .other_functions = true},
-    {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10,
+    {.name = "more functions on a GPU",
+     .run = functions,
+     .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS,
+     .samples = 5,
+     .gpu = true,
+     .other_functions = true},
+    {.name = "from a package",
+     .run = from_package,
+     .kinds = ALL,
+     .spec = "adamw",
+     .with = "clip(1)",
+     .samples = 10,
      .gpu = true},
     {.name = NULL},
 };

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 enum { SAMPLES = 40, QUICK = 5, SECONDS = 60 };        /* quick: a fifth of the samples */
-enum { PREPARE = -1 };                                 /* instead of a call's number: runs the scene once */
+/* instead of a call's number: runs the scene once */
+enum { PREPARE = -1 };
 char scratch[PATH_MAX / 2];
 
 /* The result that a trial's process passes back. */
@@ -61,7 +62,8 @@ uint64_t mix_files(uint64_t h, const char *path)
         char inner[PATH_MAX];
         snprintf(inner, sizeof inner, "%s/%s", path, e[i]->d_name);
         const char *end = strrchr(e[i]->d_name, '.');      /* locks are never removed */
-        if (strcmp(e[i]->d_name, ".") && strcmp(e[i]->d_name, "..") && !(end && !strcmp(end, ".lock")))
+        if (strcmp(e[i]->d_name, ".") && strcmp(e[i]->d_name, "..") &&
+            !(end && !strcmp(end, ".lock")))
             h = mix_files(mix(h, e[i]->d_name, strlen(e[i]->d_name)), inner);
         free(e[i]);
     }
@@ -122,7 +124,8 @@ static bool empty(const char *dir)
 
 static bool honest(optc_status s)
 {
-    return s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_IO || s == OPTC_ERROR_UNAVAILABLE || s == OPTC_ERROR_DEVICE;
+    return s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_IO || s == OPTC_ERROR_UNAVAILABLE ||
+           s == OPTC_ERROR_DEVICE;
 }
 
 static void judge(const Outcome *o, const Outcome *right, Kind k, const char *when)
@@ -132,11 +135,12 @@ static void judge(const Outcome *o, const Outcome *right, Kind k, const char *wh
     if (o->status == OPTC_OK && o->result != right->result && !o->evaluator)
         snprintf(w + at, sizeof trial->wrong - at, "%s: success, and another result; ", when);
     else if (o->left)
-        snprintf(w + at, sizeof trial->wrong - at, "%s: it failed and left something behind; ", when);
-    else if (o->status != OPTC_OK &&
-             (!honest(o->status) || !*o->message || (k <= MEMORY_ENDS && o->status != OPTC_ERROR_MEMORY)))
-        snprintf(w + at, sizeof trial->wrong - at, "%s: it says '%s': %.700s; ", when, optc_status_name(o->status),
-                 o->message);
+        snprintf(w + at, sizeof trial->wrong - at, "%s: it failed and left something behind; ",
+                 when);
+    else if (o->status != OPTC_OK && (!honest(o->status) || !*o->message ||
+                                      (k <= MEMORY_ENDS && o->status != OPTC_ERROR_MEMORY)))
+        snprintf(w + at, sizeof trial->wrong - at, "%s: it says '%s': %.700s; ", when,
+                 optc_status_name(o->status), o->message);
 }
 
 static void run_trial(const Scene *s, Kind k, int at, const Trial *right)
@@ -159,14 +163,16 @@ static void run_trial(const Scene *s, Kind k, int at, const Trial *right)
                  "something is left in TMPDIR; ");
     if (s->argv)
         return;
-    for (int i = 0; i < 2; i++)                /* memory that is allocated once and kept exists after this */
+    /* memory that is allocated once and kept exists after this */
+    for (int i = 0; i < 2; i++)
         s->run(s, &again);
     if (again.status != OPTC_OK || again.result != (right ? right->out.result : trial->out.result))
         snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong),
                  "afterwards: %s %.600s; ", optc_status_name(again.status), again.message);
     files = open_files();
     long held = inject_held();
-    inject_begin(k, at);                       /* once more, now that nothing is initialised for the first time */
+    /* once more, now that nothing is initialised for the first time */
+    inject_begin(k, at);
     s->run(s, &again);
     inject_end();
     held = inject_held() - held;
@@ -193,10 +199,12 @@ static void in_a_process(const Scene *s, Kind k, int at, const Trial *right)
     int status = 0;
     waitpid(pid, &status, 0);
     if (WIFSIGNALED(status))
-        snprintf(trial->wrong, sizeof trial->wrong, WTERMSIG(status) == SIGALRM ? "it hangs" : "it dies: %s",
+        snprintf(trial->wrong, sizeof trial->wrong,
+                 WTERMSIG(status) == SIGALRM ? "it hangs" : "it dies: %s",
                  strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status))
-        snprintf(trial->wrong, sizeof trial->wrong, "it ends the program with %d", WEXITSTATUS(status));
+        snprintf(trial->wrong, sizeof trial->wrong, "it ends the program with %d",
+                 WEXITSTATUS(status));
     fresh_folder("tmp");
 }
 
@@ -208,12 +216,13 @@ static int run_scene(const Scene *s, Kind k, bool first, bool quick, int only)
     in_a_process(s, k, 0, NULL);
     Trial right = *trial;
     if (right.out.status != OPTC_OK || *right.wrong) {
-        printf("%s, undisturbed: %s %s %s\n", s->name, optc_status_name(right.out.status), right.out.message,
-               right.wrong);
+        printf("%s, undisturbed: %s %s %s\n", s->name, optc_status_name(right.out.status),
+               right.out.message, right.wrong);
         return 1;
     }
     int bad = 0, failed = 0, tried = 0, most = s->samples ? s->samples : SAMPLES;
-    if (most < 0)                              /* a long scenario: not every call is tried even with `all` */
+    /* a long scenario: not every call is tried even with `all` */
+    if (most < 0)
         most = 200;
     most = quick ? (most + QUICK - 1) / QUICK : most;
     int step = (quick || s->samples < 0) && right.calls > most ? right.calls / most + 1 : 1;
@@ -225,8 +234,9 @@ static int run_scene(const Scene *s, Kind k, bool first, bool quick, int only)
         if (*trial->wrong && ++bad <= 20)
             printf("%s, %s %d of %d: %s\n", s->name, kind_names[k], at, last, trial->wrong);
     }
-    printf("%s: %d of %d %s failed once: %d times success and the right result, %d times an error, %d wrong\n", s->name,
-           tried, last, kind_names[k], tried - failed - bad, failed, bad);
+    printf("%s: %d of %d %s failed once: %d times success and the right result, %d times an error, "
+           "%d wrong\n",
+           s->name, tried, last, kind_names[k], tried - failed - bad, failed, bad);
     return bad;
 }
 
@@ -235,7 +245,8 @@ static bool wanted(const char *name, const char *given) { return !given || !strc
 static int run_all(const Scene *s, bool quick, const char *scene, const char *kind, int only)
 {
     int bad = 0;
-    bool no_gpu = getenv("FAULTS_NO_GPU") != NULL;         /* nothing that would compile for a GPU */
+    /* nothing that would compile for a GPU */
+    bool no_gpu = getenv("FAULTS_NO_GPU") != NULL;
     for (; s->name; s++) {
         if ((no_gpu && s->gpu) || (quick && s->samples < 0))
             continue;
@@ -251,8 +262,9 @@ static int run_all(const Scene *s, bool quick, const char *scene, const char *ki
 
 static void settings(void)
 {
-    static const char *const unset[] = {"OPTC_CACHE_BASE", "OPTC_CACHE_MAX", "OPTC_PATH", "OPTC_CC", "OPTC_CFLAGS",
-                                        "OPTC_FATBIN", "OPTC_TUNE_LIVE", "XDG_CACHE_HOME"};
+    static const char *const unset[] = {"OPTC_CACHE_BASE", "OPTC_CACHE_MAX", "OPTC_PATH",
+                                        "OPTC_CC",         "OPTC_CFLAGS",    "OPTC_FATBIN",
+                                        "OPTC_TUNE_LIVE",  "XDG_CACHE_HOME"};
     for (size_t i = 0; i < sizeof unset / sizeof *unset; i++)
         unsetenv(unset[i]);
     setenv("OPTC_TUNE", "", 1);
@@ -265,8 +277,8 @@ static void settings(void)
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         fresh_folder(folders[i]);
     /* Memory of the emulated GPU is exempt: its libraries are known from the start. */
-    static const char *const libraries[] =
-        {"libcuda.so.1", "libnvrtc.so.13", "libnvfatbin.so.13", "libcublas.so.13", "libcusolver.so.12"};
+    static const char *const libraries[] = {"libcuda.so.1", "libnvrtc.so.13", "libnvfatbin.so.13",
+                                            "libcublas.so.13", "libcusolver.so.12"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
         (void)dlopen(libraries[i], RTLD_NOW | RTLD_GLOBAL);
 }

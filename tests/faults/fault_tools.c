@@ -75,9 +75,12 @@ static optc_status status_of(int rc, const char *said)
 {
     if (rc == 0)
         return OPTC_OK;
-    if (rc != 1 || strncmp(said, "optc: ", 6))             /* it died, reported misuse, or printed nothing */
+    /* it died, reported misuse, or printed nothing */
+    if (rc != 1 || strncmp(said, "optc: ", 6))
         return OPTC_ERROR_ARGUMENT;
-    return strstr(said, "memory") ? OPTC_ERROR_MEMORY : at_a_line(said) ? OPTC_ERROR_SPEC : OPTC_ERROR_IO;
+    return strstr(said, "memory") ? OPTC_ERROR_MEMORY
+           : at_a_line(said)      ? OPTC_ERROR_SPEC
+                                  : OPTC_ERROR_IO;
 }
 
 static void run_tool(const Scene *s, Outcome *out)
@@ -99,7 +102,8 @@ static void run_tool(const Scene *s, Outcome *out)
 static void tool(const Scene *s, Outcome *out)
 {
     if (!calls)
-        calls = mmap(NULL, sizeof *calls, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        calls =
+            mmap(NULL, sizeof *calls, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fresh_folder("made");
     run_tool(s, out);
 }
@@ -120,7 +124,8 @@ void make_package(void)
     static const char *const ship[] =
         {"ship", "adamw", "--with", "clip(1)", "--arch", "sm_90", "-o", "@/shipped", NULL};
     if (!calls)
-        calls = mmap(NULL, sizeof *calls, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        calls =
+            mmap(NULL, sizeof *calls, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (mix_files(1, below("shipped/manifest")) == 0)
         undisturbed(ship);
 }
@@ -131,10 +136,10 @@ static void with_package(const Scene *s, Outcome *out)
     tool(s, out);
 }
 
-static const char results[] =
-    "optc-tune 1\ndevice Emulated GPU | units 8 | driver 0\nmap f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 "
-    "threads=512 vector=4 items=1 blocks=0 "
-    "load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd step_1_map\n";
+static const char results[] = "optc-tune 1\ndevice Emulated GPU | units 8 | driver 0\nmap "
+                              "f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 "
+                              "threads=512 vector=4 items=1 blocks=0 "
+                              "load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd step_1_map\n";
 
 static void with_results(const Scene *s, Outcome *out)
 {
@@ -149,8 +154,9 @@ static void with_results(const Scene *s, Outcome *out)
 /* A cache with an entry, a damaged entry, and leftovers of a build. */
 static void with_cache(const Scene *s, Outcome *out)
 {
-    static const char *const names[] = {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.so",
-                                        ".0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.abcdef"};
+    static const char *const names[] = {
+        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.so",
+        ".0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.abcdef"};
     fresh_folder("entries");
     inject_rest(true);
     for (int i = 0; i < 2; i++) {
@@ -192,38 +198,99 @@ static void with_checkpoint(const Scene *s, Outcome *out)
 }
 
 #define ARGS(...) (const char *const[]){__VA_ARGS__, NULL}
-enum { HOST = 1 << ALLOCATIONS | 1 << MEMORY_ENDS | 1 << FILES, SHIP = HOST | 1 << NVRTC | 1 << FATBIN };
+enum {
+    HOST = 1 << ALLOCATIONS | 1 << MEMORY_ENDS | 1 << FILES, SHIP = HOST | 1 << NVRTC | 1 << FATBIN
+};
 const Scene tool_scenes[] = {
-    {.name = "emit c", .run = tool, .kinds = HOST, .argv = ARGS("emit", "adafactor", "--target", "c"), .samples = 25},
-    {.name = "emit cuda", .run = tool, .kinds = HOST,
-     .argv = ARGS("emit", "adafactor", "--target", "cuda", "-o", "@/made/out.cu"), .samples = 25},
-    {.name = "dump", .run = tool, .kinds = HOST, .argv = ARGS("dump", "adamw", "--with", "clip(1)", "--pass", "all"),
+    {.name = "emit c",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("emit", "adafactor", "--target", "c"),
      .samples = 25},
-    {.name = "check", .run = tool, .kinds = HOST, .argv = ARGS("check", "adamw", "lamb", "ema"), .samples = 25},
-    {.name = "explain", .run = tool, .kinds = HOST, .argv = ARGS("explain", "lamb", "--bandwidth", "100"),
+    {.name = "emit cuda",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("emit", "adafactor", "--target", "cuda", "-o", "@/made/out.cu"),
+     .samples = 25},
+    {.name = "dump",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("dump", "adamw", "--with", "clip(1)", "--pass", "all"),
+     .samples = 25},
+    {.name = "check",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("check", "adamw", "lamb", "ema"),
+     .samples = 25},
+    {.name = "explain",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("explain", "lamb", "--bandwidth", "100"),
      .samples = 25},
     {.name = "list", .run = tool, .kinds = HOST, .argv = ARGS("list", "adamw"), .samples = 25},
-    {.name = "ship", .run = tool, .kinds = SHIP, .argv =
-     ARGS("ship", "adamw+clip(1)", "--arch", "sm_90", "-o", "@/made/mine"), .samples = 12, .gpu = true, .more = 8},
-    {.name = "ship for the CPU", .run = tool, .kinds = HOST, .argv = ARGS("ship", "adamw+clip(1)", "-o", "@/made/mine"),
+    {.name = "ship",
+     .run = tool,
+     .kinds = SHIP,
+     .argv = ARGS("ship", "adamw+clip(1)", "--arch", "sm_90", "-o", "@/made/mine"),
+     .samples = 12,
+     .gpu = true,
+     .more = 8},
+    {.name = "ship for the CPU",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("ship", "adamw+clip(1)", "-o", "@/made/mine"),
      .samples = 25},
-    {.name = "check a package", .run = with_package, .kinds = HOST, .argv = ARGS("ship", "--check", "@/shipped"),
-     .samples = 12, .gpu = true, .loose = true},
-    {.name = "tune", .run = tool, .kinds = HOST, .argv = ARGS("tune", "sgd", "--device", "cuda", "--sizes", "2^10",
-                                                              "--trials", "2", "--into", "@/made/tune"), .samples = -1,
-     .gpu = true, .loose = true},
-    {.name = "tune the CPU", .run = tool, .kinds = HOST, .argv = ARGS("tune", "sgd", "--device", "cpu", "--sizes",
-            "2^6", "--trials", "2", "--busy", "--into", "@/made/tune"), .samples = 2,
+    {.name = "check a package",
+     .run = with_package,
+     .kinds = HOST,
+     .argv = ARGS("ship", "--check", "@/shipped"),
+     .samples = 12,
+     .gpu = true,
      .loose = true},
-    {.name = "tune show", .run = with_results, .kinds = HOST, .argv = ARGS("tune", "show", "@/results"), .samples = 12},
-    {.name = "tune merge", .run = with_results, .kinds = HOST,
-     .argv = ARGS("tune", "merge", "@/results", "--into", "@/made/tune"), .samples = 12},
-    {.name = "cache ls", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "ls", "--dir", "@/entries"),
+    {.name = "tune",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("tune", "sgd", "--device", "cuda", "--sizes", "2^10", "--trials", "2", "--into",
+                  "@/made/tune"),
+     .samples = -1,
+     .gpu = true,
+     .loose = true},
+    {.name = "tune the CPU",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("tune", "sgd", "--device", "cpu", "--sizes", "2^6", "--trials", "2", "--busy",
+                  "--into", "@/made/tune"),
+     .samples = 2,
+     .loose = true},
+    {.name = "tune show",
+     .run = with_results,
+     .kinds = HOST,
+     .argv = ARGS("tune", "show", "@/results"),
      .samples = 12},
-    {.name = "cache clear", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "clear", "--dir", "@/entries"),
+    {.name = "tune merge",
+     .run = with_results,
+     .kinds = HOST,
+     .argv = ARGS("tune", "merge", "@/results", "--into", "@/made/tune"),
      .samples = 12},
-    {.name = "checkpoint show", .run = with_checkpoint, .kinds = HOST, .argv = ARGS("checkpoint", "show", "@/shown"),
+    {.name = "cache ls",
+     .run = with_cache,
+     .kinds = HOST,
+     .argv = ARGS("cache", "ls", "--dir", "@/entries"),
      .samples = 12},
-    {.name = "new", .run = tool, .kinds = HOST, .argv = ARGS("new", "mine", "-o", "@/made/mine.lua"), .samples = 12},
+    {.name = "cache clear",
+     .run = with_cache,
+     .kinds = HOST,
+     .argv = ARGS("cache", "clear", "--dir", "@/entries"),
+     .samples = 12},
+    {.name = "checkpoint show",
+     .run = with_checkpoint,
+     .kinds = HOST,
+     .argv = ARGS("checkpoint", "show", "@/shown"),
+     .samples = 12},
+    {.name = "new",
+     .run = tool,
+     .kinds = HOST,
+     .argv = ARGS("new", "mine", "-o", "@/made/mine.lua"),
+     .samples = 12},
     {.name = NULL},
 };

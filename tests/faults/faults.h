@@ -1,11 +1,13 @@
-/* Every call fails once: scenarios of the use of optc run again and again, each time with another failing call.
+/* Every call fails once: scenarios of the use of optc run again and again, each time with another
+ * failing call.
  *    inject.c        calls that fail
  *    fault_run.c     trials, each in its own process, and the checks below
  *    fault_api.c     scenarios that use optc.h
  *    fault_tools.c   scenarios of the command
- * Every trial must hold: no crash and no hang. It succeeds with exactly the result of an undisturbed run, or fails with
- * the right status (never with an error about the spec or an argument). No file is left behind. Later calls in the same
- * process work and hold no more memory than without the failure. */
+ * Every trial must hold: no crash and no hang. It succeeds with exactly the result of an
+ * undisturbed run, or fails with the right status (never with an error about the spec or an
+ * argument). No file is left behind. Later calls in the same process work and hold no more memory
+ * than without the failure. */
 #ifndef OPTC_FAULTS_H
 #define OPTC_FAULTS_H
 #include "tests/faults/inject.h"
@@ -20,7 +22,8 @@ typedef struct Outcome {
     uint64_t result;               /* hash of the results; 0: none */
     bool left;                     /* it failed and left unfinished files */
     int calls;                     /* calls counted in the command's process */
-    bool evaluator;                /* it ran on the reference evaluator, which has other bits, and reported that */
+    bool evaluator;                /* it ran on the reference evaluator, which has other bits, and
+                                    * reported that */
 } Outcome;
 
 typedef struct Scene {
@@ -30,14 +33,16 @@ typedef struct Scene {
     const char *spec, *with;       /* for scenarios that use optc.h */
     const char *const *argv;       /* for the command: arguments from argv[1] on */
     bool loose;                    /* the result may differ; only its status must be right */
-    /* trials per kind in a quick run; 0: the default; negative: none, and a few hundred with `all` */
+    /* trials per kind in a quick run; 0: the default; negative: none, and a few hundred with
+     * `all` */
     int samples;
     int more;                      /* calls in child processes, which are not counted here */
     bool gpu;                      /* needs the emulated GPU */
     bool sharded;                  /* a sharded binding of one rank */
     bool connected;                /* two connected bindings that run together */
     bool saves;                    /* also saves a checkpoint and loads it */
-    bool wide;                     /* matrices of 2 x 27, so that one side is large enough for a library */
+    bool wide;                     /* matrices of 2 x 27, so that one side is large enough for a
+                                    * library */
     bool other_functions;          /* the second half of the functions of matrices */
 } Scene;
 extern const Scene api_scenes[], tool_scenes[];          /* the last entry has a NULL name */

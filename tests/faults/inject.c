@@ -1,5 +1,5 @@
-/* Every allocation of the process goes through this file (also the C library's own), and every call about files or
- * processes that optc makes: the linker redirects those (--wrap). */
+/* Every allocation of the process goes through this file (also the C library's own), and every call
+ * about files or processes that optc makes: the linker redirects those (--wrap). */
 #include "tests/faults/inject.h"
 
 #include <dirent.h>
@@ -17,10 +17,14 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-const char *const kind_names[NKIND] =
-    {"none", "allocations", "allocations from one on", "files", "driver", "nvrtc", "fatbin", "cublas", "cusolver"};
-static const char *const libraries[NKIND] = {[DRIVER] = "libcuda.so.1", [NVRTC] = "libnvrtc.so.13",
-        [FATBIN] = "libnvfatbin.so.13", [CUBLAS] = "libcublas.so.13", [CUSOLVER] = "libcusolver.so.12"};
+const char *const kind_names[NKIND] = {"none",   "allocations", "allocations from one on",
+                                       "files",  "driver",      "nvrtc",
+                                       "fatbin", "cublas",      "cusolver"};
+static const char *const libraries[NKIND] = {[DRIVER] = "libcuda.so.1",
+                                             [NVRTC] = "libnvrtc.so.13",
+                                             [FATBIN] = "libnvfatbin.so.13",
+                                             [CUBLAS] = "libcublas.so.13",
+                                             [CUSOLVER] = "libcusolver.so.12"};
 
 static Kind kind;
 static int at, seen;
@@ -32,7 +36,8 @@ static int nexempt;
 
 static int note_exempt(struct dl_phdr_info *i, size_t n, void *to)
 {
-    static const char *const names[] = {"libgomp", "libcuda", "libnvrtc", "libnvfatbin", "libcublas", "libcusolver"};
+    static const char *const names[] = {"libgomp",     "libcuda",   "libnvrtc",
+                                        "libnvfatbin", "libcublas", "libcusolver"};
     bool known = false;
     (void)n, (void)to;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
@@ -127,12 +132,18 @@ static bool none(void *caller) { return kind && !is_exempt(caller) && fails(ALLO
 #define CALLER __builtin_return_address(0)
 
 void *malloc(size_t n) { return none(CALLER) ? NULL : kept(__libc_malloc(n), CALLER); }
-void *calloc(size_t n, size_t size) { return none(CALLER) ? NULL : kept(__libc_calloc(n, size), CALLER); }
+void *calloc(size_t n, size_t size)
+{
+    return none(CALLER) ? NULL : kept(__libc_calloc(n, size), CALLER);
+}
 void *realloc(void *p, size_t n)
 {
     return none(CALLER) ? NULL : p ? __libc_realloc(p, n) : kept(__libc_realloc(p, n), CALLER);
 }
-void *aligned_alloc(size_t align, size_t n) { return none(CALLER) ? NULL : kept(__libc_memalign(align, n), CALLER); }
+void *aligned_alloc(size_t align, size_t n)
+{
+    return none(CALLER) ? NULL : kept(__libc_memalign(align, n), CALLER);
+}
 void free(void *p)
 {
     __atomic_sub_fetch(&held, p && !is_exempt(CALLER), __ATOMIC_RELAXED);
@@ -184,15 +195,22 @@ WRAP(void *, dlopen, (const char *p, int f), (p, f), NULL)
 WRAP(int, memfd_create, (const char *p, unsigned f), (p, f), -1)
 WRAP(int, pipe2, (int fd[2], int f), (fd, f), -1)
 WRAP(pid_t, fork, (void), (), -1)
-WRAP(int, posix_spawn, (pid_t *pid, const char *p, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *a,
-                        char *const argv[], char *const env[]),
+WRAP(int, posix_spawn,
+     (pid_t * pid, const char *p, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *a,
+      char *const argv[], char *const env[]),
      (pid, p, fa, a, argv, env), EIO)
 WRAP_LAST(int, close, (int fd), (fd), -1)
 WRAP_LAST(int, fclose, (FILE *f), (f), EOF)
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, mode_t mode);
-int __wrap_open(const char *path, int flags, mode_t mode) { return fails(FILES) ? -1 : __real_open(path, flags, mode); }
+int __wrap_open(const char *path, int flags, mode_t mode)
+{
+    return fails(FILES) ? -1 : __real_open(path, flags, mode);
+}
 int __real_fcntl(int fd, int command, ...);
 int __wrap_fcntl(int fd, int command, void *arg);
-int __wrap_fcntl(int fd, int command, void *arg) { return fails(FILES) ? -1 : __real_fcntl(fd, command, arg); }
+int __wrap_fcntl(int fd, int command, void *arg)
+{
+    return fails(FILES) ? -1 : __real_fcntl(fd, command, arg);
+}

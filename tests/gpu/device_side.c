@@ -8,12 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const TestShape large[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {70001}},
-        {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}}, {2, {5000, 3}}, {2, {64, 8192}}, {4, {40, 30, 3, 3}}};
-static const TestShape small[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {4103}},
-        {2, {70, 131}}, {2, {3, 4100}}, {3, {5, 66, 8}}, {2, {300, 3}}, {2, {66, 128}}, {4, {4, 3, 3, 3}}};
-static const TestShape tiny[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 20}}, {3, {3, 5, 7}}, {1, {40}},
-        {2, {20, 33}}, {2, {1, 40}}, {3, {2, 16, 8}}, {2, {30, 3}}, {2, {24, 24}}, {4, {4, 3, 3, 3}}};
+static const TestShape large[NSHAPES] = {{0, {0}},        {1, {1}},        {1, {7}},
+                                         {2, {33, 65}},   {3, {3, 5, 7}},  {1, {70001}},
+                                         {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}},
+                                         {2, {5000, 3}},  {2, {64, 8192}}, {4, {40, 30, 3, 3}}};
+static const TestShape small[NSHAPES] = {{0, {0}},       {1, {1}},       {1, {7}},
+                                         {2, {33, 65}},  {3, {3, 5, 7}}, {1, {4103}},
+                                         {2, {70, 131}}, {2, {3, 4100}}, {3, {5, 66, 8}},
+                                         {2, {300, 3}},  {2, {66, 128}}, {4, {4, 3, 3, 3}}};
+static const TestShape tiny[NSHAPES] = {
+    {0, {0}},      {1, {1}},     {1, {7}},        {2, {33, 20}}, {3, {3, 5, 7}}, {1, {40}},
+    {2, {20, 33}}, {2, {1, 40}}, {3, {2, 16, 8}}, {2, {30, 3}},  {2, {24, 24}},  {4, {4, 3, 3, 3}}};
 /* OPTC_TEST_SMALL: shapes that are small enough for the emulated GPU */
 static const TestShape *shapes = large;
 const Driver *d;
@@ -33,7 +38,8 @@ void gpu_setup(void)
     d = driver_get(&why);
     ck_assert_msg(d != NULL, "%s", why);
     CUdevice dev;
-    ck_assert(!d->cuDeviceGet(&dev, 0) && !d->cuDevicePrimaryCtxRetain(&ctx, dev) && !d->cuCtxPushCurrent_v2(ctx));
+    ck_assert(!d->cuDeviceGet(&dev, 0) && !d->cuDevicePrimaryCtxRetain(&ctx, dev) &&
+              !d->cuCtxPushCurrent_v2(ctx));
 }
 
 void gpu_teardown(void)
@@ -48,7 +54,8 @@ void use_tiny_shapes(void) { shapes = tiny; }
 
 void use_cublas(bool library)
 {
-    static const char *given = NULL;                   /* cuBLAS as the environment names it, or NULL */
+    /* cuBLAS as the environment names it, or NULL */
+    static const char *given = NULL;
     static bool asked = false;
     given = asked ? given : getenv("OPTC_CUBLAS") ? strdup(getenv("OPTC_CUBLAS")) : "";
     asked = true;
@@ -64,15 +71,19 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
 {
     memset(s, 0, sizeof *s);
     bool gpu = strcmp(device, "cpu") != 0;
-    OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"),
-                                        .untuned = untuned, .workspace = side_workspace}, &s->e));
+    OK(optc_open(&(optc_engine_options){.device = device,
+                                        .threads = 4,
+                                        .cache_dir = getenv("OPTC_TEST_CACHE"),
+                                        .untuned = untuned,
+                                        .workspace = side_workspace},
+                 &s->e));
     if (gpu)
         s->e->gpu->eigen = side_method, s->e->gpu->probed_rows = side_probed;
     if (gpu && side_driver)
         s->e->gpu->own.version = side_driver;
     optc_status compiled = optc_compile(s->e, &rule, &s->r);
-    ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device,
-                  optc_message());
+    ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s",
+                  rule.text ? rule.text : rule.spec, rule.with, device, optc_message());
     optc_tensor t[NSHAPES];
     memset(t, 0, sizeof t);
     s->tp = s->r->library->plan->p;
@@ -87,7 +98,8 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
         s->hg[k] = calloc((size_t)s->n[k] + 8, s->wg);
         for (int64_t i = 0; i < s->n[k]; i++)
             type_store(s->tp, s->hp[k], i, 0.5 * ref_value(k, 0, i));
-        t[k] = (optc_tensor){.param = s->hp[k], .grad = s->hg[k], .rank = shapes[k].rank, .shape = shapes[k].dim};
+        t[k] = (optc_tensor){
+            .param = s->hp[k], .grad = s->hg[k], .rank = shapes[k].rank, .shape = shapes[k].dim};
         if (!gpu)
             continue;
         ck_assert(!d->cuMemAlloc_v2(&s->p[k], (size_t)(s->n[k] + 16) * s->wp) &&
@@ -137,7 +149,8 @@ void set_grads(Side *s, int step)
 
 static bool same(double a, double b, double bound)
 {
-    return !memcmp(&a, &b, sizeof a) || (isnan(a) && isnan(b)) || (bound > 0 && fabs(a - b) <= bound * (1 + fabs(a)));
+    return !memcmp(&a, &b, sizeof a) || (isnan(a) && isnan(b)) ||
+           (bound > 0 && fabs(a - b) <= bound * (1 + fabs(a)));
 }
 
 void compare(const char *rule, Side *c, Side *g) { compare_within(rule, c, g, 0); }
@@ -150,7 +163,8 @@ void compare_within(const char *rule, Side *c, Side *g, double bound)
                   !d->cuStreamSynchronize(NULL));
         for (int64_t i = 0; i < c->n[k]; i++) {
             double x = type_load(c->tp, c->hp[k], i), y = type_load(g->tp, g->hp[k], i);
-            ck_assert_msg(same(x, y, bound), "%s: p of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, k,
+            ck_assert_msg(same(x, y, bound),
+                          "%s: p of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, k,
                           (long long)i, x, y);
         }
         for (int s = 0; s < optc_rule_states(c->r); s++) {
@@ -163,8 +177,9 @@ void compare_within(const char *rule, Side *c, Side *g, double bound)
             OK(optc_state_read(c->b, strcmp(info.domain, "group") ? k : 0, info.name, x, v.count));
             OK(optc_state_read(g->b, strcmp(info.domain, "group") ? k : 0, info.name, y, v.count));
             for (int64_t i = 0; i < v.count; i++)
-                ck_assert_msg(same(x[i], y[i], bound), "%s: state %s of tensor %d, element %lld: CPU %.17g, GPU %.17g",
-                              rule, info.name, k, (long long)i, x[i], y[i]);
+                ck_assert_msg(same(x[i], y[i], bound),
+                              "%s: state %s of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule,
+                              info.name, k, (long long)i, x[i], y[i]);
             free(x);
             free(y);
         }
@@ -212,7 +227,8 @@ void same_params(Side *a, Side *b, const char *what)
     fetch_params(a);
     fetch_params(b);
     for (int k = 0; k < NSHAPES; k++)
-        ck_assert_msg(!memcmp(a->hp[k], b->hp[k], (size_t)a->n[k] * a->wp), "%s: tensor %d has other bits", what, k);
+        ck_assert_msg(!memcmp(a->hp[k], b->hp[k], (size_t)a->n[k] * a->wp),
+                      "%s: tensor %d has other bits", what, k);
 }
 
 /* ---- memory for tests without a side ---- */
@@ -226,11 +242,13 @@ void *device_take(size_t bytes)
 void device_give(void *p) { ck_assert(!d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p)); }
 void device_put(void *to, const void *from, size_t bytes)
 {
-    ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+    ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) &&
+              !d->cuStreamSynchronize(NULL));
 }
 void device_get(void *to, const void *from, size_t bytes)
 {
-    ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+    ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) &&
+              !d->cuStreamSynchronize(NULL));
 }
 const Where device_where = {device_take, device_give, device_put, device_get};
 

@@ -1,4 +1,5 @@
-/* A Side is a rule bound to tensors of odd shapes on one device. Tests of tests/gpu open two sides and compare them. */
+/* A Side is a rule bound to tensors of odd shapes on one device. Tests of tests/gpu open two sides
+ * and compare them. */
 #ifndef OPTC_TESTS_SIDE_H
 #define OPTC_TESTS_SIDE_H
 #include "tests/harness/help.h"
@@ -19,7 +20,8 @@ typedef struct Side {
 } Side;
 
 extern const Driver *d;
-extern int untuned;                            /* option of the next side that is opened: without tuning results */
+/* option of the next side that is opened: without tuning results */
+extern int untuned;
 extern int64_t side_workspace;                 /* the next side's workspace in bytes */
 /* the next side's method for eigenvectors, overriding model and results */
 extern EigenMethod side_method;
@@ -39,24 +41,29 @@ void gpu_setup(void);
 void gpu_teardown(void);
 /* For the rest of this test: shapes of a few values, for rules that square the sizes. */
 void use_tiny_shapes(void);
-void use_shapes(const TestShape *s);           /* NSHAPES shapes for the sides that this test opens */
-void use_cublas(bool library);                 /* from now on: with cuBLAS if it is found, or without */
+/* NSHAPES shapes for the sides that this test opens */
+void use_shapes(const TestShape *s);
+/* from now on: with cuBLAS if it is found, or without */
+void use_cublas(bool library);
 /* off: number of elements by which pointers are misaligned */
 void open_side(Side *s, const char *device, optc_rule_options rule, int off);
 void close_side(Side *s, int off);
 void free_arrays(Side *s, int off);            /* of a closed side */
 void set_grads(Side *s, int step);
 void fetch_params(Side *s);                    /* copies parameters from the GPU to hp */
-void use_cublas_alone(optc_binding *b);        /* also for products that cuBLASLt would compute; other bits */
+/* also for products that cuBLASLt would compute; other bits */
+void use_cublas_alone(optc_binding *b);
 /* Compares hp and all states of c with those of g, which is on the GPU, bit for bit. */
 void compare(const char *rule, Side *c, Side *g);
-/* For rules with products, whose summation order differs: differences are at most bound * (1 + |value|). */
+/* For rules with products, whose summation order differs: differences are at most bound * (1 +
+ * |value|). */
 void compare_within(const char *rule, Side *c, Side *g, double bound);
 void same_params(Side *a, Side *b, const char *what);     /* two sides on the GPU, bit for bit */
 /* From now on every stage gets a random valid launch; if not `all`, one near the model's. */
 void use_random_launches(Side *g, uint64_t *dice, bool all);
 
-/* OPTC_TEST_SHARE=K/N: this process runs share K of the long tests. all.sh runs the shares in parallel. */
+/* OPTC_TEST_SHARE=K/N: this process runs share K of the long tests. all.sh runs the shares in
+ * parallel. */
 bool others(int i, int line);
 #define SHARED() do { if (others(_i, __LINE__)) return; } while (0)
 
@@ -95,8 +102,8 @@ void add_product_precision(TCase *t);
 void add_product_times(TCase *t);
 void add_random(TCase *t);
 void add_rounding(TCase *t);
-/* emu_late of the emulated GPU (tests/emu): work of streams runs later, in one of two orders; 0: at once. NULL: a real
- * GPU */
+/* emu_late of the emulated GPU (tests/emu): work of streams runs later, in one of two orders; 0: at
+ * once. NULL: a real GPU */
 int (*find_late(void))(int order);
 void add_polar(TCase *t);
 void add_network(TCase *t);
@@ -108,5 +115,6 @@ void add_squares(TCase *t);
 void add_stagger(TCase *t);
 void add_stagger_graphs(TCase *t);
 void add_types(TCase *t);
-void add_sticky(TCase *t);                     /* destroys its context, so it runs in its own process */
+/* destroys its context, so it runs in its own process */
+void add_sticky(TCase *t);
 #endif

@@ -21,14 +21,19 @@ optc_status bind_one(One *o, const char *text, int64_t n, int64_t side, How how)
                                         .workspace = how.workspace}, &o->e));
     if (between)
         between(o->e);
-    optc_status s = optc_compile(o->e, &(optc_rule_options){.text = text, .param = how.f64 ? OPTC_F64 : OPTC_F32,
-                                                            .products = how.f64 ? "f64" : "f32"}, &o->r);
+    optc_status s = optc_compile(o->e,
+                                 &(optc_rule_options){.text = text,
+                                                      .param = how.f64 ? OPTC_F64 : OPTC_F32,
+                                                      .products = how.f64 ? "f64" : "f32"},
+                                 &o->r);
     ck_assert_msg(s == OPTC_OK, "%s: %s", text, optc_message());
     o->e->gpu->eigen = how.method;
     ck_assert(!d->cuMemAlloc_v2(&o->p, bytes) && !d->cuMemAlloc_v2(&o->g, bytes) &&
-              !d->cuMemsetD8Async(o->p, 0, bytes, NULL) && !d->cuMemsetD8Async(o->g, 0, bytes, NULL));
+              !d->cuMemsetD8Async(o->p, 0, bytes, NULL) &&
+              !d->cuMemsetD8Async(o->g, 0, bytes, NULL));
     ck_assert(!d->cuStreamSynchronize(NULL));
-    optc_tensor t = {.param = (void *)(uintptr_t)o->p, .grad = (void *)(uintptr_t)o->g, .rank = 3, .shape = dim};
+    optc_tensor t = {
+        .param = (void *)(uintptr_t)o->p, .grad = (void *)(uintptr_t)o->g, .rank = 3, .shape = dim};
     const Driver *own = o->e->gpu->d;
     o->e->gpu->d = next_driver ? next_driver : own;
     s = optc_bind(o->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &o->b);
@@ -68,9 +73,11 @@ static void reflect(double *a, int64_t n, uint64_t *seed)
             w[i] += a[i * n + j] * v[j];
         dot += v[i] * w[i];
     }
-    for (int64_t i = 0; i < n; i++)            /* H A H = A - 2 (v w.T + w v.T) / norm + 4 dot v v.T / norm^2 */
+    /* H A H = A - 2 (v w.T + w v.T) / norm + 4 dot v v.T / norm^2 */
+    for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
-            a[i * n + j] += -2 / norm * (v[i] * w[j] + w[i] * v[j]) + 4 * dot / norm / norm * v[i] * v[j];
+            a[i * n + j] +=
+                -2 / norm * (v[i] * w[j] + w[i] * v[j]) + 4 * dot / norm / norm * v[i] * v[j];
     free(v);
 }
 
@@ -89,7 +96,8 @@ void spread(double *value, int64_t n, double low)
         value[i] = n > 1 ? pow(low, (double)i / (double)(n - 1)) : 1;
 }
 
-void are_vectors(const double *a, const double *v, int64_t n, int64_t some, double bound, const char *what)
+void are_vectors(const double *a, const double *v, int64_t n, int64_t some, double bound,
+                 const char *what)
 {
     double *av = malloc(8 * (size_t)n), before = INFINITY, size = 0;
     for (int64_t i = 0; i < n; i++)
@@ -105,23 +113,26 @@ void are_vectors(const double *a, const double *v, int64_t n, int64_t some, doub
             at = fabs(v[i * some + k]) > fabs(v[at * some + k]) ? i : at;
         }
         for (int64_t i = 0; i < n; i++)
-            ck_assert_msg(fabs(av[i] - w * v[i * some + k]) <= bound * size, "%s: A V - V w of vector %lld is %g", what,
-                          (long long)k, av[i] - w * v[i * some + k]);
+            ck_assert_msg(fabs(av[i] - w * v[i * some + k]) <= bound * size,
+                          "%s: A V - V w of vector %lld is %g", what, (long long)k,
+                          av[i] - w * v[i * some + k]);
         ck_assert_msg(v[at * some + k] > 0 && w <= before + bound * size,
-                      "%s: vector %lld has the wrong sign or place (%g behind %g)", what, (long long)k, w, before);
+                      "%s: vector %lld has the wrong sign or place (%g behind %g)", what,
+                      (long long)k, w, before);
         before = w;
         for (int64_t l = k > 40 ? k - 40 : 0; l <= k; l++) {
             double dot = 0;
             for (int64_t i = 0; i < n; i++)
                 dot += v[i * some + k] * v[i * some + l];
-            ck_assert_msg(fabs(dot - (k == l)) <= bound, "%s: vectors %lld and %lld: %g", what, (long long)k,
-                          (long long)l, dot);
+            ck_assert_msg(fabs(dot - (k == l)) <= bound, "%s: vectors %lld and %lld: %g", what,
+                          (long long)k, (long long)l, dot);
         }
     }
     free(av);
 }
 
 const char vectors_rule[] =
-    "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = zeros 'rows' },\n"
+    "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = zeros 'rows' "
+    "},\n"
     "  matrix = function() local _, U = eigh(A)  V = U  A = A + 0 * sum(g)  p = p + 0 * "
     "g end, step = function() p = p + 0 * g end }";

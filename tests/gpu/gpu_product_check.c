@@ -35,7 +35,8 @@ void put_array(Bound *x, int tensor, int array, int seed)
     free(v);
 }
 
-/* The rows of a, or the columns of b, one after another: n of k terms. apart: they are columns as stored. */
+/* The rows of a, or the columns of b, one after another: n of k terms. apart: they are columns as
+ * stored. */
 static double *lines_of(const double *p, int64_t n, int64_t k, bool apart)
 {
     double *v = malloc(sizeof *v * (size_t)(n * k + 1));
@@ -45,11 +46,11 @@ static double *lines_of(const double *p, int64_t n, int64_t k, bool apart)
     return v;
 }
 
-/* Checks one product of one tensor against plain loops. Bounds: k units of the accumulator's type for a sum of k
- * values, half a unit of the storage type for the result, which is rounded again where the diagonal is added, half a
- * unit for each tf32 operand. */
-static void check_product(const Bound *x, int kind, int tensor, const ProgCall *c, const double *a, const double *b,
-                          const double *was, const double *got, const char *what)
+/* Checks one product of one tensor against plain loops. Bounds: k units of the accumulator's type
+ * for a sum of k values, half a unit of the storage type for the result, which is rounded again
+ * where the diagonal is added, half a unit for each tf32 operand. */
+static void check_product(const Bound *x, int kind, int tensor, const ProgCall *c, const double *a,
+                          const double *b, const double *was, const double *got, const char *what)
 {
     const ProgArray *m = x->m.array;
     Shape s = x->b->tensor[tensor].shape;
@@ -58,14 +59,17 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
         kept = kinds[kind].type == T_F32 ? FLT_EPSILON : kinds[kind].unit;
     double operands = kinds[kind].product == PRODUCT_TF32 ? 2 * kinds[kind].unit : 0;
     for (int64_t l = 0; l < s.slices; l++) {
-        double *rows = lines_of(a + l * dom_len_inside(m[c->a].dom, s), z.m, z.k, c->flags & TRANS_A),
-            *cols = lines_of(b + l * dom_len_inside(m[c->b].dom, s), z.n, z.k, !(c->flags & TRANS_B));
+        double *rows =
+                   lines_of(a + l * dom_len_inside(m[c->a].dom, s), z.m, z.k, c->flags & TRANS_A),
+               *cols = lines_of(b + l * dom_len_inside(m[c->b].dom, s), z.n, z.k,
+                                !(c->flags & TRANS_B));
         const double *pw = was + l * dom_len_inside(m[c->out].dom, s);
         const double *pg = got + l * dom_len_inside(m[c->out].dom, s);
         for (int64_t i = 0; i < z.m; i++)
             for (int64_t j = 0; j < z.n; j++) {
                 if (c->flags & SYMMETRIC && j > i) {       /* only the lower triangle is computed */
-                    ck_assert_msg(pg[i * z.n + j] == pg[j * z.n + i], "%s %s: not mirrored", kinds[kind].name, what);
+                    ck_assert_msg(pg[i * z.n + j] == pg[j * z.n + i], "%s %s: not mirrored",
+                                  kinds[kind].name, what);
                     continue;
                 }
                 double sum = 0, size = 0;
@@ -76,13 +80,15 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
                 double diagonal = i == j ? c->diagonal : 0;
                 double want = c->alpha * sum + c->beta * pw[i * z.n + j] + diagonal,
                     mag = fabs(c->alpha) * size + fabs(c->beta * pw[i * z.n + j]) + fabs(diagonal);
-                double off = fabs(want - pg[i * z.n + j]), rounded = diagonal != 0 ? 2 * kept : kept,
-                    most = ((double)(z.k + 4) * carried + operands + rounded) * mag +
-                           1e-7 * (kinds[kind].type == T_F16);
+                double off = fabs(want - pg[i * z.n + j]),
+                       rounded = diagonal != 0 ? 2 * kept : kept,
+                       most = ((double)(z.k + 4) * carried + operands + rounded) * mag +
+                              1e-7 * (kinds[kind].type == T_F16);
                 ck_assert_msg(off <= most,
-                        "%s %s: tensor %d, matrix %lld, (%lld, %lld): %.17g, not %.17g: off by %g, at most %g",
-                        kinds[kind].name, what, tensor, (long long)l, (long long)i, (long long)j,
-                              pg[i * z.n + j], want, off, most);
+                              "%s %s: tensor %d, matrix %lld, (%lld, %lld): %.17g, not %.17g: off "
+                              "by %g, at most %g",
+                              kinds[kind].name, what, tensor, (long long)l, (long long)i,
+                              (long long)j, pg[i * z.n + j], want, off, most);
             }
         free(rows), free(cols);
     }

@@ -10,7 +10,8 @@
 /* ---- programs ---- */
 int add_array(ProductProgram *m, MemKind kind, Dom dom, Type type, const char *name)
 {
-    m->array[m->p.narray] = (ProgArray){.kind = kind, .dom = dom, .type = (int)type, .name = name, .held_by = 1};
+    m->array[m->p.narray] =
+        (ProgArray){.kind = kind, .dom = dom, .type = (int)type, .name = name, .held_by = 1};
     return m->p.narray++;
 }
 
@@ -19,15 +20,24 @@ void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alp
     add_mm_to(m, a, b, beta != 0 ? out : -1, out, flags, alpha, beta);
 }
 
-void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta)
+void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha,
+               double beta)
 {
     int n = m->ncall++;
     m->call[n] = (ProgCall){CALL_MM, flags, a, b, c, out, alpha, beta, 0};
     memcpy(m->reads[n], (int[]){a, b, c}, sizeof m->reads[n]);
     m->writes[n][0] = out;
-    m->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .form = FORM_SINGLE, .reads = m->reads[n],
-                              .nreads = c >= 0 ? 3 : 2, .writes = m->writes[n], .nwrites = 1, .kernel = "",
-                              .name = "call", .where = "made.lua:7", .call = &m->call[n]};
+    m->stage[n] = (ProgStage){.kind = S_CALL,
+                              .fn = -1,
+                              .form = FORM_SINGLE,
+                              .reads = m->reads[n],
+                              .nreads = c >= 0 ? 3 : 2,
+                              .writes = m->writes[n],
+                              .nwrites = 1,
+                              .kernel = "",
+                              .name = "call",
+                              .where = "made.lua:7",
+                              .call = &m->call[n]};
     m->act[m->phase.naction++] = (ProgAction){ACT_LAUNCH, n, 0, 0};
 }
 
@@ -58,8 +68,8 @@ void end_program(ProductProgram *m, Product product)
 /* ---- a rule with such a program ---- */
 void open_rule(Bound *x, Type g, int64_t workspace)
 {
-    static const char text[] =
-        "return optimizer { name = 'made', hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
+    static const char text[] = "return optimizer { name = 'made', hyper = { lr = 0.1 }, step = "
+                               "function() p = p - lr * g end }";
     memset(x, 0, sizeof *x);
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE"),
                                         .workspace = workspace}, &x->e));
@@ -67,15 +77,18 @@ void open_rule(Bound *x, Type g, int64_t workspace)
     begin_made(&x->m, x->r->program, g);
 }
 
-static const char *const sections[] = {
-    "calls", "gather", "stored", "over", "over_2", "over_4", "over_8", "mirror", "mirror_2", "mirror_4", "mirror_8",
-    "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
-static const struct { const char *file, *section; } halves[] = {
-    {"hopper_cuda.txt", "hopper"}, {"symmetric_cuda.txt", "symmetric"}, {"symmetric_cuda.txt", "symmetric_f16"},
-    {"symmetric_cuda.txt", "symmetric_bf16"}};
+static const char *const sections[] = {"calls",    "gather", "stored", "over",     "over_2",
+                                       "over_4",   "over_8", "mirror", "mirror_2", "mirror_4",
+                                       "mirror_8", "mm",     "mm_f64", "mm_f32",   "mm_tf32",
+                                       "mm_bf16",  "mm_f16"};
+static const struct { const char *file, *section;
+} halves[] = {{"hopper_cuda.txt", "hopper"},
+              {"symmetric_cuda.txt", "symmetric"},
+              {"symmetric_cuda.txt", "symmetric_f16"},
+              {"symmetric_cuda.txt", "symmetric_bf16"}};
 
-/* The rule's code has no kernels for calls; this adds them. Kernels for Hopper take long to compile, so they are added
- * only for their own test. */
+/* The rule's code has no kernels for calls; this adds them. Kernels for Hopper take long to
+ * compile, so they are added only for their own test. */
 static void add_kernels(Bound *x)
 {
     static Arena a;
@@ -90,14 +103,16 @@ static void add_kernels(Bound *x)
         for (size_t i = 0; i < sizeof halves / sizeof *halves && hopper; i++)
             ck_assert(template_fill(&code, halves[i].file, halves[i].section, NULL, 0));
         ck_assert(emit_cuda_file(&all, &a, "calls", "", "", "calls", buf_text(&code)));
-        compiled[hopper] = nvrtc_build(nvrtc_get(NULL), buf_text(&all), "calls", x->e->gpu->arch, false, &size, &log);
+        compiled[hopper] = nvrtc_build(nvrtc_get(NULL), buf_text(&all), "calls", x->e->gpu->arch,
+                                       false, &size, &log);
     }
     const char *cubin = compiled[hopper];
     ck_assert_msg(cubin != NULL, "%s", log);
     ck_assert(!d->cuModuleLoadData(&x->module, cubin));
     for (BuiltKernels *c = x->r->library->gpu->codes; c; c = c->next)
         for (int k = 0; k < NCALLKERNEL; k++) {
-            bool left_out = k == KERNEL_PHASE || (!hopper && kernel_of_halves(&product_info[x->m.p.product], k));
+            bool left_out = k == KERNEL_PHASE ||
+                            (!hopper && kernel_of_halves(&product_info[x->m.p.product], k));
             const char *name = left_out ? NULL : call_kernel(&x->m.p, k);
             ck_assert(!name || !d->cuModuleGetFunction(&c->code.call[k], x->module, name));
         }
@@ -118,10 +133,14 @@ void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes)
     for (int k = 0; k < n; k++) {
         size_t all = (size_t)(shape[k][0] * shape[k][1] * shape[k][2]);
         snprintf(name[k], sizeof name[k], "tensor%d", k);
-        ck_assert(!d->cuMemAlloc_v2(&x->p[k], all * 4) && !d->cuMemAlloc_v2(&x->g[k], all * gbytes) &&
+        ck_assert(!d->cuMemAlloc_v2(&x->p[k], all * 4) &&
+                  !d->cuMemAlloc_v2(&x->g[k], all * gbytes) &&
                   !d->cuMemsetD8Async(x->g[k], 0, all * gbytes, NULL));
-        t[k] = (optc_tensor){.name = name[k], .param = (void *)(uintptr_t)x->p[k], .grad = (void *)(uintptr_t)x->g[k],
-                             .rank = 3, .shape = shape[k]};
+        t[k] = (optc_tensor){.name = name[k],
+                             .param = (void *)(uintptr_t)x->p[k],
+                             .grad = (void *)(uintptr_t)x->g[k],
+                             .rank = 3,
+                             .shape = shape[k]};
     }
     OK(optc_bind(x->r, &(optc_group){.tensors = t, .ntensors = n}, 1, &x->b));
 }

@@ -31,7 +31,8 @@ typedef struct Bound {
 int add_array(ProductProgram *m, MemKind kind, Dom dom, Type type, const char *name);
 void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alpha, double beta);
 /* c: array that is added, or -1 */
-void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);
+void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha,
+               double beta);
 void end_program(ProductProgram *m, Product product);
 /* Followed by arrays and products, end_program and bind_program. */
 void open_rule(Bound *x, Type g, int64_t workspace);
@@ -40,7 +41,9 @@ void close_program(Bound *x);
 
 /* ---- checks (gpu_product_check.c) ---- */
 /* unit: of the type, or of the operands in tf32 */
-typedef struct ProductKind { const char *name; Type type; double unit; Product product; } ProductKind;
+typedef struct ProductKind {
+    const char *name; Type type; double unit; Product product;
+} ProductKind;
 extern const ProductKind kinds[];
 int64_t length_of(const Bound *x, int tensor, int array);
 double *get_array(const Bound *x, int tensor, int array);      /* to be freed */

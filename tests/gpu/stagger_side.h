@@ -3,8 +3,8 @@
 #define OPTC_STAGGER_SIDE_H
 #include "tests/gpu/device_side.h"
 
-/* The last rule has no products. stagger_few: as few matrices as show it, since the emulated GPU takes a second for
- * each step of all of them. */
+/* The last rule has no products. stagger_few: as few matrices as show it, since the emulated GPU
+ * takes a second for each step of all of them. */
 enum { STAGGER_RULES = 4 };
 extern const char *const stagger_rules[STAGGER_RULES];
 extern const TestShape stagger_shapes[NSHAPES], stagger_few[NSHAPES];
@@ -18,7 +18,8 @@ extern int graphs, uploads, launches, waits;
 void counted_step(Side *g);
 /* The same step with lists that are built for it alone, launch by launch. */
 void step_without_lists(Side *g);
-/* Sides a and b have one rule: a keeps its lists, b does not. step_kept counts the driver's calls of a. */
+/* Sides a and b have one rule: a keeps its lists, b does not. step_kept counts the driver's calls
+ * of a. */
 void open_kept(Side *a, Side *b, const char *text);
 void step_kept(Side *a, Side *b, int step);
 

@@ -1,6 +1,6 @@
-/* Sharded bindings on a GPU whose ranks do not agree: a gradient on some ranks only, different guards, or a rank that
- * cannot run. No rank changes anything, and the next call on every rank names the tensor or the rank. The ranks are
- * threads that share the GPU. */
+/* Sharded bindings on a GPU whose ranks do not agree: a gradient on some ranks only, different
+ * guards, or a rank that cannot run. No rank changes anything, and the next call on every rank
+ * names the tensor or the rank. The ranks are threads that share the GPU. */
 #include "tests/gpu/device_side.h"
 #include "tests/harness/rank_threads.h"
 #include "tests/harness/shard_world.h"
@@ -16,13 +16,15 @@ static const WorldTensor tensors[] = {
     {.name = "scale", .shape = {0, {0}}, .group = 1},
 };
 enum { NTENSORS = sizeof tensors / sizeof *tensors, RANKS = 3, LACKED = 1 };
-/* Each rule compares the ranks at another place: with the partials; ahead of all_to_all; ahead of a pass that writes
- * states; and ahead of products that write states, where the host waits. */
+/* Each rule compares the ranks at another place: with the partials; ahead of all_to_all; ahead of a
+ * pass that writes states; and ahead of products that write states, where the host waits. */
 static const char *const kept_early =
     "return optimizer { name = 'early', hyper = { lr = 0.1 }, state = { s = zeros },\n"
     "  step = function() s = s + abs(g)  local n = sum(s) p = p - lr * g / n / t end }";
 typedef struct AgreeRule { const char *spec, *with, *options, *text; bool early; } AgreeRule;
-static const AgreeRule rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "muon"}, {.early = true},
+static const AgreeRule rules[] = {{.spec = "adamw", .with = "clip(1)"},
+                                  {.spec = "muon"},
+                                  {.early = true},
                                   {.spec = "soap", .options = "interval=1"}};
 enum { NRULES = sizeof rules / sizeof *rules };
 
@@ -34,7 +36,8 @@ typedef struct Crew {
     WorldTensor without[NTENSORS];
     int ranks, lacking;                        /* lacking: the rank without that gradient */
     CUdeviceptr guard[RANKS];
-    float set[RANKS];                          /* the guards' values at step 2; all 0: there are no guards */
+    /* the guards' values at step 2; all 0: there are no guards */
+    float set[RANKS];
     RankData d[RANKS];
     optc_comm comm[RANKS];
     optc_status status[RANKS];
@@ -46,9 +49,14 @@ static void crew_open(Crew *w, const AgreeRule *x, int ranks)
     memset(w, 0, sizeof *w);
     w->ranks = ranks;
     w->lacking = -1;
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &w->e));
-    OK(optc_compile(w->e, &(optc_rule_options){.spec = x->spec, .with = x->with, .options = x->options,
-                                               .text = x->early ? kept_early : x->text}, &w->r));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &w->e));
+    OK(optc_compile(w->e,
+                    &(optc_rule_options){.spec = x->spec,
+                                         .with = x->with,
+                                         .options = x->options,
+                                         .text = x->early ? kept_early : x->text},
+                    &w->r));
     OK(optc_loopback_open(ranks, w->e, &w->l));
     memcpy(w->without, tensors, sizeof tensors);
     w->without[LACKED].pauses = true;
@@ -102,8 +110,8 @@ static void run_crew(Crew *w, void (*fn)(int rank, void *arg), optc_status want)
 {
     run_ranks(w->ranks, fn, w);
     for (int i = 0; i < w->ranks; i++)
-        ck_assert_msg(w->status[i] == want, "%s, rank %d of %d: %s: %s", optc_rule_name(w->r), i, w->ranks,
-                      optc_status_name(w->status[i]), w->message[i]);
+        ck_assert_msg(w->status[i] == want, "%s, rank %d of %d: %s: %s", optc_rule_name(w->r), i,
+                      w->ranks, optc_status_name(w->status[i]), w->message[i]);
 }
 
 /* Parameters and states of a rank, one after another. */
@@ -144,8 +152,9 @@ static void check_kept(const Crew *w, double *const *was, const size_t *n)
         int64_t t = 0;
         ck_assert_uint_eq(rank_values(w, rank, now), n[rank]);
         for (size_t i = 0; i < n[rank]; i++)
-            ck_assert_msg(!memcmp(&now[i], &was[rank][i], sizeof *now), "%s, %d ranks: value %zu of rank %d changed",
-                          optc_rule_name(w->r), w->ranks, i, rank);
+            ck_assert_msg(!memcmp(&now[i], &was[rank][i], sizeof *now),
+                          "%s, %d ranks: value %zu of rank %d changed", optc_rule_name(w->r),
+                          w->ranks, i, rank);
         OK(optc_get_t(w->d[rank].binding, 0, &t));
         ck_assert_msg(t == 1, "%s: t is %lld on rank %d", optc_rule_name(w->r), (long long)t, rank);
     }
@@ -167,7 +176,8 @@ static void check_refused(Crew *w, const char *says)
     for (int i = 0; i < w->ranks; i++)
         ck_assert_msg(strstr(w->message[i], says), "rank %d: %s", i, w->message[i]);
     check_kept(w, was, n);
-    for (int i = 0; i < w->ranks; i++) {                   /* every later call too, also with equal gradients */
+    /* every later call too, also with equal gradients */
+    for (int i = 0; i < w->ranks; i++) {
         FAILS(rank_step(&w->d[i], &w->c, 3), OPTC_ERROR_ARGUMENT, says);
         free(was[i]);
     }
@@ -183,7 +193,8 @@ START_TEST(gradient_on_some_ranks)
         char says[100];
         crew_open(&w, &rules[_i], ranks);
         w.lacking = (_i + ranks) % ranks;
-        snprintf(says, sizeof says, "'bias' (number 1) had a gradient on rank %d and none on rank %d",
+        snprintf(says, sizeof says,
+                 "'bias' (number 1) had a gradient on rank %d and none on rank %d",
                  w.lacking ? 0 : 1, w.lacking);
         check_refused(&w, says);
         crew_close(&w);
@@ -191,7 +202,8 @@ START_TEST(gradient_on_some_ranks)
 }
 END_TEST
 
-/* 0: the guard is set on one rank. 1: on all ranks, and the gradients differ too: t is decremented once. */
+/* 0: the guard is set on one rank. 1: on all ranks, and the gradients differ too: t is decremented
+ * once. */
 START_TEST(guards)
 {
     SHARED();
@@ -199,7 +211,8 @@ START_TEST(guards)
     crew_open(&w, &rules[0], RANKS);
     for (int i = 0; i < RANKS; i++) {
         w.set[i] = _i || i == 2;
-        ck_assert(!d->cuMemAlloc_v2(&w.guard[i], sizeof *w.set) && !d->cuMemsetD8Async(w.guard[i], 0, 4, NULL));
+        ck_assert(!d->cuMemAlloc_v2(&w.guard[i], sizeof *w.set) &&
+                  !d->cuMemsetD8Async(w.guard[i], 0, 4, NULL));
     }
     ck_assert(!d->cuStreamSynchronize(NULL));
     w.lacking = _i ? 0 : -1;
@@ -211,12 +224,13 @@ END_TEST
 
 static void take_guard(Crew *w, int rank)
 {
-    ck_assert(!d->cuMemAlloc_v2(&w->guard[rank], sizeof *w->set) && !d->cuMemsetD8Async(w->guard[rank], 0, 4, NULL));
+    ck_assert(!d->cuMemAlloc_v2(&w->guard[rank], sizeof *w->set) &&
+              !d->cuMemsetD8Async(w->guard[rank], 0, 4, NULL));
     ck_assert(!d->cuStreamSynchronize(NULL));
 }
 
-/* The host reads the guards of rules with products, and does not launch a step that is skipped. 0: the guard is set on
- * one rank. 1: only one rank has a guard. Before, the other ranks waited. */
+/* The host reads the guards of rules with products, and does not launch a step that is skipped. 0:
+ * the guard is set on one rank. 1: only one rank has a guard. Before, the other ranks waited. */
 START_TEST(guards_of_the_host)
 {
     SHARED();
@@ -266,17 +280,24 @@ START_TEST(all_ranks_skip)
 END_TEST
 
 /* ---- a rank that cannot run ---- */
-/* Rules that read a number which some ranks have not set. They compare the ranks with the partials, ahead of a pass
- * that writes states, ahead of all_to_all, and ahead of products that write states. */
+/* Rules that read a number which some ranks have not set. They compare the ranks with the partials,
+ * ahead of a pass that writes states, ahead of all_to_all, and ahead of products that write
+ * states. */
 static const char *const reads_number[] = {
-    "return optimizer { name = 'rides', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = { s = zeros },\n"
-    "  step = function() local n = sum(g * g)  s = s + g / (1 + n)  p = p - lr * loss * s / t end }",
-    "return optimizer { name = 'apart', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = { s = zeros },\n"
+    "return optimizer { name = 'rides', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = "
+    "{ s = zeros },\n"
+    "  step = function() local n = sum(g * g)  s = s + g / (1 + n)  p = p - lr * loss * s / t end "
+    "}",
+    "return optimizer { name = 'apart', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = "
+    "{ s = zeros },\n"
     "  step = function() s = s + abs(g)  local n = sum(s)  p = p - lr * loss * g / n / t end }",
-    "return optimizer { name = 'owned', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = { m = zeros },\n"
+    "return optimizer { name = 'owned', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = "
+    "{ m = zeros },\n"
     "  step = function() p = p - lr * loss * g / t end,\n"
-    "  matrix = function() m = 0.5 * m + g  p = p - lr * loss * mm(gram(m), m) / (1 + slice.norm(m)) end }",
-    "return optimizer { name = 'waits', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = { L = zeros 'rows' "
+    "  matrix = function() m = 0.5 * m + g  p = p - lr * loss * mm(gram(m), m) / (1 + "
+    "slice.norm(m)) end }",
+    "return optimizer { name = 'waits', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = "
+    "{ L = zeros 'rows' "
     "},\n"
     "  step = function() p = p - lr * loss * g / t end,\n"
     "  matrix = function() L = gram(g)  p = p - lr * loss * mm(L, g) / (1 + slice.norm(g)) end }",
@@ -293,7 +314,8 @@ static void bind_and_step(int rank, void *arg)
 {
     Crew *w = arg;
     OK(rank_bind(&w->d[rank], &w->c, &w->comm[rank]));
-    if (rank != w->lacking && w->lacking < w->ranks)       /* lacking = ranks: all of them lack it */
+    /* lacking = ranks: all of them lack it */
+    if (rank != w->lacking && w->lacking < w->ranks)
         set_numbers(w, rank);
     optc_status s = rank_step(&w->d[rank], &w->c, 1);
     crew_note(w, rank, s == OPTC_OK ? optc_sync(w->d[rank].binding) : s);
@@ -317,18 +339,20 @@ START_TEST(a_rank_fails)
     crew_open(&w, &(AgreeRule){.text = reads_number[_i]}, RANKS);
     w.lacking = _i % RANKS;
     run_crew(&w, bind_and_step, OPTC_ERROR_ARGUMENT);
-    snprintf(says, sizeof says, "rank %d could not run a step; its own message says why", w.lacking);
+    snprintf(says, sizeof says, "rank %d could not run a step; its own message says why",
+             w.lacking);
     for (int i = 0; i < RANKS; i++) {
         int64_t t = 0;
         const char *want = i == w.lacking ? "reads the scalar input 'loss'" : says;
-        ck_assert_msg(strstr(w.message[i], want), "%s, rank %d: %s", optc_rule_name(w.r), i, w.message[i]);
+        ck_assert_msg(strstr(w.message[i], want), "%s, rank %d: %s", optc_rule_name(w.r), i,
+                      w.message[i]);
         for (int k = 0; k < NTENSORS; k++) {               /* parameters are as they were bound */
             size_t bytes = (size_t)w.d[i].piece[k].count * sizeof(float);
             void *was = malloc(bytes + 1);
             memcpy(was, w.d[i].p[k], bytes);
             rank_fetch(&w.d[i], k);
-            ck_assert_msg(!memcmp(was, w.d[i].p[k], bytes), "%s, rank %d: '%s' changed", optc_rule_name(w.r), i,
-                          tensors[k].name);
+            ck_assert_msg(!memcmp(was, w.d[i].p[k], bytes), "%s, rank %d: '%s' changed",
+                          optc_rule_name(w.r), i, tensors[k].name);
             free(was);
         }
         OK(optc_get_t(w.d[i].binding, 0, &t));
@@ -349,15 +373,16 @@ START_TEST(all_ranks_fail)
     w.lacking = RANKS;
     run_crew(&w, bind_and_step, OPTC_ERROR_ARGUMENT);
     for (int i = 0; i < RANKS; i++)
-        ck_assert_msg(strstr(w.message[i], "reads the scalar input 'loss'"), "rank %d: %s", i, w.message[i]);
+        ck_assert_msg(strstr(w.message[i], "reads the scalar input 'loss'"), "rank %d: %s", i,
+                      w.message[i]);
     run_crew(&w, set_and_step, OPTC_OK);
     crew_close(&w);
 }
 END_TEST
 
 /* ---- captures ---- */
-/* A comm whose collectives can be captured though the other rank does not run: each gather returns what the other rank
- * sent at the last step that was run by both. */
+/* A comm whose collectives can be captured though the other rank does not run: each gather returns
+ * what the other rank sent at the last step that was run by both. */
 enum { GATHERS = 8 };
 typedef struct Replayed {
     optc_comm real;
@@ -378,17 +403,20 @@ static int replayed_gather(void *context, const void *send, void *recv, size_t b
         return (!x->other[i] && d->cuMemAlloc_v2(&x->other[i], bytes)) ||
                d->cuMemcpyDtoDAsync_v2(x->other[i], to + bytes, bytes, stream);
     }
-    return i >= GATHERS || d->cuMemcpyDtoDAsync_v2(to, (CUdeviceptr)(uintptr_t)send, bytes, stream) ||
+    return i >= GATHERS ||
+           d->cuMemcpyDtoDAsync_v2(to, (CUdeviceptr)(uintptr_t)send, bytes, stream) ||
            d->cuMemcpyDtoDAsync_v2(to + bytes, x->other[i], bytes, stream);
 }
 
-static int replayed_all_to_all(void *context, const void *send, const size_t *send_bytes, void *recv,
-                               const size_t *recv_bytes, void *stream)
+static int replayed_all_to_all(void *context, const void *send, const size_t *send_bytes,
+                               void *recv, const size_t *recv_bytes, void *stream)
 {
     Replayed *x = context;
-    return x->alone ? d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)recv, (CUdeviceptr)(uintptr_t)send,
-                                              *send_bytes < *recv_bytes ? *send_bytes : *recv_bytes, stream)
-                    : x->real.all_to_all(x->real.context, send, send_bytes, recv, recv_bytes, stream);
+    return x->alone
+               ? d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)recv, (CUdeviceptr)(uintptr_t)send,
+                                         *send_bytes < *recv_bytes ? *send_bytes : *recv_bytes,
+                                         stream)
+               : x->real.all_to_all(x->real.context, send, send_bytes, recv, recv_bytes, stream);
 }
 
 static void begin_step(int rank, void *arg)
@@ -412,7 +440,8 @@ static bool params_same(const Crew *w, float *was)
     return same;
 }
 
-/* A replayed step compares what the ranks have then. Word 1 of what a rank sends first has a bit per tensor. */
+/* A replayed step compares what the ranks have then. Word 1 of what a rank sends first has a bit
+ * per tensor. */
 START_TEST(replays_compare)
 {
     SHARED();
@@ -433,7 +462,8 @@ START_TEST(replays_compare)
     x.alone = true, x.call = 0;
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     params_same(&w, was);
     ck_assert(!d->cuGraphLaunch(exec, st));
     OK(optc_sync(b));
@@ -441,7 +471,8 @@ START_TEST(replays_compare)
     ck_assert(!d->cuMemcpyHtoDAsync_v2(x.other[0] + 8, &lacking, sizeof lacking, st));
     for (int i = 0; i < 2; i++) {
         ck_assert(!d->cuGraphLaunch(exec, st));
-        FAILS(optc_sync(b), OPTC_ERROR_ARGUMENT, "'bias' (number 1) had a gradient on rank 0 and none on rank 1");
+        FAILS(optc_sync(b), OPTC_ERROR_ARGUMENT,
+              "'bias' (number 1) had a gradient on rank 0 and none on rank 1");
         ck_assert(params_same(&w, was));
     }
     d->cuGraphExecDestroy(exec);

@@ -1,5 +1,5 @@
-/* Tensors without a gradient, and tensors with different step counts: the GPU does what the CPU does, eagerly and in
- * graphs. */
+/* Tensors without a gradient, and tensors with different step counts: the GPU does what the CPU
+ * does, eagerly and in graphs. */
 #include "tests/gpu/device_side.h"
 
 #include <stdio.h>
@@ -20,14 +20,16 @@ static void same_counts(Side *c, Side *g)
         int64_t x, y;
         OK(optc_get_t(c->b, k, &x));
         OK(optc_get_t(g->b, k, &y));
-        ck_assert_msg(x == y, "tensor %d has done %lld steps on the CPU, %lld on the GPU", k, (long long)x,
-                      (long long)y);
+        ck_assert_msg(x == y, "tensor %d has done %lld steps on the CPU, %lld on the GPU", k,
+                      (long long)x, (long long)y);
     }
 }
 
 static const char group_text[] =
-    "return optimizer { name = 'grouped', hyper = { lr = 0.1 }, state = { d = fill(1, 'group'), avg = zeros 'group', s "
-    "= zeros 'tensor', r = zeros 'row', k = zeros }, values = { most = 'group', middle = 'group' },\n"
+    "return optimizer { name = 'grouped', hyper = { lr = 0.1 }, state = { d = fill(1, 'group'), "
+    "avg = zeros 'group', s "
+    "= zeros 'tensor', r = zeros 'row', k = zeros }, values = { most = 'group', middle = 'group' "
+    "},\n"
     "  step = function()\n"
     "    most = global.max(max(g)); middle = global.mean(g)\n"
     "    avg = lerp(avg, middle, 0.5); d = d + t / (1 + d); s = s + t; r = r + rowmean(g)\n"
@@ -35,10 +37,14 @@ static const char group_text[] =
     "    p = p - lr * d * g / s + 0.01 * r + 0.01 * k + avg\n"
     "  end }";
 
-static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "adafactor"}, {.spec = "lamb"},
-        {.spec = "nadam", .with = "cautious"}, {.spec = "grouped.lua", .text = group_text}};
+static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"},
+                                          {.spec = "adafactor"},
+                                          {.spec = "lamb"},
+                                          {.spec = "nadam", .with = "cautious"},
+                                          {.spec = "grouped.lua", .text = group_text}};
 
-/* The set of excluded tensors changes every step, a hyperparameter changes, and at the end every tensor has a different
+/* The set of excluded tensors changes every step, a hyperparameter changes, and at the end every
+ * tensor has a different
  * count: more cohorts than there is room for. */
 START_TEST(different_counts)
 {
@@ -72,10 +78,12 @@ START_TEST(different_counts)
         OK(optc_read_value(c.b, 0, info.name, &x, 1));
         OK(optc_read_value(g.b, 0, info.name, &y, 1));
         bool may_be_0 = !strcmp(info.name, "out_of_range");
-        ck_assert_msg(x == y && (x != 0 || may_be_0), "%s: %g on the CPU, %g on the GPU", info.name, x, y);
+        ck_assert_msg(x == y && (x != 0 || may_be_0), "%s: %g on the CPU, %g on the GPU", info.name,
+                      x, y);
     }
     double mean = 0;                               /* no tensor took part in step 3 */
-    ck_assert(!r->text || (optc_state_read(g.b, 0, "avg", &mean, 1) == OPTC_OK && mean - mean == 0));
+    ck_assert(!r->text ||
+              (optc_state_read(g.b, 0, "avg", &mean, 1) == OPTC_OK && mean - mean == 0));
     for (int k = 0; k < 2; k++) {                  /* and all tensors take part again */
         OK(optc_set_t(side[k]->b, -1, 50));
         OK(optc_step(side[k]->b));
@@ -100,7 +108,8 @@ static void *record(CUstream st, Side *g, const char *entry)
     void *graph, *exec;
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_run(g->b, entry));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     d->cuGraphDestroy(graph);
     return exec;
 }
@@ -125,8 +134,8 @@ static void close_both(Side *c, Side *g, CUstream st)
     d->cuStreamDestroy_v2(st);
 }
 
-/* Another entry that includes all tensors ran before: a captured step still uses the participation of its own entry. A
- * refused call changes nothing. */
+/* Another entry that includes all tensors ran before: a captured step still uses the participation
+ * of its own entry. A refused call changes nothing. */
 START_TEST(captured_beside_another_entry)
 {
     SHARED();
@@ -164,8 +173,8 @@ START_TEST(captured_beside_another_entry)
 }
 END_TEST
 
-/* A rule with group states: cohorts that existed at the capture continue; new cohorts are refused, and nothing
- * changes. */
+/* A rule with group states: cohorts that existed at the capture continue; new cohorts are refused,
+ * and nothing changes. */
 START_TEST(groups_in_graphs)
 {
     SHARED();
@@ -240,8 +249,8 @@ static int some_copies(CUdeviceptr to, const void *from, size_t bytes, CUstream 
     return allowed-- > 0 ? d->cuMemcpyHtoDAsync_v2(to, from, bytes, st) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* During a capture nothing is allocated, and a refused call leaves the capture valid. A copy that fails half way is
- * undone. */
+/* During a capture nothing is allocated, and a refused call leaves the capture valid. A copy that
+ * fails half way is undone. */
 START_TEST(refused_during_capture)
 {
     SHARED();
@@ -300,7 +309,8 @@ START_TEST(refused_during_capture)
 }
 END_TEST
 
-/* A captured step excludes the tensors that are excluded at replay, also after that set changes; counts follow. */
+/* A captured step excludes the tensors that are excluded at replay, also after that set changes;
+ * counts follow. */
 START_TEST(different_counts_in_graphs)
 {
     SHARED();
@@ -324,7 +334,8 @@ START_TEST(different_counts_in_graphs)
     OK(optc_set_grad(g.b, 3, NULL, 0));
     FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "run one step before capturing");
     OK(optc_set_grad(g.b, 3, (const void *)(uintptr_t)g.g[3], 0));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     replay(exec, st, &c, 3);
     same_counts(&c, &g);
     compare("captured", &c, &g);
@@ -338,7 +349,8 @@ START_TEST(different_counts_in_graphs)
     compare("captured, then changed", &c, &g);
     for (int i = 0; i < NSHAPES; i++)
         OK(optc_set_t(g.b, i, 5 * i));
-    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "more different step counts than the captured graph can hold");
+    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT,
+          "more different step counts than the captured graph can hold");
     for (int k = 0; k < 2; k++) {
         OK(optc_set_t(side[k]->b, -1, 9));
         OK(optc_step(side[k]->b));

@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Columns that are linearly dependent, zero, or nearly dependent; huge and tiny ones. The result is orthonormal even
- * so, and the triangular factor has no negative diagonal entry. A NaN has no result, and the last columns stay. */
+/* Columns that are linearly dependent, zero, or nearly dependent; huge and tiny ones. The result is
+ * orthonormal even so, and the triangular factor has no negative diagonal entry. A NaN has no
+ * result, and the last columns stay. */
 enum { NCOLUMNS = 11, GRADED = NCOLUMNS };
 
-/* GRADED: Q (1 - c U), U the strict upper triangle of ones, condition about 1e8. One round of Cholesky QR leaves an
- * error above 0.1, and loses no pivot. */
+/* GRADED: Q (1 - c U), U the strict upper triangle of ones, condition about 1e8. One round of
+ * Cholesky QR leaves an error above 0.1, and loses no pivot. */
 static void make_columns(int k, int m, int n, double *a)
 {
     Basis x = make_basis(m, 1, 11), y = make_basis(n, 1, 5);
@@ -46,9 +47,10 @@ static void check_columns(int k, int m, int n, const double *a, const double *q)
                 most = fmax(most, fabs(a[l * n + j]));
             }
             ck_assert_msg(fabs(one - (i == j)) <= 1e-9, "%d: Q.T Q (%d, %d) is %g", k, i, j, one);
-            ck_assert_msg(i < j || (i == j ? r >= -1e-12 * most : fabs(r) <= 1e-9 * most), "%d: R (%d, %d) is %g", k, i,
-                          j, r);
-            ck_assert_msg(k != 7 || q[i * n + j] == (i == j), "of zeros (%d, %d) is %g", i, j, q[i * n + j]);
+            ck_assert_msg(i < j || (i == j ? r >= -1e-12 * most : fabs(r) <= 1e-9 * most),
+                          "%d: R (%d, %d) is %g", k, i, j, r);
+            ck_assert_msg(k != 7 || q[i * n + j] == (i == j), "of zeros (%d, %d) is %g", i, j,
+                          q[i * n + j]);
         }
 }
 
@@ -56,7 +58,8 @@ START_TEST(orthonormal_columns)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'qr', view = 'last', rank = 7, state = { A = zeros 'rows', Q = eye(3, 'rows'), B = "
+        "return optimizer { name = 'qr', view = 'last', rank = 7, state = { A = zeros 'rows', Q = "
+        "eye(3, 'rows'), B = "
         "zeros 'cols rank', P = zeros 'cols rank' },\n"
         "  matrix = function() Q = qr(A, { last = Q })  P = qr(B, { last = P })  A = A + 0 * "
         "sum(g)  B = B + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
@@ -73,7 +76,8 @@ START_TEST(orthonormal_columns)
     use_shapes(some);
     use_cublas(_i);
     side_method = alone ? EIGEN_BY_SIZE : EIGEN_DIVIDED;
-    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"},
+              0);
     side_method = EIGEN_BY_SIZE;
     for (int k = 0; k < NCOLUMNS; k++) {
         make_columns(k, m, m, a);
@@ -87,7 +91,8 @@ START_TEST(orthonormal_columns)
         optc_factors said;
         OK(optc_factors_about(g.b, k, &said));
         bool lost = k == 10 || (!alone && k >= 7);
-        ck_assert_msg(said.computed == 2 && said.refused == (lost ? 2 : 0), "%d: %d refused", k, (int)said.refused);
+        ck_assert_msg(said.computed == 2 && said.refused == (lost ? 2 : 0), "%d: %d refused", k,
+                      (int)said.refused);
         OK(optc_state_read(g.b, k, "Q", q, m * m));
         ck_assert(!lost || (q[0] == 3 && q[1] == 0));
         make_columns(k, m, m, a);
@@ -104,13 +109,15 @@ START_TEST(orthonormal_columns)
 }
 END_TEST
 
-/* The part of a record that holds a QR's odd rounds (area 1), or the even ones: of matrix i, n x n. */
+/* The part of a record that holds a QR's odd rounds (area 1), or the even ones: of matrix i, n x
+ * n. */
 static void read_round(const Side *g, int area, int i, int n, double *to)
 {
     const GpuCalls *x = g->b->gpu->calls;
     const PointerSet *s = NULL;
     for (int k = 0; k < x->nset; k++)
-        s = x->set[k].array == AREA(area) && !x->set[k].offset && !x->set[k].blocks ? &x->set[k] : s;
+        s = x->set[k].array == AREA(area) && !x->set[k].offset && !x->set[k].blocks ? &x->set[k]
+                                                                                    : s;
     ck_assert(s != NULL);
     CUdeviceptr at = x->scratch + (CUdeviceptr)(s->base * 8 + i * s->record);
     OK(optc_sync(g->b));
@@ -130,15 +137,17 @@ static double gram_error(int n, const double *q)
     return most;
 }
 
-/* Two rounds settle matrices of condition 1e6, whose first round is not orthonormal. The graph of later steps then
- * leaves the third round out, and runs it if one matrix has a column of zeros. Results do not depend on whether it ran:
- * the first step has no graph, and a binding without that column has the same bits. _i: 1 with random vectors, 2 with a
- * guard, 3 with both. A guarded step is a conditional body, so that the third round is a body inside of it. */
+/* Two rounds settle matrices of condition 1e6, whose first round is not orthonormal. The graph of
+ * later steps then leaves the third round out, and runs it if one matrix has a column of zeros.
+ * Results do not depend on whether it ran: the first step has no graph, and a binding without that
+ * column has the same bits. _i: 1 with random vectors, 2 with a guard, 3 with both. A guarded step
+ * is a conditional body, so that the third round is a body inside of it. */
 START_TEST(two_rounds)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, 'rows') },\n"
+        "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, "
+        "'rows') },\n"
         "  matrix = function() Q = qr(A, { last = Q })  A = A + 0 * sum(g)  p = p + 0 * g end, "
         "step = function() p = p + 0 * g end }";
     enum { M = 96 };
@@ -165,15 +174,17 @@ START_TEST(two_rounds)
             OK(optc_step(g.b));
             for (int k = 0; k < 2; k++) {
                 OK(optc_state_read(g.b, k, "Q", q, M * M));
-                ck_assert_msg(gram_error(M, q) < 1e-6, "matrix %d, step %d: off by %g", k, step, gram_error(M, q));
+                ck_assert_msg(gram_error(M, q) < 1e-6, "matrix %d, step %d: off by %g", k, step,
+                              gram_error(M, q));
                 if (step == 1)
                     memcpy(first[dependent][k], q, sizeof q);
-                ck_assert_msg(!memcmp(first[dependent][k], q, sizeof q), "matrix %d: other bits in step %d", k, step);
+                ck_assert_msg(!memcmp(first[dependent][k], q, sizeof q),
+                              "matrix %d: other bits in step %d", k, step);
             }
             read_round(&g, 1, 0, M, q);
             bool ran = (step == 1 && !guarded) || dependent || !g.b->gpu->code->call[KERNEL_PHASE];
-            ck_assert_msg((gram_error(M, q) < 1e-9) == ran, "step %d, %s: %g", step, ran ? "has no third round"
-                          : "has a third round", gram_error(M, q));
+            ck_assert_msg((gram_error(M, q) < 1e-9) == ran, "step %d, %s: %g", step,
+                          ran ? "has no third round" : "has a third round", gram_error(M, q));
         }
         ck_assert(calls_body_nodes(g.b) > 0 || !g.b->gpu->code->call[KERNEL_PHASE]);
         close_side(&g, 0);
@@ -195,22 +206,25 @@ static void check_triangle(int n, const double *a, const double *q)
         }
 }
 
-/* A rule with a period tries one round, then two, then three from the matrix again. Matrices of condition 10, of
- * condition 1e6, with a column of zeros, and GRADED, which only three rounds settle. The bits of a matrix do not depend
- * on the other matrix of the call, nor on a graph: step 1 has none. Bits of _i: 1 random vectors, 2 blocks of 256
- * columns (two of them on a real GPU), 4 a guard */
+/* A rule with a period tries one round, then two, then three from the matrix again. Matrices of
+ * condition 10, of condition 1e6, with a column of zeros, and GRADED, which only three rounds
+ * settle. The bits of a matrix do not depend on the other matrix of the call, nor on a graph: step
+ * 1 has none. Bits of _i: 1 random vectors, 2 blocks of 256 columns (two of them on a real GPU), 4
+ * a guard */
 START_TEST(short_rounds)
 {
     SHARED();
-    static const char text[] =
-        "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, 'rows') },\n"
-        "  matrix = function() every(2, { offset = 1 }, function() Q = qr(A, { last = Q }) end)  A = A + 0 * sum(g)  "
-        "p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const char text[] = "return optimizer { name = 'qr', view = 'last', state = { A = zeros "
+                               "'rows', Q = eye(3, 'rows') },\n"
+                               "  matrix = function() every(2, { offset = 1 }, function() Q = "
+                               "qr(A, { last = Q }) end)  A = A + 0 * sum(g)  "
+                               "p = p + 0 * g end, step = function() p = p + 0 * g end }";
     enum { LARGE = 330, SETS = 7, STEPS = 5 };
     bool few = getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL"), guarded = _i & 4;
     const int M = !(_i & 2) ? 96 : few ? 200 : LARGE;
     const size_t bytes = sizeof(double) * (size_t)(M * M);
-    static const int columns[SETS][2] = {{0, 0}, {0, 1}, {0, 5}, {1, 5}, {GRADED, 0}, {GRADED, 1}, {GRADED, 5}};
+    static const int columns[SETS][2] = {{0, 0},      {0, 1},      {0, 5},     {1, 5},
+                                         {GRADED, 0}, {GRADED, 1}, {GRADED, 5}};
     static double a[LARGE * LARGE], first[SETS][2][LARGE * LARGE], q[LARGE * LARGE];
     if (few && (_i == 3 || _i > 4))
         return;
@@ -236,47 +250,62 @@ START_TEST(short_rounds)
             for (int k = 0; k < 2; k++) {
                 OK(optc_state_read(g.b, k, "Q", q, M * M));
                 if (step == 1) {
-                    ck_assert_msg(gram_error(M, q) < 1e-6, "set %d, matrix %d: off by %g", set, k, gram_error(M, q));
+                    ck_assert_msg(gram_error(M, q) < 1e-6, "set %d, matrix %d: off by %g", set, k,
+                                  gram_error(M, q));
                     make_columns(columns[set][k], M, M, a);
                     check_triangle(M, a, q);
                     memcpy(first[set][k], q, bytes);
                 }
-                ck_assert_msg(!memcmp(first[set][k], q, bytes), "set %d, matrix %d: other bits in step %d", set, k,
-                              step);
+                ck_assert_msg(!memcmp(first[set][k], q, bytes),
+                              "set %d, matrix %d: other bits in step %d", set, k, step);
             }
         }
         for (int k = 0; k < 2; k++) {
             optc_factors about;
             OK(optc_factors_about(g.b, k, &about));
-            ck_assert_msg(about.computed == (STEPS + 1) / 2 && !about.refused, "%d computed", (int)about.computed);
+            ck_assert_msg(about.computed == (STEPS + 1) / 2 && !about.refused, "%d computed",
+                          (int)about.computed);
         }
-        read_round(&g, 0, 0, M, q);                        /* the matrix itself, unless a second round ran */
+        /* the matrix itself, unless a second round ran */
+        read_round(&g, 0, 0, M, q);
         if (driver_conditions(g.b))
-            ck_assert_msg((gram_error(M, q) < 1e-6) == (set > 0), "set %d: %g", set, gram_error(M, q));
+            ck_assert_msg((gram_error(M, q) < 1e-6) == (set > 0), "set %d: %g", set,
+                          gram_error(M, q));
         close_side(&g, 0);
     }
     device_give(guard);
     for (int at = 2 * from; at < 2 * end; at++)
         for (int other = 2 * from; other < at; other++)
             ck_assert_msg(columns[at / 2][at % 2] != columns[other / 2][other % 2] ||
-                          !memcmp(first[at / 2][at % 2], first[other / 2][other % 2], bytes),
-                          "columns %d: sets %d and %d differ", columns[at / 2][at % 2], at / 2, other / 2);
+                              !memcmp(first[at / 2][at % 2], first[other / 2][other % 2], bytes),
+                          "columns %d: sets %d and %d differ", columns[at / 2][at % 2], at / 2,
+                          other / 2);
 }
 END_TEST
 
-/* Ways in which steps run: graphs of the binding, no graphs, and replays of a caller's graph. Bits are the same in all
- * ways with one driver; other drivers use other libraries. Those before CUDA 12.8 have an IF node for each body, and
- * those before 12.4 have no conditional nodes: they cannot capture a rule with periods. */
+/* Ways in which steps run: graphs of the binding, no graphs, and replays of a caller's graph. Bits
+ * are the same in all ways with one driver; other drivers use other libraries. Those before CUDA
+ * 12.8 have an IF node for each body, and those before 12.4 have no conditional nodes: they cannot
+ * capture a rule with periods. */
 typedef struct Way { int driver; bool graphs, captured; } Way;
-static const Way ways[] = {{0, true, false}, {0, false, false}, {0, true, true},
-                           {SWITCH_NEEDED - 10, true, false}, {SWITCH_NEEDED - 10, true, true},
-                           {CONDITIONS_NEEDED - 10, true, false}, {CONDITIONS_NEEDED - 10, false, false},
+static const Way ways[] = {{0, true, false},
+                           {0, false, false},
+                           {0, true, true},
+                           {SWITCH_NEEDED - 10, true, false},
+                           {SWITCH_NEEDED - 10, true, true},
+                           {CONDITIONS_NEEDED - 10, true, false},
+                           {CONDITIONS_NEEDED - 10, false, false},
                            {CONDITIONS_NEEDED - 10, true, true}};
-enum { WAYS = sizeof ways / sizeof *ways, SIDES = 70, MATRICES = 6, WAY_STEPS = 5, ALL = -1, NO_NUMBERS = 10 };
+enum {
+    WAYS = sizeof ways / sizeof *ways, SIDES = 70, MATRICES = 6, WAY_STEPS = 5, ALL = -1,
+    NO_NUMBERS = 10
+};
 static const int way_columns[MATRICES] = {0, 1, 5, GRADED, NO_NUMBERS, 7};
-#define BASES(how)                                                                                                     \
-    "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, 'rows') },\n"               \
-    "  matrix = function() A = A + 0 * sum(g)  every(2, { " how " }, function() Q = qr(A, { last = Q }) end)  "        \
+#define BASES(how) \
+    "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, " \
+    "'rows') },\n" \
+    "  matrix = function() A = A + 0 * sum(g)  every(2, { " how \
+    " }, function() Q = qr(A, { last = Q }) end)  " \
     "p = p + 0 * g end, step = function() p = p + 0 * g end }"
 
 /* alone: the only matrix that needs more than one round, or ALL */
@@ -309,7 +338,8 @@ static void run_way(const char *text, Way w, int alone, double q[][SIDES * SIDES
             OK(optc_set_stream(g.b, st));
             ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
             OK(optc_step(g.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+                      !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
         }
         if (exec)
             ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
@@ -319,8 +349,8 @@ static void run_way(const char *text, Way w, int alone, double q[][SIDES * SIDES
     for (int k = 0; k < MATRICES; k++) {
         OK(optc_state_read(g.b, k, "Q", q[k], SIDES * SIDES));
         bool kept = way_columns[k] == NO_NUMBERS && (alone == ALL || k == alone);
-        ck_assert_msg(kept ? q[k][0] == 3 && q[k][1] == 0 : gram_error(SIDES, q[k]) < 1e-6, "matrix %d: off by %g", k,
-                      gram_error(SIDES, q[k]));
+        ck_assert_msg(kept ? q[k][0] == 3 && q[k][1] == 0 : gram_error(SIDES, q[k]) < 1e-6,
+                      "matrix %d: off by %g", k, gram_error(SIDES, q[k]));
     }
     if (exec)
         d->cuGraphExecDestroy(exec), d->cuGraphDestroy(graph);
@@ -340,10 +370,12 @@ START_TEST(same_in_all_ways)
             continue;
         run_way(text, ways[i], ALL, starts ? first : q);
         for (int k = 0; k < MATRICES && !starts; k++)
-            ck_assert_msg(!memcmp(first[k], q[k], sizeof *q), "way %d: other bits of matrix %d", i, k);
+            ck_assert_msg(!memcmp(first[k], q[k], sizeof *q), "way %d: other bits of matrix %d", i,
+                          k);
         for (int k = 0; k < MATRICES && !i; k++) {
             run_way(text, ways[i], k, q);
-            ck_assert_msg(!memcmp(first[k], q[k], sizeof *q), "other bits of matrix %d without the others", k);
+            ck_assert_msg(!memcmp(first[k], q[k], sizeof *q),
+                          "other bits of matrix %d without the others", k);
         }
     }
 }
@@ -351,24 +383,26 @@ END_TEST
 
 /* ---- graphs that cannot be made ---- */
 static const Driver *real;
-static int calls_left;                     /* this many calls about bodies succeed; below 0: the call failed */
+static int calls_left;                     /* this many calls about bodies succeed; below 0: the
+                                            * call failed */
 static bool call_fails(void) { return calls_left >= 0 && calls_left-- == 0; }
-static int fail_info(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g, const CUgraphNode **after,
-                     const CUgraphEdgeData **edge, size_t *n)
+static int fail_info(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g,
+                     const CUgraphNode **after, const CUgraphEdgeData **edge, size_t *n)
 {
     return call_fails() ? 1 : real->cuStreamGetCaptureInfo_v3(s, status, id, g, after, edge, n);
 }
-static int fail_handle(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value, unsigned flags)
+static int fail_handle(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value,
+                       unsigned flags)
 {
     return call_fails() ? 1 : real->cuGraphConditionalHandleCreate(h, g, c, value, flags);
 }
-static int fail_node(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
-                     CUgraphNodeParams *p)
+static int fail_node(CUgraphNode *out, CUgraph g, const CUgraphNode *after,
+                     const CUgraphEdgeData *edge, size_t n, CUgraphNodeParams *p)
 {
     return call_fails() ? 1 : real->cuGraphAddNode_v2(out, g, after, edge, n, p);
 }
-static int fail_body(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
-                     CUstreamCaptureMode m)
+static int fail_body(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge,
+                     size_t n, CUstreamCaptureMode m)
 {
     return call_fails() ? 1 : real->cuStreamBeginCaptureToGraph(s, g, after, edge, n, m);
 }
@@ -412,12 +446,13 @@ static void same_basis(Side *a, Side *b, const char *what, int calls)
     for (int k = 0; k < 2; k++) {
         OK(optc_state_read(a->b, k, "Q", x, FEW * FEW));
         OK(optc_state_read(b->b, k, "Q", y, FEW * FEW));
-        ck_assert_msg(!memcmp(x, y, sizeof x), "%s, %d calls: other bits of matrix %d", what, calls, k);
+        ck_assert_msg(!memcmp(x, y, sizeof x), "%s, %d calls: other bits of matrix %d", what, calls,
+                      k);
     }
 }
 
-/* Each call that makes a body fails once: in the graph of a guarded step, where the step fails and changes nothing, and
- * in the binding's own graph, whose launches then run one by one. */
+/* Each call that makes a body fails once: in the graph of a guarded step, where the step fails and
+ * changes nothing, and in the binding's own graph, whose launches then run one by one. */
 START_TEST(bodies_fail)
 {
     SHARED();
@@ -436,7 +471,8 @@ START_TEST(bodies_fail)
         ck_assert_msg(s == OPTC_OK || calls_left < 0, "%d calls: %s", calls, optc_message());
         if (calls_left >= 0)
             break;
-        if (s == OPTC_OK) {                                /* it only counted nodes, for the limit of slot lists */
+        /* it only counted nodes, for the limit of slot lists */
+        if (s == OPTC_OK) {
             close_side(&a, 0);
             open_few(&a, text);
             OK(optc_set_guard(a.b, guard, OPTC_F32));
@@ -459,7 +495,8 @@ START_TEST(bodies_fail)
         open_few(&a, text);
         calls_left = calls;
         for (int step = 1; step <= 6; step++)
-            ck_assert_msg(failing_step(&a) == OPTC_OK, "step %d, %d calls: %s", step, calls, optc_message());
+            ck_assert_msg(failing_step(&a) == OPTC_OK, "step %d, %d calls: %s", step, calls,
+                          optc_message());
         same_basis(&a, &b, "own", calls);
         close_side(&a, 0);
     }
@@ -469,8 +506,8 @@ START_TEST(bodies_fail)
 }
 END_TEST
 
-/* Gradients, step counts, matrices and files change between steps, with graphs and without. In later steps other
- * matrices need more rounds. Bits of _i: 1 stagger, 2 a guard */
+/* Gradients, step counts, matrices and files change between steps, with graphs and without. In
+ * later steps other matrices need more rounds. Bits of _i: 1 stagger, 2 a guard */
 START_TEST(changes_between_steps)
 {
     SHARED();
@@ -489,7 +526,8 @@ START_TEST(changes_between_steps)
         for (int k = 0; k < 2; k++) {
             Side *x = &s[k];
             if (step == 3 || step == 6)
-                OK(optc_set_grad(x->b, 1, step == 6 ? (void *)(uintptr_t)x->g[1] : NULL, step == 6 ? x->n[1] : 0));
+                OK(optc_set_grad(x->b, 1, step == 6 ? (void *)(uintptr_t)x->g[1] : NULL,
+                                 step == 6 ? x->n[1] : 0));
             if (step == 8)
                 OK(optc_set_t(x->b, -1, 2));
             if (step == 5) {
@@ -511,9 +549,9 @@ START_TEST(changes_between_steps)
             OK(optc_factors_about(s[0].b, i, &a));
             OK(optc_factors_about(s[1].b, i, &b));
             ck_assert_msg(a.computed == b.computed && a.refused == b.refused &&
-                          (i || step < 13 ? !a.refused : a.refused || step < 15),
-                          "step %d, matrix %d: %d and %d factors, %d and %d refused", step, i, (int)a.computed,
-                          (int)b.computed, (int)a.refused, (int)b.refused);
+                              (i || step < 13 ? !a.refused : a.refused || step < 15),
+                          "step %d, matrix %d: %d and %d factors, %d and %d refused", step, i,
+                          (int)a.computed, (int)b.computed, (int)a.refused, (int)b.refused);
         }
     }
     for (int k = 0; k < 2; k++) {

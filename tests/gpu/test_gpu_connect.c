@@ -1,4 +1,5 @@
-/* Bindings of several types that share a norm (optc_connect): the CPU's bits, also in a captured and replayed step. */
+/* Bindings of several types that share a norm (optc_connect): the CPU's bits, also in a captured
+ * and replayed step. */
 #include "tests/gpu/device_side.h"
 #include "tests/harness/pipeline_world.h"
 
@@ -19,20 +20,27 @@ static char hp[2][NSETS][N * 4], hg[NSETS][N * 4];
 static void open_trio(Trio *x, bool gpu)
 {
     int64_t n[] = {N / 10, 10};
-    OK(optc_open(&(optc_engine_options){.device = gpu ? "cuda" : NULL, .cache_dir = getenv("OPTC_TEST_CACHE")}, &x->e));
+    OK(optc_open(&(optc_engine_options){.device = gpu ? "cuda" : NULL,
+                                        .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &x->e));
     for (int s = 0; s < NSETS; s++) {
         size_t bytes = (size_t)N * (size_t)type_info[sets[s]].bytes;
         for (int i = 0; i < N; i++) {
             type_store(sets[s], hp[gpu][s], i, ref_value(s, 0, i));
             type_store(sets[s], hg[s], i, ref_value(s, 1, i));
         }
-        ck_assert(!gpu || (!d->cuMemAlloc_v2(&x->p[s], bytes) && !d->cuMemAlloc_v2(&x->g[s], bytes) &&
-                           !d->cuMemcpyHtoDAsync_v2(x->p[s], hp[1][s], bytes, NULL) &&
-                           !d->cuMemcpyHtoDAsync_v2(x->g[s], hg[s], bytes, NULL) && !d->cuStreamSynchronize(NULL)));
+        ck_assert(!gpu ||
+                  (!d->cuMemAlloc_v2(&x->p[s], bytes) && !d->cuMemAlloc_v2(&x->g[s], bytes) &&
+                   !d->cuMemcpyHtoDAsync_v2(x->p[s], hp[1][s], bytes, NULL) &&
+                   !d->cuMemcpyHtoDAsync_v2(x->g[s], hg[s], bytes, NULL) &&
+                   !d->cuStreamSynchronize(NULL)));
         optc_tensor t = {.param = gpu ? (void *)(uintptr_t)x->p[s] : hp[0][s],
                          .grad = gpu ? (void *)(uintptr_t)x->g[s] : hg[s], .rank = 2, .shape = n};
-        OK(optc_compile(x->e, &(optc_rule_options){.spec = "adamw+clip(1)+skip", .param = (optc_type)(sets[s] + 1),
-                                                   .bindings = NSETS}, &x->r[s]));
+        OK(optc_compile(x->e,
+                        &(optc_rule_options){.spec = "adamw+clip(1)+skip",
+                                             .param = (optc_type)(sets[s] + 1),
+                                             .bindings = NSETS},
+                        &x->r[s]));
         OK(optc_bind(x->r[s], &(optc_group){.tensors = &t, .ntensors = 1}, 1, &x->b[s]));
     }
     OK(optc_connect(x->b, NSETS));
@@ -65,7 +73,8 @@ START_TEST(one_norm)
     if (_i) {
         ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
         OK(optc_run_all(g.b, NSETS, "step"));
-        ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+                  !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     }
     for (int t = 1; t < RUNS; t++)
         if (_i)
@@ -77,8 +86,10 @@ START_TEST(one_norm)
         OK(optc_sync(g.b[s]));
         OK(optc_read_value(c.b[s], 0, "clip.grad_norm", &norm[0], 1));
         OK(optc_read_value(g.b[s], 0, "clip.grad_norm", &norm[1], 1));
-        ck_assert_msg(norm[0] == norm[1] && norm[0] > 10, "set %d: norms %.17g and %.17g", s, norm[0], norm[1]);
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1][s], g.p[s], bytes, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert_msg(norm[0] == norm[1] && norm[0] > 10, "set %d: norms %.17g and %.17g", s,
+                      norm[0], norm[1]);
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1][s], g.p[s], bytes, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         ck_assert_msg(!memcmp(hp[0][s], hp[1][s], bytes), "set %d differs between CPU and GPU", s);
         OK(optc_set_stream(g.b[s], NULL));
     }
@@ -93,8 +104,8 @@ END_TEST
 /* ---- launches ---- */
 static int launched;
 static const Driver *real;
-static int count_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream s, void **args, void **more)
+static int count_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                        unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {
     launched++;
     return real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
@@ -125,8 +136,9 @@ START_TEST(launches)
         for (int s = 0; s < NSETS; s++) {
             launched = 0;
             OK(optc_run(g.b[s], entry[k]));
-            ck_assert_msg(launched == stages_of(g.b[s], entry[k]), "%s of set %d: %d launches, not %d", entry[k], s,
-                          launched, stages_of(g.b[s], entry[k]));
+            ck_assert_msg(launched == stages_of(g.b[s], entry[k]),
+                          "%s of set %d: %d launches, not %d", entry[k], s, launched,
+                          stages_of(g.b[s], entry[k]));
         }
     g.e->gpu->d = real;
     close_trio(&g, true);
@@ -140,8 +152,8 @@ static void share_all(const Trio *x)
         OK(optc_run(x->b[s], "share_step_0"));
 }
 
-/* A captured step without the entries that share would use one norm in all replays. One of the two is not enough:
- * entries of a capture have not run, and entries that ran are not in the capture. */
+/* A captured step without the entries that share would use one norm in all replays. One of the two
+ * is not enough: entries of a capture have not run, and entries that ran are not in the capture. */
 START_TEST(captured_apart)
 {
     Trio g;
@@ -173,8 +185,8 @@ END_TEST
 /* ---- beside each other ---- */
 static CUstream used[NSETS + 1];
 static int nused;
-static int note_stream(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                       unsigned shared, CUstream s, void **args, void **more)
+static int note_stream(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                       unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {
     int i = 0;
     while (i < nused && used[i] != s)
@@ -184,7 +196,8 @@ static int note_stream(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     return real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
 }
 
-/* All bindings but one run in one other stream, and get the caller's stream back, also if one of them fails. */
+/* All bindings but one run in one other stream, and get the caller's stream back, also if one of
+ * them fails. */
 START_TEST(beside)
 {
     Trio g;
@@ -220,7 +233,8 @@ END_TEST
 START_TEST(stages)
 {
     optc_engine *e;
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     char *wrong = pipeline_run(e, "adamw", "clip(0.3)");
     ck_assert_msg(!wrong, "%s", wrong);
     OK(optc_close(e));

@@ -1,4 +1,5 @@
-/* Eigenvectors on the GPU, and powers computed from them, by every solver, against their definitions. */
+/* Eigenvectors on the GPU, and powers computed from them, by every solver, against their
+ * definitions. */
 #include "tests/gpu/eigen_rule.h"
 
 #include <math.h>
@@ -6,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const method_names[] = {"by size", "rotations", "divide and conquer", "f32", "f64"};
+static const char *const method_names[] = {"by size", "rotations", "divide and conquer", "f32",
+                                           "f64"};
 
 static void vectors_of(int64_t n, int64_t side)
 {
@@ -23,14 +25,17 @@ static void vectors_of(int64_t n, int64_t side)
         char what[100];
         if ((method == EIGEN_F32 && f64) || (method == EIGEN_BY_SIZE && f64) ||
             (emulated() && method != EIGEN_F64 && f64) || (method == EIGEN_ROTATED && side > 200) ||
-            (side > 200 && n == 3) || (emulated() && method == EIGEN_DIVIDED && (side > 5 ? n > 1 : n != 3))) continue;
-        snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side, f64 ? "f64" : "f32",
-                 method_names[method]);
+            (side > 200 && n == 3) ||
+            (emulated() && method == EIGEN_DIVIDED && (side > 5 ? n > 1 : n != 3)))
+            continue;
+        snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side,
+                 f64 ? "f64" : "f32", method_names[method]);
         One o;
         open_one(&o, vectors_rule, n, side, (How){method, f64, 0, 0});
         OK(optc_state_write(o.b, 0, "A", a, n * all));
         OK(optc_step(o.b));
-        OK(optc_step(o.b));                            /* the second step is a graph if graphs are available */
+        /* the second step is a graph if graphs are available */
+        OK(optc_step(o.b));
         OK(optc_state_read(o.b, 0, "A", a, n * all));
         OK(optc_state_read(o.b, 0, "V", v, n * all));
         for (int64_t k = 0; k < n; k++)
@@ -48,7 +53,8 @@ START_TEST(vectors)
     SHARED();
     static const int64_t sides[] = {1, 2, 5, 33, 64, 130, 520}, numbers[] = {1, 3, 70};
     for (int i = 0; i < 3; i++)
-        if (!emulated() || (numbers[i] * sides[_i] <= 600 && !thinned(numbers[i] == 70 && sides[_i] != 5)))
+        if (!emulated() ||
+            (numbers[i] * sides[_i] <= 600 && !thinned(numbers[i] == 70 && sides[_i] != 5)))
             vectors_of(numbers[i], sides[_i]);
 }
 END_TEST
@@ -69,21 +75,23 @@ static void some_are_vectors(const double *a, const double *v, int64_t n, double
             norm += v[i * n + k] * v[i * n + k];
         }
         for (int64_t i = 0; i < n; i++)
-            ck_assert_msg(fabs(av[i] - w * v[i * n + k]) <= bound * size, "A V - V w of vector %lld is %g",
-                          (long long)k, av[i] - w * v[i * n + k]);
-        ck_assert_msg(fabs(norm - 1) <= bound, "vector %lld has the squared norm %g", (long long)k, norm);
+            ck_assert_msg(fabs(av[i] - w * v[i * n + k]) <= bound * size,
+                          "A V - V w of vector %lld is %g", (long long)k, av[i] - w * v[i * n + k]);
+        ck_assert_msg(fabs(norm - 1) <= bound, "vector %lld has the squared norm %g", (long long)k,
+                      norm);
     }
     free(av);
 }
 
-/* Divide and conquer on many matrices with few eigenvalues that are not 0: parts with equal values, leaves of zeros.
- * Every second matrix has equal values as well. Also sizes at which a block's rows do not fit into shared memory. */
+/* Divide and conquer on many matrices with few eigenvalues that are not 0: parts with equal values,
+ * leaves of zeros. Every second matrix has equal values as well. Also sizes at which a block's rows
+ * do not fit into shared memory. */
 START_TEST(divided)
 {
     SHARED();
-    static const struct { int64_t n, side, rank; bool f64; } of[] = {
-        {12, 40, 40, false}, {6, 70, 9, true}, {1, 125, 60, true}, {20, 520, 130, false}, {2, 2100, 300, true},
-        {2, 3000, 700, false}};
+    static const struct { int64_t n, side, rank; bool f64;
+    } of[] = {{12, 40, 40, false},   {6, 70, 9, true},     {1, 125, 60, true},
+              {20, 520, 130, false}, {2, 2100, 300, true}, {2, 3000, 700, false}};
     int64_t n = of[_i].n, side = of[_i].side, all = side * side;
     if (emulated() && (side > 200 || thinned(_i + 1)))
         return;
@@ -105,13 +113,14 @@ START_TEST(divided)
     OK(optc_state_read(o.b, 0, "V", v, n * all));
     for (int64_t k = 0; k < n; k++)
         if (k >= 4)
-            ck_assert_msg(!memcmp(v + k * all, v + k % 4 * all, 8 * (size_t)all), "matrix %lld has other bits",
-                          (long long)k);
+            ck_assert_msg(!memcmp(v + k * all, v + k % 4 * all, 8 * (size_t)all),
+                          "matrix %lld has other bits", (long long)k);
         else if (side > 1000)
-            some_are_vectors(a + k * all, v + k * all, side, (of[_i].f64 ? 1e-14 : 5e-7) * (sqrt((double)side) + 20));
+            some_are_vectors(a + k * all, v + k * all, side,
+                             (of[_i].f64 ? 1e-14 : 5e-7) * (sqrt((double)side) + 20));
         else
-            are_vectors(a + k * all, v + k * all, side, side, (of[_i].f64 ? 1e-14 : 5e-7) * (sqrt((double)side) + 20),
-                        "divided");
+            are_vectors(a + k * all, v + k * all, side, side,
+                        (of[_i].f64 ? 1e-14 : 5e-7) * (sqrt((double)side) + 20), "divided");
     close_one(&o);
     free(a), free(value);
 }
@@ -126,16 +135,21 @@ static bool vectors_in_l2(const One *o)
     return large;
 }
 
-/* The bits do not depend on the number of multiprocessors, on shared memory, or on how many blocks may run at once
- * (0: the GPU has no cooperative launches). Blocks with 600 or 900 bytes have no room for their vectors. */
+/* The bits do not depend on the number of multiprocessors, on shared memory, or on how many blocks
+ * may run at once (0: the GPU has no cooperative launches). Blocks with 600 or 900 bytes have no
+ * room for their vectors. */
 START_TEST(divided_bits)
 {
     SHARED();
-    static const struct { const char *sms, *shared, *cooperative; bool large; } settings[] = {
-        {"8", "16384", "8", false}, {"3", "16384", "8", false}, {"8", "16384", "3", false}, {"1", "9000", "8", false},
-        {"8", "900", "8", true}, {"8", "600", "3", true}, {"1", "600", "8", true},
-        {"8", "16384", "0", false}, {"8", "900", "0", true}};
-    enum { COUNT = 2, SIDE = 45, ALL = COUNT * SIDE * SIDE, SETTINGS = sizeof settings / sizeof *settings };
+    static const struct { const char *sms, *shared, *cooperative; bool large;
+    } settings[] = {
+        {"8", "16384", "8", false}, {"3", "16384", "8", false}, {"8", "16384", "3", false},
+        {"1", "9000", "8", false},  {"8", "900", "8", true},    {"8", "600", "3", true},
+        {"1", "600", "8", true},    {"8", "16384", "0", false}, {"8", "900", "0", true}};
+    enum {
+        COUNT = 2, SIDE = 45, ALL = COUNT * SIDE * SIDE,
+        SETTINGS = sizeof settings / sizeof *settings
+    };
     double a[ALL], v[ALL], first[ALL], value[SIDE];
     if (!emulated())
         return;
@@ -153,15 +167,16 @@ START_TEST(divided_bits)
         OK(optc_step(o.b));
         OK(optc_state_read(o.b, 0, "V", i ? v : first, ALL));
         close_one(&o);
-        ck_assert_msg(!i || !memcmp(v, first, sizeof v), "other bits with %s multiprocessors, %s bytes, %s blocks",
-                      settings[i].sms, settings[i].shared, settings[i].cooperative);
+        ck_assert_msg(!i || !memcmp(v, first, sizeof v),
+                      "other bits with %s multiprocessors, %s bytes, %s blocks", settings[i].sms,
+                      settings[i].shared, settings[i].cooperative);
     }
     unsetenv("EMU_SMS"), unsetenv("EMU_SHARED"), unsetenv("EMU_COOPERATIVE");
 }
 END_TEST
 
-/* A stream may have fewer multiprocessors than the device, of which each has more rows. The message names the cause if
- * their vectors do not fit. */
+/* A stream may have fewer multiprocessors than the device, of which each has more rows. The message
+ * names the cause if their vectors do not fit. */
 START_TEST(few_multiprocessors)
 {
     SHARED();
@@ -171,10 +186,12 @@ START_TEST(few_multiprocessors)
     setenv("EMU_SHARED", "2500", 1);
     setenv("EMU_COOPERATIVE", "2", 1);
     open_one(&o, vectors_rule, 2, 55, (How){EIGEN_DIVIDED, true, 0, 0});
-    FAILS(optc_step(o.b), OPTC_ERROR_DEVICE, "eigenvectors of rule 'one' (spec:2), of 55 x 55, for tensor number 0: "
-                                             "the stream has too few of the GPU's 8 multiprocessors");
+    FAILS(optc_step(o.b), OPTC_ERROR_DEVICE,
+          "eigenvectors of rule 'one' (spec:2), of 55 x 55, for tensor number 0: "
+          "the stream has too few of the GPU's 8 multiprocessors");
     setenv("EMU_COOPERATIVE", "8", 1);
-    OK(optc_set_t(o.b, -1, 0));                            /* a step that is half done changes no value of this rule */
+    /* a step that is half done changes no value of this rule */
+    OK(optc_set_t(o.b, -1, 0));
     OK(optc_step(o.b));
     close_one(&o);
     unsetenv("EMU_SHARED"), unsetenv("EMU_COOPERATIVE");
@@ -202,7 +219,8 @@ START_TEST(denormals)
 }
 END_TEST
 
-/* All values are denormal. Bounds of deflation are those of a matrix whose largest value is about 1. */
+/* All values are denormal. Bounds of deflation are those of a matrix whose largest value is about
+ * 1. */
 START_TEST(denormal_matrix)
 {
     SHARED();
@@ -227,7 +245,8 @@ START_TEST(some_vectors)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'one', view = 'last', rank = 3, state = { A = zeros 'rows', V = zeros 'rows rank' "
+        "return optimizer { name = 'one', view = 'last', rank = 3, state = { A = zeros 'rows', V = "
+        "zeros 'rows rank' "
         "},\n"
         "  matrix = function() local _, U = eigh(A, 'rank')  V = U  A = A + 0 * sum(g)  p = p + "
         "0 * g end, step = function() p = p + 0 * g end }";
@@ -249,7 +268,8 @@ START_TEST(some_vectors)
     OK(optc_step(o.b));
     OK(optc_state_read(o.b, 0, "V", v, view.count));
     for (int64_t k = 0; k < n; k++)
-        are_vectors(a + k * all, v + k * side * some, side, some, 1e-14 * (double)(side + 20), "some");
+        are_vectors(a + k * all, v + k * side * some, side, some, 1e-14 * (double)(side + 20),
+                    "some");
     close_one(&o);
     free(a), free(v), free(value);
 }
@@ -257,11 +277,15 @@ END_TEST
 
 /* ---- powers: all of them in one rule, which is compiled once a type ---- */
 /* lifted: eigenvalues below 0.05 are raised to 0.05 */
-static const struct { const char *call; double exponent; bool lifted; } powers_of[] = {
-    {"power(A, 0.5)", 0.5, false}, {"power(A, -0.75)", -0.75, false}, {"power(A, 1)", 1, false},
-    {"power(A, -1/17)", -1.0 / 17, false}, {"power(A, -1)", -1, false},
-    {"power(A, -1/4, { floor = least })", -0.25, true}, {"power(A, 1.5, { floor = least })", 1.5, true},
-    {"power(A, -0.4)", -0.4, false}};
+static const struct { const char *call; double exponent; bool lifted;
+} powers_of[] = {{"power(A, 0.5)", 0.5, false},
+                 {"power(A, -0.75)", -0.75, false},
+                 {"power(A, 1)", 1, false},
+                 {"power(A, -1/17)", -1.0 / 17, false},
+                 {"power(A, -1)", -1, false},
+                 {"power(A, -1/4, { floor = least })", -0.25, true},
+                 {"power(A, 1.5, { floor = least })", 1.5, true},
+                 {"power(A, -0.4)", -0.4, false}};
 enum { NPOWERS = sizeof powers_of / sizeof *powers_of };
 
 /* The largest relative error over all matrices, in the Frobenius norm, for each power. */
@@ -269,10 +293,11 @@ static void powers_off(const double *value, int64_t n, int64_t side, How how, do
 {
     char text[2000];
     int64_t all = side * side, at = 0;
-    double *a = malloc(8 * (size_t)(n * all)), *x = malloc(8 * (size_t)(n * all)), *want = malloc(8 * (size_t)all),
-        *raised = malloc(8 * (size_t)side);
+    double *a = malloc(8 * (size_t)(n * all)), *x = malloc(8 * (size_t)(n * all)),
+           *want = malloc(8 * (size_t)all), *raised = malloc(8 * (size_t)side);
     at += snprintf(text, sizeof text,
-            "return optimizer { name = 'one', view = 'last', hyper = { least = 0.05 }, state = { A = zeros 'rows'");
+                   "return optimizer { name = 'one', view = 'last', hyper = { least = 0.05 }, "
+                   "state = { A = zeros 'rows'");
     for (int i = 0; i < NPOWERS; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, ", X%d = zeros 'rows'", i);
     at += snprintf(text + at, sizeof text - (size_t)at, " },\n  matrix = function()");
@@ -313,21 +338,26 @@ START_TEST(powers)
 {
     SHARED();
     static const int64_t sides[] = {1, 5, 33, 130, 520};
-    int64_t side = sides[_i], n = side > 200 ? 2 : side == 33 && !emulated() ? 70 : emulated() && side > 5 ? 1 : 3;
+    int64_t side = sides[_i], n = side > 200                  ? 2
+                                  : side == 33 && !emulated() ? 70
+                                  : emulated() && side > 5    ? 1
+                                                              : 3;
     double *value = malloc(8 * (size_t)side), off[NPOWERS];
     for (int how = 0; how < 6; how++) {
         EigenMethod method = how / 2 == 2 ? EIGEN_F64 : how / 2 ? EIGEN_DIVIDED : EIGEN_ROTATED;
         bool f64 = how % 2;
-        if (emulated() ? side > 33 || (side == 33 ? how != 5 : how != (side == 5 ? 2 : 1)) : method == EIGEN_ROTATED &&
-            side > 200) continue;
+        if (emulated() ? side > 33 || (side == 33 ? how != 5 : how != (side == 5 ? 2 : 1))
+                       : method == EIGEN_ROTATED && side > 200)
+            continue;
         double low = f64 ? 1e-6 : 1e-3;
         spread(value, side, low);
         powers_off(value, n, side, (How){method, f64, 0, 0}, off);
         /* the effect of A's rounding on its small eigenvalues, raised to the power */
         for (int i = 0; i < NPOWERS; i++)
-            ck_assert_msg(off[i] <= (f64 ? 1e-9 : 3e-7 * (powers_of[i].exponent < -0.5 ? 1 / low : 10)),
-                          "%s of %lld x %lld^2 in %s, %s: off by %g", powers_of[i].call, (long long)n,
-                          (long long)side, f64 ? "f64" : "f32", method_names[method], off[i]);
+            ck_assert_msg(
+                off[i] <= (f64 ? 1e-9 : 3e-7 * (powers_of[i].exponent < -0.5 ? 1 / low : 10)),
+                "%s of %lld x %lld^2 in %s, %s: off by %g", powers_of[i].call, (long long)n,
+                (long long)side, f64 ? "f64" : "f32", method_names[method], off[i]);
     }
     free(value);
 }
@@ -349,14 +379,15 @@ START_TEST(ill_conditioned)
     for (int i = 0; i < N; i++)
         value[i] = i < 7 ? 1 + i : 0;
     powers_off(value, 2, N, how, off);
-    ck_assert_msg(off[2] <= 1e-12 && off[5] <= 1e-12 && off[6] <= 1e-12, "a deficient one, lifted: off by %g, %g, %g",
-                  off[2], off[5], off[6]);
+    ck_assert_msg(off[2] <= 1e-12 && off[5] <= 1e-12 && off[6] <= 1e-12,
+                  "a deficient one, lifted: off by %g, %g, %g", off[2], off[5], off[6]);
     for (int tiny = 0; tiny < 2; tiny++) {
         for (int i = 0; i < N; i++)
             value[i] = (tiny ? 1e-200 : 1e200) * (1 + i);
         powers_off(value, 2, N, how, off);
-        ck_assert_msg(off[1] <= 1e-12 && off[3] <= 1e-12 && off[7] <= 1e-12, "%s: off by %g, %g, %g",
-                      tiny ? "a tiny one" : "a huge one", off[1], off[3], off[7]);
+        ck_assert_msg(off[1] <= 1e-12 && off[3] <= 1e-12 && off[7] <= 1e-12,
+                      "%s: off by %g, %g, %g", tiny ? "a tiny one" : "a huge one", off[1], off[3],
+                      off[7]);
     }
 }
 END_TEST
@@ -365,18 +396,22 @@ END_TEST
 START_TEST(as_on_the_cpu)
 {
     SHARED();
-    static const char text[] =
-        "return optimizer { name = 'powers', rank = 2, hyper = { lr = 0.1, least = 0.1 }, state = { X = zeros 'rows', "
-        "Y = eye(1, 'cols'), P = zeros 'cols' },\n"
-        "  matrix = function() X = power(gram(g), -1/4, { floor = least })  Y = power(gram(g.T) + eye(1, 'cols'), 0.5, "
-        "{ last = Y })\n"
-        "    local u, U = eigh(gram(g.T), 'rank')  P = mm(U * u.T, U.T)\n"
-        "    p = p - lr * mm(mm(X, g), power(Y, -2.5)) end,\n"
-        "  step = function() p = p - lr * g end }";
-    static const TestShape large[NSHAPES] = {{2, {200, 150}}, {1, {7}}, {3, {3, 5, 14}}, {2, {1, 64}}, {2, {300, 1}},
-            {2, {64, 129}}, {2, {129, 64}}, {2, {0, 5}}, {2, {200, 150}}, {2, {65, 3}}, {2, {1, 1}}, {2, {128, 192}}};
-    static const TestShape small[NSHAPES] = {{2, {33, 20}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 4}}, {2, {4, 1}},
-            {2, {6, 9}}, {2, {9, 6}}, {2, {0, 5}}, {2, {33, 20}}, {2, {17, 3}}, {2, {1, 1}}, {2, {2, 33}}};
+    static const char text[] = "return optimizer { name = 'powers', rank = 2, hyper = { lr = 0.1, "
+                               "least = 0.1 }, state = { X = zeros 'rows', "
+                               "Y = eye(1, 'cols'), P = zeros 'cols' },\n"
+                               "  matrix = function() X = power(gram(g), -1/4, { floor = least })  "
+                               "Y = power(gram(g.T) + eye(1, 'cols'), 0.5, "
+                               "{ last = Y })\n"
+                               "    local u, U = eigh(gram(g.T), 'rank')  P = mm(U * u.T, U.T)\n"
+                               "    p = p - lr * mm(mm(X, g), power(Y, -2.5)) end,\n"
+                               "  step = function() p = p - lr * g end }";
+    static const TestShape large[NSHAPES] = {{2, {200, 150}}, {1, {7}},      {3, {3, 5, 14}},
+                                             {2, {1, 64}},    {2, {300, 1}}, {2, {64, 129}},
+                                             {2, {129, 64}},  {2, {0, 5}},   {2, {200, 150}},
+                                             {2, {65, 3}},    {2, {1, 1}},   {2, {128, 192}}};
+    static const TestShape small[NSHAPES] = {
+        {2, {33, 20}}, {1, {7}},    {3, {3, 5, 7}}, {2, {1, 4}},  {2, {4, 1}}, {2, {6, 9}},
+        {2, {9, 6}},   {2, {0, 5}}, {2, {33, 20}},  {2, {17, 3}}, {2, {1, 1}}, {2, {2, 33}}};
     bool f64 = _i % 2;
     Side c, g;
     if (emulated() && !f64)
@@ -387,7 +422,8 @@ START_TEST(as_on_the_cpu)
                                              .products = f64 ? "f64" : "f32"}, 0);
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32,
                                               .products = f64 ? "f64" : "f32"}, 0);
-    ck_assert_msg(strstr(optc_rule_path(g.r), "; eigenvectors by cuSOLVER"), "%s", optc_rule_path(g.r));
+    ck_assert_msg(strstr(optc_rule_path(g.r), "; eigenvectors by cuSOLVER"), "%s",
+                  optc_rule_path(g.r));
     for (int step = 1; step <= 3; step++) {
         if (step == 3) {
             OK(optc_set_grad(c.b, 0, NULL, 0));
@@ -406,9 +442,10 @@ START_TEST(as_on_the_cpu)
 END_TEST
 
 /* ---- times, of tests/gpu/roots.sh ---- */
-static const int64_t works[][2] = {{5000, 2}, {5000, 4}, {5000, 8}, {5000, 16}, {5000, 32}, {2000, 64}, {500, 128},
-        {64, 256}, {8, 16}, {8, 32}, {8, 64}, {8, 128}, {8, 256}, {8, 512}, {12, 768}, {60, 768}, {8, 1024}, {1, 2304},
-        {1, 3072}};
+static const int64_t works[][2] = {{5000, 2},  {5000, 4},  {5000, 8}, {5000, 16}, {5000, 32},
+                                   {2000, 64}, {500, 128}, {64, 256}, {8, 16},    {8, 32},
+                                   {8, 64},    {8, 128},   {8, 256},  {8, 512},   {12, 768},
+                                   {60, 768},  {8, 1024},  {1, 2304}, {1, 3072}};
 
 static double time_of(int64_t n, int64_t side, EigenMethod method, const double *a)
 {
@@ -424,7 +461,8 @@ static double time_of(int64_t n, int64_t side, EigenMethod method, const double 
         float ms;
         ck_assert(!d->cuStreamSynchronize(NULL) && !d->cuEventRecord(from, NULL));
         OK(optc_step(o.b));
-        ck_assert(!d->cuEventRecord(to, NULL) && !d->cuEventSynchronize(to) && !d->cuEventElapsedTime(&ms, from, to));
+        ck_assert(!d->cuEventRecord(to, NULL) && !d->cuEventSynchronize(to) &&
+                  !d->cuEventElapsedTime(&ms, from, to));
         best = fmin(best, ms);
     }
     d->cuEventDestroy_v2(from);
@@ -458,7 +496,10 @@ START_TEST(eigen_times)
 }
 END_TEST
 
-void add_eigen_times(TCase *t) { tcase_add_loop_test(t, eigen_times, 0, (int)(sizeof works / sizeof *works)); }
+void add_eigen_times(TCase *t)
+{
+    tcase_add_loop_test(t, eigen_times, 0, (int)(sizeof works / sizeof *works));
+}
 
 void add_eigenvectors(TCase *t)
 {

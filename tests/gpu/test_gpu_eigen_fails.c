@@ -1,5 +1,5 @@
-/* Eigenvectors when a matrix, a solver or memory fails, when the workspace holds only some matrices, and in
- * captures. */
+/* Eigenvectors when a matrix, a solver or memory fails, when the workspace holds only some
+ * matrices, and in captures. */
 #include "tests/gpu/eigen_rule.h"
 
 #include <math.h>
@@ -8,13 +8,14 @@
 #include <string.h>
 
 /* ---- bad input ---- */
-/* Of nine matrices the valid ones give the same result as alone. A NaN, an infinity and a matrix without such a power
- * are refused individually and counted. A zero matrix may have any basis. */
+/* Of nine matrices the valid ones give the same result as alone. A NaN, an infinity and a matrix
+ * without such a power are refused individually and counted. A zero matrix may have any basis. */
 START_TEST(refused)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = eye(3, 'rows'), W = zeros "
+        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = eye(3, "
+        "'rows'), W = zeros "
         "'rows', X = eye(5, 'rows'), Y = zeros 'rows' },\n"
         "  matrix = function() local a, U = eigh(A, { last = V })  V = U  local b, T = eigh(A)  "
         "W = T  X = power(A, 0.3, { last = X })  Y = power(A, 0.3)\n"
@@ -32,7 +33,8 @@ START_TEST(refused)
     a[3 * ALL + 7 * N + 2] = a[3 * ALL + 2 * N + 7] = NAN;
     a[5 * ALL + 4 * N + 4] = -INFINITY;
     a[6 * ALL + 2 * N + 9] = NAN;                          /* above the diagonal: never read */
-    a[7 * ALL + 8 * N + 8] -= 9;                           /* a negative eigenvalue has vectors, but not this power */
+    /* a negative eigenvalue has vectors, but not this power */
+    a[7 * ALL + 8 * N + 8] -= 9;
     One o;
     open_one(&o, text, COUNT, N, (How){methods[_i], true, 0, 0});
     OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
@@ -50,7 +52,8 @@ START_TEST(refused)
         for (int i = 0; i < ALL; i++) {
             double one = i % (N + 1) == 0, x = out[2][k * ALL + i], y = out[3][k * ALL + i];
             ck_assert_msg(vectors || (out[0][k * ALL + i] == 3 * one && isnan(out[1][k * ALL + i])),
-                          "vectors of matrix %d, %d: %g and %g", k, i, out[0][k * ALL + i], out[1][k * ALL + i]);
+                          "vectors of matrix %d, %d: %g and %g", k, i, out[0][k * ALL + i],
+                          out[1][k * ALL + i]);
             ck_assert_msg(power ? fabs(x - want[i]) < 1e-12 && x == y : x == 5 * one && isnan(y),
                           "the power of matrix %d, %d: %g and %g for %g", k, i, x, y, want[i]);
         }
@@ -58,7 +61,8 @@ START_TEST(refused)
     optc_factors counted;
     OK(optc_factors_about(o.b, 0, &counted));
     ck_assert_msg(counted.refused == 2 * (2 * 2 + 2 * 4) && counted.computed == 2 * 4 * COUNT,
-                  "%lld of %lld were refused", (long long)counted.refused, (long long)counted.computed);
+                  "%lld of %lld were refused", (long long)counted.refused,
+                  (long long)counted.computed);
     close_one(&o);
 }
 END_TEST
@@ -67,22 +71,24 @@ END_TEST
 static Cusolver kept;
 static int status, bad_matrix;
 
-static int fails_call(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n,
-                      cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
-                      void *work, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
+static int fails_call(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j,
+                      cublasFillMode_t u, int64_t n, cudaDataType ta, void *a, int64_t lda,
+                      cudaDataType tw, void *w, cudaDataType tc, void *work, size_t bytes,
+                      void *host, size_t host_bytes, int *info, int64_t count)
 {
-    (void)h, (void)p, (void)j, (void)u, (void)n, (void)ta, (void)a, (void)lda, (void)tw, (void)w, (void)tc, (void)work,
-        (void)bytes, (void)host, (void)host_bytes, (void)info, (void)count;
+    (void)h, (void)p, (void)j, (void)u, (void)n, (void)ta, (void)a, (void)lda, (void)tw, (void)w,
+        (void)tc, (void)work, (void)bytes, (void)host, (void)host_bytes, (void)info, (void)count;
     return status;
 }
 
 /* succeeds, but reports a failure for one matrix */
-static int says_info(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n,
-                     cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
-                     void *work, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
+static int says_info(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j,
+                     cublasFillMode_t u, int64_t n, cudaDataType ta, void *a, int64_t lda,
+                     cudaDataType tw, void *w, cudaDataType tc, void *work, size_t bytes,
+                     void *host, size_t host_bytes, int *info, int64_t count)
 {
-    int rc = kept.cusolverDnXsyevBatched(h, p, j, u, n, ta, a, lda, tw, w, tc, work, bytes, host, host_bytes, info,
-                                         count);
+    int rc = kept.cusolverDnXsyevBatched(h, p, j, u, n, ta, a, lda, tw, w, tc, work, bytes, host,
+                                         host_bytes, info, count);
     return rc || count <= bad_matrix ? rc
         : d->cuMemsetD8Async((CUdeviceptr)(uintptr_t)(info + bad_matrix), 1, sizeof *info, NULL);
 }
@@ -90,18 +96,22 @@ static int says_info(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode
 START_TEST(a_solver_fails)
 {
     SHARED();
-    static const char *const factors[] =
-        {"local _, U = eigh(A, { last = X })  X = U", "X = power(A, 0.5, { last = X })", "local _, U = eigh(A)  X = U"};
-    static const char *const says[] = {"eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
-                                       "a power of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
+    static const char *const factors[] = {"local _, U = eigh(A, { last = X })  X = U",
+                                          "X = power(A, 0.5, { last = X })",
+                                          "local _, U = eigh(A)  X = U"};
+    static const char *const says[] = {
+        "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
+        "a power of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
         "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0"};
     enum { COUNT = 3, N = 20, ALL = N * N };
     static double a[COUNT * ALL], x[COUNT * ALL], value[N];
     char text[400];
     snprintf(text, sizeof text,
-             "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = eye(3, 'rows') }, matrix "
+             "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = "
+             "eye(3, 'rows') }, matrix "
              "= function()\n  %s  A = A + 0 * sum(g)  p = p + 0 * g end,"
-             " step = function() p = p + 0 * g end }", factors[_i]);
+             " step = function() p = p + 0 * g end }",
+             factors[_i]);
     spread(value, N, 1e-2);
     for (int k = 0; k < COUNT; k++)
         make_matrix(a + k * ALL, N, value, 1, 5 + (uint64_t)k);
@@ -114,8 +124,10 @@ START_TEST(a_solver_fails)
     OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
     f->cusolverDnXsyevBatched = fails_call;
     status = CUSOLVER_STATUS_INTERNAL_ERROR;
-    FAILS(optc_step(o.b), OPTC_ERROR_DEVICE, "cusolverDnXsyevBatched: CUSOLVER_STATUS_INTERNAL_ERROR: ");
-    OK(optc_set_t(o.b, -1, 0));                /* a step that is half done changes no value of this rule */
+    FAILS(optc_step(o.b), OPTC_ERROR_DEVICE,
+          "cusolverDnXsyevBatched: CUSOLVER_STATUS_INTERNAL_ERROR: ");
+    /* a step that is half done changes no value of this rule */
+    OK(optc_set_t(o.b, -1, 0));
     FAILS(optc_step(o.b), OPTC_ERROR_DEVICE, says[_i]);
     OK(optc_set_t(o.b, -1, 0));
     status = CUSOLVER_STATUS_ALLOC_FAILED;
@@ -147,17 +159,19 @@ START_TEST(a_solver_fails)
 }
 END_TEST
 
-/* The emulated cuSOLVER fails when it is opened and when it is queried: binding reports that and leaves nothing behind.
- * No cuSOLVER at all is no error. */
+/* The emulated cuSOLVER fails when it is opened and when it is queried: binding reports that and
+ * leaves nothing behind. No cuSOLVER at all is no error. */
 START_TEST(no_solver)
 {
     SHARED();
-    static const struct { const char *told; optc_status s; const char *says; } c[] = {
-        {"create 2", OPTC_ERROR_MEMORY, "CUSOLVER_STATUS_ALLOC_FAILED (OPTC_CUSOLVER=none uses our own kernels)"},
-        {"params 7", OPTC_ERROR_DEVICE, "CUSOLVER_STATUS_INTERNAL_ERROR"},
-        {"size 3", OPTC_ERROR_DEVICE,
-         "cusolverDnXsyevBatched_bufferSize: CUSOLVER_STATUS_INVALID_VALUE: eigenvectors of rule 'one' (spec:2), of 20 "
-         "x 20, for tensor number 0"}};
+    static const struct { const char *told; optc_status s; const char *says;
+    } c[] = {{"create 2", OPTC_ERROR_MEMORY,
+              "CUSOLVER_STATUS_ALLOC_FAILED (OPTC_CUSOLVER=none uses our own kernels)"},
+             {"params 7", OPTC_ERROR_DEVICE, "CUSOLVER_STATUS_INTERNAL_ERROR"},
+             {"size 3", OPTC_ERROR_DEVICE,
+              "cusolverDnXsyevBatched_bufferSize: CUSOLVER_STATUS_INVALID_VALUE: eigenvectors of "
+              "rule 'one' (spec:2), of 20 "
+              "x 20, for tensor number 0"}};
     One o;
     const char *was = getenv("OPTC_CUSOLVER") ? strdup(getenv("OPTC_CUSOLVER")) : "";
     for (size_t i = 0; emulated() && i < sizeof c / sizeof *c; i++) {
@@ -173,7 +187,8 @@ START_TEST(no_solver)
     setenv("OPTC_CUSOLVER", "none", 1);
     open_one(&o, vectors_rule, 2, 20, (How){EIGEN_F64, true, 0, 0});
     setenv("OPTC_CUSOLVER", was, 1);
-    ck_assert(!o.b->gpu->calls->eigen.library && strstr(o.b->gpu->calls->eigen.why, "OPTC_CUSOLVER is none"));
+    ck_assert(!o.b->gpu->calls->eigen.library &&
+              strstr(o.b->gpu->calls->eigen.why, "OPTC_CUSOLVER is none"));
     OK(optc_step(o.b));
     close_one(&o);
 }
@@ -181,15 +196,19 @@ END_TEST
 
 /* ---- launches ---- */
 /* The message of a failed launch of divide and conquer names the driver's function that failed. */
-static int no_attribute(CUfunction f, CUfunction_attribute a, int x) { return (void)f, (void)a, (void)x, 1; }
-static int no_team(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, CUstream s, void **args)
+static int no_attribute(CUfunction f, CUfunction_attribute a, int x)
 {
-    return (void)f, (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)s, (void)args, 1;
+    return (void)f, (void)a, (void)x, 1;
+}
+static int no_team(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, CUstream s, void **args)
+{
+    return (void)f, (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)s,
+           (void)args, 1;
 }
 /* Only the kernel that computes T asks for shared memory at its launch. */
-static int no_large(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                    unsigned shared, CUstream s, void **args, void **extra)
+static int no_large(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by,
+                    unsigned bz, unsigned shared, CUstream s, void **args, void **extra)
 {
     return shared ? 1 : d->cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, args, extra);
 }
@@ -198,8 +217,9 @@ START_TEST(a_launch_fails)
 {
     SHARED();
     enum { N = 20 };
-    static const char *const says[] = {
-        "cuFuncSetAttribute: CUDA_ERROR", "cuLaunchCooperativeKernel: CUDA_ERROR", "cuLaunchKernel: CUDA_ERROR"};
+    static const char *const says[] = {"cuFuncSetAttribute: CUDA_ERROR",
+                                       "cuLaunchCooperativeKernel: CUDA_ERROR",
+                                       "cuLaunchKernel: CUDA_ERROR"};
     Driver mine = *d;
     One o;
     open_one(&o, vectors_rule, 1, N, (How){EIGEN_DIVIDED, true, 0, 0});
@@ -241,7 +261,9 @@ START_TEST(memory_runs_out)
         allowed = k;
         done = bind_one(&o, vectors_rule, 2, 20, (How){EIGEN_F64, true, 0, 0}) == OPTC_OK;
         next_driver = NULL;
-        named = named || strstr(optc_message(), "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0");
+        named =
+            named || strstr(optc_message(),
+                            "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0");
         hinted = hinted || strstr(optc_message(), "of them are workspace: a smaller one, below");
         o.b = done ? o.b : NULL;
         close_one(&o);
@@ -250,8 +272,8 @@ START_TEST(memory_runs_out)
 }
 END_TEST
 
-/* A workspace that holds some matrices at a time: more rounds of fewer matrices, and the same bits. The
- * library computes 64 matrices of this size per call. */
+/* A workspace that holds some matrices at a time: more rounds of fewer matrices, and the same bits.
+ * The library computes 64 matrices of this size per call. */
 START_TEST(small_workspace)
 {
     SHARED();
@@ -272,8 +294,10 @@ START_TEST(small_workspace)
         const GpuCalls *x = o.b->gpu->calls;
         for (int k = 0; k < x->nstep; k++)
             most = x->step[k].at_once;
-        ck_assert_msg(i ? most > 0 && most < fit && x->eigen.bytes < bytes : most == fit, "%lld at a time in %lld of "
-                      "%lld bytes", (long long)most, (long long)x->eigen.bytes, (long long)bytes);
+        ck_assert_msg(i ? most > 0 && most < fit && x->eigen.bytes < bytes : most == fit,
+                      "%lld at a time in %lld of "
+                      "%lld bytes",
+                      (long long)most, (long long)x->eigen.bytes, (long long)bytes);
         optc_held held;
         OK(optc_binding_held(o.b, &held));
         ck_assert(held.workspace >= x->eigen.bytes);
@@ -305,7 +329,8 @@ START_TEST(captured)
     OK(optc_set_stream(o.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(o.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int round = 0; round < 3; round++) {
         make_matrix(a, side, value, 1, 5 + (uint64_t)round);
         OK(optc_state_write(o.b, 0, "A", a, all));
@@ -325,8 +350,8 @@ START_TEST(captured)
 }
 END_TEST
 
-/* The same for powers of several matrices, by products and by eigenvectors, in a capture that allows nothing but
- * launches. */
+/* The same for powers of several matrices, by products and by eigenvectors, in a capture that
+ * allows nothing but launches. */
 START_TEST(captured_power)
 {
     SHARED();
@@ -334,10 +359,13 @@ START_TEST(captured_power)
         return;
     static const double exponent[] = {-0.25, 0.3};
     char text[300];
-    snprintf(text, sizeof text,
-             "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
-             "  matrix = function() X = power(A, %g)  A = A + 0 * sum(g)  p = p + 0 * g end, step = "
-             "function() p = p + 0 * g end }", exponent[_i]);
+    snprintf(
+        text, sizeof text,
+        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros "
+        "'rows' },\n"
+        "  matrix = function() X = power(A, %g)  A = A + 0 * sum(g)  p = p + 0 * g end, step = "
+        "function() p = p + 0 * g end }",
+        exponent[_i]);
     enum { SIDE = 48, COUNT = 3, ALL = SIDE * SIDE };
     static double a[COUNT * ALL], x[COUNT * ALL], want[ALL], value[SIDE];
     CUstream aside, st;
@@ -352,7 +380,8 @@ START_TEST(captured_power)
     OK(optc_set_stream(o.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(o.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int k = 0; k < COUNT; k++)
         make_matrix(a + k * ALL, SIDE, value, 1, 5 + (uint64_t)k);
     OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
@@ -361,8 +390,8 @@ START_TEST(captured_power)
     for (int k = 0; k < COUNT; k++) {
         make_matrix(want, SIDE, value, exponent[_i], 5 + (uint64_t)k);
         for (int i = 0; i < ALL; i++)
-            ck_assert_msg(fabs(x[k * ALL + i] - want[i]) < 1e-4, "matrix %d, %d: %g, not %g", k, i, x[k * ALL + i],
-                          want[i]);
+            ck_assert_msg(fabs(x[k * ALL + i] - want[i]) < 1e-4, "matrix %d, %d: %g, not %g", k, i,
+                          x[k * ALL + i], want[i]);
     }
     d->cuGraphExecDestroy(exec);
     d->cuGraphDestroy(graph);
@@ -373,7 +402,8 @@ START_TEST(captured_power)
 }
 END_TEST
 
-/* A handle that the next binding reuses does not have the stream of the last one: the caller destroys it. */
+/* A handle that the next binding reuses does not have the stream of the last one: the caller
+ * destroys it. */
 START_TEST(spare_stream)
 {
     SHARED();
@@ -390,7 +420,10 @@ START_TEST(spare_stream)
         OK(optc_unbind(o.b));
         o.b = NULL;
         ck_assert(!d->cuStreamDestroy_v2(st));
-        optc_tensor t = {.param = (void *)(uintptr_t)o.p, .grad = (void *)(uintptr_t)o.g, .rank = 3, .shape = dim};
+        optc_tensor t = {.param = (void *)(uintptr_t)o.p,
+                         .grad = (void *)(uintptr_t)o.g,
+                         .rank = 3,
+                         .shape = dim};
         OK(optc_bind(o.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &o.b));
     }
     close_one(&o);

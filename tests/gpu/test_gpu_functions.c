@@ -1,5 +1,5 @@
-/* Functions of matrices without a rule (optc_matrix.h) on a GPU: definitions, captures, refusals, and times of inverses
- * in f64, which run only if OPTC_INVERSE_TIMES is set. */
+/* Functions of matrices without a rule (optc_matrix.h) on a GPU: definitions, captures, refusals,
+ * and times of inverses in f64, which run only if OPTC_INVERSE_TIMES is set. */
 #include "tests/gpu/device_side.h"
 
 #include "tests/harness/function_cases.h"
@@ -49,17 +49,21 @@ START_TEST(in_a_graph)
     f.unchecked = 1;
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_ARGUMENT, "before capturing");
     ck_assert(!d->cuStreamEndCapture(st, &graph));
-    f.exponent = -1, f.ridge = 0.5, f.stream = NULL;       /* a graph keeps its numbers: others need a call too */
+    /* a graph keeps its numbers: others need a call too */
+    f.exponent = -1, f.ridge = 0.5, f.stream = NULL;
     OK(optc_matrix_power(e, &f));
     f.ridge = 0.25, f.stream = st;
     ck_assert(!d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
     FAILS(optc_matrix_power(e, &f), OPTC_ERROR_ARGUMENT, "before capturing");
     ck_assert(!d->cuStreamEndCapture(st, &graph));
-    OK(optc_matrix_power(e, &f));                          /* in another stream than the last call */
+    /* in another stream than the last call */
+    OK(optc_matrix_power(e, &f));
     OK(optc_cholesky(e, &f));
-    ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
+    ck_assert(!d->cuStreamSynchronize(st) &&
+              !d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(optc_cholesky(e, &f));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     OK(optc_functions_drop(e));                            /* what the graph uses stays */
     a[0] = 9, a[4] = 5;
     device_put(at, a, sizeof a);
@@ -76,8 +80,8 @@ START_TEST(in_a_graph)
 }
 END_TEST
 
-/* A caller destroys its stream after the call. Later calls of the signature, other entries that replace it, and
- * optc_functions_drop do not use that stream: the emulated driver refuses it. */
+/* A caller destroys its stream after the call. Later calls of the signature, other entries that
+ * replace it, and optc_functions_drop do not use that stream: the emulated driver refuses it. */
 START_TEST(stream_is_not_kept)
 {
     SHARED();
@@ -87,7 +91,8 @@ START_TEST(stream_is_not_kept)
     size_t before, after, all;
     optc_engine *e = open_gpu();
     void *at = device_take(sizeof a), *xt = device_take(sizeof a);
-    optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = N, .exponent = -1, .ridge = 0.5};
+    optc_function f = {
+        .a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = N, .exponent = -1, .ridge = 0.5};
     for (int i = 0; i < N * N; i++)
         a[i] = i % (N + 1) ? 0.25 : 2 + i;
     device_put(at, a, sizeof a);
@@ -96,7 +101,8 @@ START_TEST(stream_is_not_kept)
     OK(optc_functions_drop(e));
     ck_assert(!d->cuMemGetInfo_v2(&before, &all));
     for (int k = 0; k < 2; k++) {
-        f.n = N, f.ridge = 0.25 + 0.25 * k;                /* the second call sets the numbers of the entry */
+        /* the second call sets the numbers of the entry */
+        f.n = N, f.ridge = 0.25 + 0.25 * k;
         ck_assert(!d->cuStreamCreate(&st, 1));
         f.stream = st;
         OK(optc_matrix_power(e, &f));
@@ -129,17 +135,28 @@ enum { SIDE = 4, SQUARE = SIDE * SIDE };
 
 static optc_status call_with_two_results(optc_engine *e, int which, double *a, double *x, double *y)
 {
-    const optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .y = {y, 0, 0}, .type = OPTC_F64, .m = SIDE, .n = SIDE};
-    const optc_linear l = {.act = a, .out = a, .type = OPTC_F64, .batch = SIDE, .in = SIDE, .outs = SIDE, .sum = x,
-                           .norm = y, .clip = 1, .a = x, .g = y, .decay = 0.5};
+    const optc_function f = {
+        .a = {a, 0, 0}, .x = {x, 0, 0}, .y = {y, 0, 0}, .type = OPTC_F64, .m = SIDE, .n = SIDE};
+    const optc_linear l = {.act = a,
+                           .out = a,
+                           .type = OPTC_F64,
+                           .batch = SIDE,
+                           .in = SIDE,
+                           .outs = SIDE,
+                           .sum = x,
+                           .norm = y,
+                           .clip = 1,
+                           .a = x,
+                           .g = y,
+                           .decay = 0.5};
     return which == 0   ? optc_eigh(e, &f)
            : which == 1 ? optc_qr(e, &f)
            : which == 2 ? optc_clipped_sum(e, &l)
                         : optc_kfac_factors(e, &l);
 }
 
-/* _i: the function. Calls that fail store neither result, and the next call succeeds. Only the emulated libraries can
- * be told to fail. */
+/* _i: the function. Calls that fail store neither result, and the next call succeeds. Only the
+ * emulated libraries can be told to fail. */
 START_TEST(both_results_or_none)
 {
     SHARED();
@@ -171,13 +188,15 @@ START_TEST(both_results_or_none)
             setenv("EMU_FAIL", "- 0", 1);
             most = (count ? count() : 0) - before > most ? (count ? count() : 0) - before : most;
             device_get(got, to, sizeof got);
-            ck_assert_msg(!memcmp(got, s == OPTC_OK ? want : was, sizeof got), "call %d of %s failed: %s", n,
-                          libraries[k], s == OPTC_OK ? "the result differs" : optc_message());
+            ck_assert_msg(!memcmp(got, s == OPTC_OK ? want : was, sizeof got),
+                          "call %d of %s failed: %s", n, libraries[k],
+                          s == OPTC_OK ? "the result differs" : optc_message());
             failed += s != OPTC_OK;
             device_put(to, was, sizeof was);
             OK(call_with_two_results(e, _i, at, to, to + SQUARE));
             device_get(got, to, sizeof got);
-            ck_assert_msg(!memcmp(got, want, sizeof got), "after call %d of %s failed", n, libraries[k]);
+            ck_assert_msg(!memcmp(got, want, sizeof got), "after call %d of %s failed", n,
+                          libraries[k]);
         }
     }
     ck_assert(failed > 10);
@@ -195,7 +214,8 @@ START_TEST(refused)
     memset(was, 0x55, sizeof was);
     device_put(at, a, sizeof a);
     device_put(xt, was, sizeof was);
-    optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = 2, .batch = 2, .exponent = -1};
+    optc_function f = {
+        .a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = 2, .batch = 2, .exponent = -1};
     FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
     a[7] = NAN;
@@ -213,7 +233,11 @@ START_TEST(refused)
     /* results that the type cannot hold: f16 2^-10 and 2^10, e4m3 2^-6 and 2^6 */
     static const uint16_t half[] = {0x3c00, 0x1400, 0x3c00, 0x6400}, byte[] = {0x0838, 0x6838};
     for (int k = 0; k < 4; k++) {
-        optc_function p = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = k < 2 ? OPTC_F16 : OPTC_E4M3, .n = 1, .batch = 2,
+        optc_function p = {.a = {at, 0, 0},
+                           .x = {xt, 0, 0},
+                           .type = k < 2 ? OPTC_F16 : OPTC_E4M3,
+                           .n = 1,
+                           .batch = 2,
                            .exponent = k % 2 ? 2 : -2};
         device_put(at, k < 2 ? &half[2 * (k % 2)] : &byte[k % 2], k < 2 ? 4 : 2);
         FAILS(optc_matrix_power(e, &p), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
@@ -225,7 +249,8 @@ START_TEST(refused)
 }
 END_TEST
 
-/* Copies of rows with more values than a block has threads, from matrices with gaps, in several blocks. _i: columns */
+/* Copies of rows with more values than a block has threads, from matrices with gaps, in several
+ * blocks. _i: columns */
 START_TEST(copies_of_long_rows)
 {
     SHARED();
@@ -241,12 +266,18 @@ START_TEST(copies_of_long_rows)
     for (int i = 0; i < BATCH; i++)
         t[i][0] = t[i][3] = 2, t[i][1] = t[i][2] = 0;
     device_put(tt, t, sizeof t), device_put(bt, b, bytes), device_put(xt, x, bytes);
-    OK(optc_solve(e, &(optc_function){.a = {tt, 0, 0}, .b = {bt, ld, next}, .x = {xt, ld, next}, .type = OPTC_F64,
-                                      .n = ROWS, .m = cols, .batch = BATCH}));
+    OK(optc_solve(e, &(optc_function){.a = {tt, 0, 0},
+                                      .b = {bt, ld, next},
+                                      .x = {xt, ld, next},
+                                      .type = OPTC_F64,
+                                      .n = ROWS,
+                                      .m = cols,
+                                      .batch = BATCH}));
     device_get(x, xt, bytes);
     for (int64_t i = 0; i < all; i++) {
         bool gap = i % next / ld >= ROWS || i % next % ld >= cols;
-        ck_assert_msg(x[i] == (gap ? -1 : b[i] / 2), "value %d of %d columns: %g", (int)i, (int)cols, x[i]);
+        ck_assert_msg(x[i] == (gap ? -1 : b[i] / 2), "value %d of %d columns: %g", (int)i,
+                      (int)cols, x[i]);
     }
     free(b), free(x);
     device_give(tt), device_give(bt), device_give(xt);
@@ -271,9 +302,11 @@ START_TEST(failed_launch_is_explained)
         return;
     optc_engine *e = open_gpu();
     float *a = device_take(sizeof(float) * 3 * SQUARE);
-    const optc_product p = {.a = a, .b = a + SQUARE, .c = a + 2 * SQUARE, .m = SIDE, .n = SIDE, .k = SIDE};
+    const optc_product p = {
+        .a = a, .b = a + SQUARE, .c = a + 2 * SQUARE, .m = SIDE, .n = SIDE, .k = SIDE};
     OK(optc_multiply(e, &p));
-    snprintf(text, sizeof text, "libcublas.so.13 %d", product_calls() + 3);    /* after stream and workspace */
+    /* after stream and workspace */
+    snprintf(text, sizeof text, "libcublas.so.13 %d", product_calls() + 3);
     setenv("EMU_FAIL", text, 1);
     FAILS(optc_multiply(e, &p), OPTC_ERROR_DEVICE, "MB of the GPU's memory are free");
     setenv("EMU_FAIL", "- 0", 1);
@@ -283,14 +316,16 @@ START_TEST(failed_launch_is_explained)
 }
 END_TEST
 
-/* With `relative` a root takes the steps that this bound needs, not those for a condition of 1e10: 6 instead of 9. An
- * eigenvalue below the bound, of a matrix that is not positive semidefinite, is refused. */
+/* With `relative` a root takes the steps that this bound needs, not those for a condition of 1e10:
+ * 6 instead of 9. An eigenvalue below the bound, of a matrix that is not positive semidefinite, is
+ * refused. */
 START_TEST(relative_bounds_the_steps)
 {
     SHARED();
     enum { N = 4 };
     const float from[N] = {1, 0.25f, 1e-3f, 0};
-    const double lift[2][2] = {{1e-6, 0}, {0, 1e-6}};      /* ridge, relative: the same here, as the largest sum is 1 */
+    /* ridge, relative: the same here, as the largest sum is 1 */
+    const double lift[2][2] = {{1e-6, 0}, {0, 1e-6}};
     float a[N * N] = {0}, x[N * N];
     int calls[2];
     optc_engine *e = open_gpu();
@@ -308,11 +343,13 @@ START_TEST(relative_bounds_the_steps)
         device_get(x, xt, sizeof x);
         for (int i = 0; i < N; i++) {
             double want = pow((double)from[i] + 1e-6, -0.25);
-            ck_assert_msg(fabs(x[i * (N + 1)] - want) < 3e-7 * want, "%d %d: %g, not %g", k, i, x[i * (N + 1)], want);
+            ck_assert_msg(fabs(x[i * (N + 1)] - want) < 3e-7 * want, "%d %d: %g, not %g", k, i,
+                          x[i * (N + 1)], want);
         }
     }
     if (getenv("EMU_DIR"))
-        ck_assert_msg(calls[1] > 0 && 3 * calls[1] < 2 * calls[0] + 6, "%d and %d calls", calls[0], calls[1]);
+        ck_assert_msg(calls[1] > 0 && 3 * calls[1] < 2 * calls[0] + 6, "%d and %d calls", calls[0],
+                      calls[1]);
     a[N * N - 1] = -5e-7f;
     device_put(at, a, sizeof a);
     FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, "no result for matrix 0 of 1");
@@ -321,11 +358,14 @@ START_TEST(relative_bounds_the_steps)
 }
 END_TEST
 
-/* Norms, clipped sums and factors of a linear layer, and an implicit Kronecker product, as on the CPU. */
+/* Norms, clipped sums and factors of a linear layer, and an implicit Kronecker product, as on the
+ * CPU. */
 START_TEST(linear_layer)
 {
     SHARED();
-    enum { BATCH = 3, ROWS = 2, IN = 4, OUTS = 3, ACT = BATCH * ROWS * IN, OUT = BATCH * ROWS * OUTS };
+    enum {
+        BATCH = 3, ROWS = 2, IN = 4, OUTS = 3, ACT = BATCH * ROWS * IN, OUT = BATCH * ROWS * OUTS
+    };
     double act[ACT], out[OUT], got[2][BATCH + OUTS * IN + IN * IN + OUTS * OUTS + IN * OUTS];
     optc_engine *e[2] = {NULL, open_gpu()};
     OK(optc_open(NULL, &e[0]));
@@ -338,14 +378,30 @@ START_TEST(linear_layer)
                *to = k ? device_take(sizeof got[0]) : got[0];
         if (k)
             device_put(a, act, sizeof act), device_put(g, out, sizeof out);
-        optc_linear x = {.act = a, .out = g, .type = OPTC_F64, .batch = BATCH, .rows = ROWS, .in = IN, .outs = OUTS,
-                         .norm = to, .sum = to + BATCH, .clip = 1.5, .a = to + BATCH + OUTS * IN,
+        optc_linear x = {.act = a,
+                         .out = g,
+                         .type = OPTC_F64,
+                         .batch = BATCH,
+                         .rows = ROWS,
+                         .in = IN,
+                         .outs = OUTS,
+                         .norm = to,
+                         .sum = to + BATCH,
+                         .clip = 1.5,
+                         .a = to + BATCH + OUTS * IN,
                          .g = to + BATCH + OUTS * IN + IN * IN};
         OK(optc_clipped_sum(e[k], &x));
         OK(optc_kfac_factors(e[k], &x));
-        OK(optc_kron_apply(e[k], &(optc_kron_vector){.a = a, .b = g, .x = a + IN * IN,
-                                                     .y = to + BATCH + OUTS * IN + IN * IN + OUTS * OUTS,
-                                                     .type = OPTC_F64, .m = IN, .n = IN, .p = OUTS, .q = 2}));
+        OK(optc_kron_apply(e[k],
+                           &(optc_kron_vector){.a = a,
+                                               .b = g,
+                                               .x = a + IN * IN,
+                                               .y = to + BATCH + OUTS * IN + IN * IN + OUTS * OUTS,
+                                               .type = OPTC_F64,
+                                               .m = IN,
+                                               .n = IN,
+                                               .p = OUTS,
+                                               .q = 2}));
         if (k) {
             device_get(got[1], to, sizeof got[1]);
             device_give(a), device_give(g), device_give(to);
@@ -353,22 +409,31 @@ START_TEST(linear_layer)
         OK(optc_close(e[k]));
     }
     for (size_t i = 0; i < sizeof got[0] / sizeof(double); i++)
-        ck_assert_msg(fabs(got[0][i] - got[1][i]) <= 1e-13 * (1 + fabs(got[0][i])), "value %zu: %g on the CPU, %g", i,
-                      got[0][i], got[1][i]);
+        ck_assert_msg(fabs(got[0][i] - got[1][i]) <= 1e-13 * (1 + fabs(got[0][i])),
+                      "value %zu: %g on the CPU, %g", i, got[0][i], got[1][i]);
 }
 END_TEST
 
-/* A captured sum and its norms follow the arrays; kept memory of the call is the graph's from then on. */
+/* A captured sum and its norms follow the arrays; kept memory of the call is the graph's from then
+ * on. */
 START_TEST(linear_layer_in_a_graph)
 {
     SHARED();
-    enum { BATCH = 3, ROWS = 2, IN = 4, OUTS = 3, ACT = BATCH * ROWS * IN, OUT = BATCH * ROWS * OUTS,
-           RESULT = BATCH + OUTS * IN + IN * IN };
+    enum {
+        BATCH = 3,
+        ROWS = 2,
+        IN = 4,
+        OUTS = 3,
+        ACT = BATCH * ROWS * IN,
+        OUT = BATCH * ROWS * OUTS,
+        RESULT = BATCH + OUTS * IN + IN * IN
+    };
     double act[ACT], out[OUT], want[RESULT], got[RESULT];
     CUstream st;
     void *graph, *exec;
     optc_engine *e = open_gpu();
-    double *a = device_take(sizeof act), *g = device_take(sizeof out), *to = device_take(sizeof got);
+    double *a = device_take(sizeof act), *g = device_take(sizeof out),
+           *to = device_take(sizeof got);
     for (int i = 0; i < ACT; i++)
         act[i] = (i * 7 % 11 - 5) / 5.0;
     for (int i = 0; i < OUT; i++)
@@ -376,8 +441,18 @@ START_TEST(linear_layer_in_a_graph)
     device_put(a, act, sizeof act), device_put(g, out, sizeof out);
     ck_assert(!d->cuStreamCreate(&st, 1));
     /* the workspace holds the squares of one sample */
-    optc_linear x = {.act = a, .out = g, .type = OPTC_F64, .batch = BATCH, .rows = ROWS, .in = IN, .outs = OUTS,
-                     .norm = to, .sum = to + BATCH, .clip = 1.5, .a = to + BATCH + OUTS * IN, .workspace = 1,
+    optc_linear x = {.act = a,
+                     .out = g,
+                     .type = OPTC_F64,
+                     .batch = BATCH,
+                     .rows = ROWS,
+                     .in = IN,
+                     .outs = OUTS,
+                     .norm = to,
+                     .sum = to + BATCH,
+                     .clip = 1.5,
+                     .a = to + BATCH + OUTS * IN,
+                     .workspace = 1,
                      .stream = st};
     ck_assert(!d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
     FAILS(optc_clipped_sum(e, &x), OPTC_ERROR_ARGUMENT, "set unchecked = 1");
@@ -390,11 +465,13 @@ START_TEST(linear_layer_in_a_graph)
     OK(optc_kfac_factors(e, &x));
     x.workspace = 1;
     OK(optc_clipped_sum(e, &x));
-    ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
+    ck_assert(!d->cuStreamSynchronize(st) &&
+              !d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(optc_clipped_sum(e, &x));
     x.workspace = 0;
     OK(optc_kfac_factors(e, &x));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     OK(optc_functions_drop(e));
     for (int i = 0; i < ACT; i++)
         act[i] = (i * 3 % 7 - 3) / 2.0;
@@ -415,7 +492,8 @@ START_TEST(linear_layer_in_a_graph)
 }
 END_TEST
 
-/* Milliseconds of optc_matrix_power(-1), and of optc_solve with the identity, for symmetric matrices in f64. */
+/* Milliseconds of optc_matrix_power(-1), and of optc_solve with the identity, for symmetric
+ * matrices in f64. */
 static double time_inverse(optc_engine *e, optc_function *f, bool solve)
 {
     CUevent from, to;
@@ -445,22 +523,33 @@ START_TEST(inverse_times)
         int64_t n = work[k].n, size = n * n;
         size_t bytes = sizeof(double) * (size_t)(size * work[k].batch);
         double *host = malloc(bytes), *ones = calloc(1, bytes), residual = -1;
-        for (int64_t i = 0; i < size * work[k].batch; i++) {           /* diagonally dominant, condition about 1e3 */
+        /* diagonally dominant, condition about 1e3 */
+        for (int64_t i = 0; i < size * work[k].batch; i++) {
             int64_t r = i % size / n, c = i % n;
-            host[i] = r == c ? 1 + 1000.0 * (double)r / (double)n : 0.1 / (double)(1 + llabs(r - c)) / (double)n;
+            host[i] = r == c ? 1 + 1000.0 * (double)r / (double)n
+                             : 0.1 / (double)(1 + llabs(r - c)) / (double)n;
             ones[i] = r == c;
         }
         void *at = device_take(bytes), *bt = device_take(bytes), *xt = device_take(bytes);
         device_put(at, host, bytes), device_put(bt, ones, bytes);
-        optc_function f = {.a = {at, 0, 0}, .b = {bt, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = n, .m = n,
-                           .batch = work[k].batch, .exponent = -1, .unchecked = 1};
+        optc_function f = {.a = {at, 0, 0},
+                           .b = {bt, 0, 0},
+                           .x = {xt, 0, 0},
+                           .type = OPTC_F64,
+                           .n = n,
+                           .m = n,
+                           .batch = work[k].batch,
+                           .exponent = -1,
+                           .unchecked = 1};
         double power = time_inverse(e, &f, false);
         f.positive = 1;
         double solve = time_inverse(e, &f, true);
         f.unchecked = 0, f.residual = &residual;
         OK(optc_matrix_power(e, &f));
-        printf("%lld x %lld x %lld f64: optc_matrix_power(-1) %.2f ms, optc_solve %.2f ms, bar %.1f ms, residual %g\n",
-               (long long)work[k].batch, (long long)n, (long long)n, power, solve, work[k].bar, residual);
+        printf("%lld x %lld x %lld f64: optc_matrix_power(-1) %.2f ms, optc_solve %.2f ms, bar "
+               "%.1f ms, residual %g\n",
+               (long long)work[k].batch, (long long)n, (long long)n, power, solve, work[k].bar,
+               residual);
         device_give(at), device_give(bt), device_give(xt);
         free(host), free(ones);
         OK(optc_functions_drop(e));

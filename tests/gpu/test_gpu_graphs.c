@@ -31,10 +31,12 @@ START_TEST(graphs)
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(b.b));
     double x;
-    FAILS(optc_set_t(b.b, -1, 3), OPTC_ERROR_ARGUMENT, "not allowed while the binding's stream is being captured");
+    FAILS(optc_set_t(b.b, -1, 3), OPTC_ERROR_ARGUMENT,
+          "not allowed while the binding's stream is being captured");
     if (optc_rule_states(b.r))
         ck_assert(optc_state_read(b.b, 0, "m", &x, 1) != OPTC_OK);
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     int64_t t;
     OK(optc_get_t(b.b, -1, &t));
     ck_assert_msg(t == 1, "a captured step was counted: t is %lld", (long long)t);
@@ -44,14 +46,17 @@ START_TEST(graphs)
     OK(optc_get_t(b.b, -1, &t));
     ck_assert_msg(t == 6, "after five replays t is %lld", (long long)t);
     OK(optc_step(a.b));
-    OK(optc_step(b.b));                            /* single steps continue from there, in the right phase */
+    /* single steps continue from there, in the right phase */
+    OK(optc_step(b.b));
     OK(optc_sync(b.b));
     OK(optc_sync(a.b));
     for (int k = 0; k < NSHAPES; k++) {
         ck_assert(!d->cuMemcpyDtoHAsync_v2(a.hp[k], a.p[k], (size_t)a.n[k] * 4, NULL) &&
-                  !d->cuMemcpyDtoHAsync_v2(b.hp[k], b.p[k], (size_t)b.n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+                  !d->cuMemcpyDtoHAsync_v2(b.hp[k], b.p[k], (size_t)b.n[k] * 4, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         ck_assert_msg(!memcmp(a.hp[k], b.hp[k], (size_t)a.n[k] * 4),
-                      "%s %s: tensor %d differs between eager and replayed", r[_i].spec, r[_i].with, k);
+                      "%s %s: tensor %d differs between eager and replayed", r[_i].spec, r[_i].with,
+                      k);
     }
     d->cuGraphExecDestroy(exec);
     d->cuGraphDestroy(graph);
@@ -62,7 +67,8 @@ START_TEST(graphs)
 }
 END_TEST
 
-/* A replay uses the hyperparameters of the moment of the replay. Groups with different values share the launches. */
+/* A replay uses the hyperparameters of the moment of the replay. Groups with different values share
+ * the launches. */
 START_TEST(hyper_in_graphs)
 {
     SHARED();
@@ -76,7 +82,8 @@ START_TEST(hyper_in_graphs)
     static float hp[N], hg[N], out[2][3][N];
     int64_t n[1] = {N};
     ck_assert(!d->cuStreamCreate(&st, 1));
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
     for (int i = 0; i < N; i++)
         hp[i] = (float)ref_value(0, 0, i), hg[i] = (float)ref_value(1, 0, i);
@@ -86,8 +93,11 @@ START_TEST(hyper_in_graphs)
         optc_setting lr[3] = {{"lr", 1e-3}, {"lr", 2e-3}, {"lr", 0}};
         optc_group gr[3];
         for (int k = 0; k < 3; k++) {
-            ck_assert(!d->cuMemAlloc_v2(&p[side][k], N * 4) && !d->cuMemcpyHtoDAsync_v2(p[side][k], hp, N * 4, NULL));
-            t[k] = (optc_tensor){.param = (void *)(uintptr_t)p[side][k], .grad = (void *)(uintptr_t)g, .rank = 1,
+            ck_assert(!d->cuMemAlloc_v2(&p[side][k], N * 4) &&
+                      !d->cuMemcpyHtoDAsync_v2(p[side][k], hp, N * 4, NULL));
+            t[k] = (optc_tensor){.param = (void *)(uintptr_t)p[side][k],
+                                 .grad = (void *)(uintptr_t)g,
+                                 .rank = 1,
                                  .shape = n};
             gr[k] = (optc_group){.tensors = &t[k], .ntensors = 1, .hyper = &lr[k], .nhyper = 1};
         }
@@ -98,7 +108,8 @@ START_TEST(hyper_in_graphs)
     ck_assert_int_eq(b[0]->gpu->launch_list[0].n, 2);
     OK(optc_sync(b[1]));
     OK(optc_set_stream(b[1], st));
-    /* A large binding that is freed meanwhile does not disturb the capture, nor does one that is created and freed. */
+    /* A large binding that is freed meanwhile does not disturb the capture, nor does one that is
+     * created and freed. */
     CUdeviceptr room;
     optc_binding *large, *other;
     int64_t many[1] = {1 << 26};
@@ -110,7 +121,8 @@ START_TEST(hyper_in_graphs)
     OK(optc_unbind(large));
     OK(optc_bind(r, &(optc_group){.tensors = &all, .ntensors = 1}, 1, &other));
     OK(optc_unbind(other));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     ck_assert(!d->cuMemFree_v2(room));
     for (int s = 0; s < 4; s++) {
         OK(optc_set_hyper(b[0], 1, "lr", 1e-2 / (s + 1)));
@@ -122,11 +134,15 @@ START_TEST(hyper_in_graphs)
     OK(optc_sync(b[1]));
     for (int k = 0; k < 3; k++) {
         for (int side = 0; side < 2; side++)
-            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side][k], p[side][k], N * 4, NULL) && !d->cuStreamSynchronize(NULL));
-        ck_assert_msg(!memcmp(out[0][k], out[1][k], N * 4), "group %d differs between eager and replayed", k);
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side][k], p[side][k], N * 4, NULL) &&
+                      !d->cuStreamSynchronize(NULL));
+        ck_assert_msg(!memcmp(out[0][k], out[1][k], N * 4),
+                      "group %d differs between eager and replayed", k);
     }
-    ck_assert_msg(memcmp(out[0][0], out[0][1], N * 4) != 0, "groups with different rates moved alike");
-    ck_assert_msg(!memcmp(out[0][2], hp, N * 4), "a rate of 0 moved a tensor (weight decay is scaled by it)");
+    ck_assert_msg(memcmp(out[0][0], out[0][1], N * 4) != 0,
+                  "groups with different rates moved alike");
+    ck_assert_msg(!memcmp(out[0][2], hp, N * 4),
+                  "a rate of 0 moved a tensor (weight decay is scaled by it)");
     d->cuGraphExecDestroy(exec);
     d->cuGraphDestroy(graph);
     OK(optc_set_stream(b[1], NULL));
@@ -141,16 +157,18 @@ END_TEST
 static void still_captured(CUstream st, const char *what)
 {
     int status = 0;
-    ck_assert_msg(!d->cuStreamIsCapturing(st, &status) && status == 1, "%s ended a capture: %d", what, status);
+    ck_assert_msg(!d->cuStreamIsCapturing(st, &status) && status == 1, "%s ended a capture: %d",
+                  what, status);
 }
 
-/* A garbage collector may free objects during a capture, so all of them can be freed then. Only an engine must not be
- * closed during a capture (optc.h). */
+/* A garbage collector may free objects during a capture, so all of them can be freed then. Only an
+ * engine must not be closed during a capture (optc.h). */
 START_TEST(freed_during_capture)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'much', state = { A = eye(1, 'rows'), V = zeros 'rows', X = zeros 'rows' },\n"
+        "return optimizer { name = 'much', state = { A = eye(1, 'rows'), V = zeros 'rows', X = "
+        "zeros 'rows' },\n"
         "  matrix = function() A = A + gram(g)  local w, U = eigh(A)  V = U  X = power(A, -1/4) "
         " p = p - mm(X, g) end, step = function() p = p - g end }";
     enum { N = 16 };
@@ -186,7 +204,8 @@ START_TEST(freed_during_capture)
     still_captured(st, "optc_unbind");
     OK(optc_release(much.r));
     still_captured(st, "optc_release");
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
     int64_t t;
     OK(optc_get_t(g.b, -1, &t));
@@ -218,7 +237,8 @@ static void put_grads(const Side *s, const CUdeviceptr *g)
 static void fill_apart(const Side *values, const Apart *x)
 {
     for (int k = 0; k < NSHAPES; k++)
-        ck_assert(!d->cuMemcpyHtoDAsync_v2(x->g[k], values->hg[k], (size_t)values->n[k] * values->wg, NULL));
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(x->g[k], values->hg[k],
+                                           (size_t)values->n[k] * values->wg, NULL));
     d->cuStreamSynchronize(NULL);
 }
 
@@ -229,17 +249,20 @@ static void capture_apart(Side *s, Apart *x, CUstream st)
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     put_grads(s, x->g);
     OK(optc_step(s->b));
-    ck_assert(!d->cuStreamEndCapture(st, &x->graph) && !d->cuGraphInstantiateWithFlags(&x->exec, x->graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &x->graph) &&
+              !d->cuGraphInstantiateWithFlags(&x->exec, x->graph, 0));
 }
 
-/* Two graphs with different gradient addresses, and single steps in between: each uses its own, also in products. */
+/* Two graphs with different gradient addresses, and single steps in between: each uses its own,
+ * also in products. */
 START_TEST(own_pointers)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = zeros 'rows' },\n"
-                               "  matrix = function() every(2, function() l = 0.9 * l + gram(g) end) p = p - lr * "
-                               "mm(l, g) end,\n"
-                               "  step = function() p = p - lr * g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = zeros 'rows' },\n"
+        "  matrix = function() every(2, function() l = 0.9 * l + gram(g) end) p = p - lr * "
+        "mm(l, g) end,\n"
+        "  step = function() p = p - lr * g end }";
     const optc_rule_options o = _i ? (optc_rule_options){.text = text}
         : (optc_rule_options){.spec = "adamw", .with = "clip(1)"};
     /* gradients of graph 1 or 2, or (0) of the side in a single step */
@@ -264,7 +287,8 @@ START_TEST(own_pointers)
         if (who[i]) {
             fill_apart(&a, &x[who[i] - 1]);
             ck_assert(!d->cuGraphLaunch(x[who[i] - 1].exec, st));
-        } else {                               /* a graph's gradients in a step outside of it, once */
+        /* a graph's gradients in a step outside of it, once */
+        } else {
             set_grads(&b, 2 + i);
             fill_apart(&a, &x[0]);
             put_grads(&b, i == 5 ? x[0].g : b.g);
@@ -279,7 +303,8 @@ START_TEST(own_pointers)
     OK(optc_memory_info(b.e, &was));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     put_grads(&b, x[0].g);
-    OK(optc_step(b.b));                        /* the previous addresses: there is a table for them */
+    /* the previous addresses: there is a table for them */
+    OK(optc_step(b.b));
     ck_assert(!d->cuStreamEndCapture(st, &graph));
     OK(optc_memory_info(b.e, &now));
     ck_assert(now.ours == was.ours);
@@ -298,7 +323,9 @@ START_TEST(own_pointers)
 END_TEST
 
 /* ---- copies ---- */
-typedef struct WithCopy { Program p; ProgEntry entry[8]; ProgPhase phase[16]; ProgAction act[16][64]; } WithCopy;
+typedef struct WithCopy {
+    Program p; ProgEntry entry[8]; ProgPhase phase[16]; ProgAction act[16][64];
+} WithCopy;
 
 static int array_of(const Program *p, const char *name)
 {
@@ -316,7 +343,8 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
     for (int m = 0; m < program_phases(&x->p); m++) {
         const ProgPhase *was = &x->p.entry[0].phase[m];
         memcpy(x->act[m], was->action, sizeof **x->act * (size_t)was->naction);
-        x->act[m][was->naction] = (ProgAction){ACT_COPY, 0, array_of(&x->p, to), array_of(&x->p, from)};
+        x->act[m][was->naction] =
+            (ProgAction){ACT_COPY, 0, array_of(&x->p, to), array_of(&x->p, from)};
         x->phase[m] = (ProgPhase){x->act[m], was->naction + 1};
     }
     ck_assert_str_eq(x->entry[0].name, "step");
@@ -330,13 +358,14 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
     }
 }
 
-/* Copies an array of all tensors over one that only matrices have, as on the CPU. A refused capture leaves the binding
- * unchanged. */
+/* Copies an array of all tensors over one that only matrices have, as on the CPU. A refused capture
+ * leaves the binding unchanged. */
 START_TEST(copies)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros(), v = zeros() },\n"
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros(), v = zeros() "
+        "},\n"
         "  step = function() m = 0.5 * m + g p = p - lr * m end,\n"
         "  matrix = function() m = 0.5 * m + g v = 0.5 * v + m p = p - lr * v end }";
     optc_rule_options o = _i ? (optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"}
@@ -387,9 +416,9 @@ static int some_spreads(const CUDA_MEMCPY2D *c, CUstream s)
 START_TEST(failed_calls_change_nothing)
 {
     SHARED();
-    static const char text[] =
-        "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - "
-        "lr * g * loss / t end }";
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { "
+                               "loss = 'group' }, step = function() p = p - "
+                               "lr * g * loss / t end }";
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -398,7 +427,8 @@ START_TEST(failed_calls_change_nothing)
     optc_group gr[3];
     int64_t n[1] = {16};
     ck_assert(!d->cuMemAlloc_v2(&p, 4096));
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     for (int k = 0; k < 3; k++) {
         t[k] = (optc_tensor){.param = (void *)(uintptr_t)(p + 256u * (unsigned)k),
@@ -425,11 +455,14 @@ START_TEST(failed_calls_change_nothing)
             OK(optc_sync(b));
             for (int i = 0; i < 3; i++) {
                 double x[2], y, lr;
-                OK(gpu_read(b, x, (void *)(uintptr_t)(b->gpu->hyper + gpu_hyper_bytes(b) * (size_t)i), 16, "test"));
+                OK(gpu_read(b, x,
+                            (void *)(uintptr_t)(b->gpu->hyper + gpu_hyper_bytes(b) * (size_t)i), 16,
+                            "test"));
                 OK(gpu_read(b, &y, b->group[i].mem[loss], 8, "test"));
                 OK(optc_get_hyper(b, i, "lr", &lr));
                 ck_assert_msg(x[0] == now[0] && x[1] == now[1] && y == now[2] && lr == now[1],
-                        "call %d, %d copies: group %d has t %g, lr %g (%g), loss %g", what, k, i, x[0], x[1], lr, y);
+                              "call %d, %d copies: group %d has t %g, lr %g (%g), loss %g", what, k,
+                              i, x[0], x[1], lr, y);
             }
         }
     OK(optc_unbind(b));

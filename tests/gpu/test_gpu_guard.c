@@ -1,5 +1,5 @@
-/* Device scalars and guards: a scalar on the device has the effect of setting it, a guarded step that of not running
- * it. Also parameters that move. */
+/* Device scalars and guards: a scalar on the device has the effect of setting it, a guarded step
+ * that of not running it. Also parameters that move. */
 #include "tests/gpu/device_side.h"
 
 #include <math.h>
@@ -8,26 +8,34 @@
 #include <string.h>
 
 enum { RUNS = 10 };
-/* products into states at some steps; slots with too many combinations need the guard on the host */
-#define PRODUCTS(how)                                                                                                  \
-    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), s = zeros 'rows' },\n"       \
-    "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(" how "function() s = mm(l, l) end) "                     \
-    "p = p - lr * mm(s, g) end,\n"                                                                                     \
+/* products into states at some steps; slots with too many combinations need the guard on the
+ * host */
+#define PRODUCTS(how) \
+    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), s = " \
+    "zeros 'rows' },\n" \
+    "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(" how "function() s = mm(l, l) end) " \
+    "p = p - lr * mm(s, g) end,\n" \
     "  step = function() p = p - lr * g end }"
-static const struct { const char *spec, *with, *text; bool tiny, waits; } rules[] = {
-    {"lamb", "clip(1)", NULL, false, false}, {"adamw", "", NULL, false, false},
-    {"adafactor", "", NULL, false, false},
-    {"sgd", "lookahead(3,0.5)", NULL, false, false}, {"lion", "ema(0.9)", NULL, false, false},
-    {"muon", "", NULL, true, false},
-    {"products", "", PRODUCTS("2, "), true, false}, {"turns", "", PRODUCTS("3, { stagger = true }, "), true, false},
-    {"long turns", "", PRODUCTS("5000, { stagger = true, first = true }, "), true, true}};
+static const struct { const char *spec, *with, *text; bool tiny, waits;
+} rules[] = {{"lamb", "clip(1)", NULL, false, false},
+             {"adamw", "", NULL, false, false},
+             {"adafactor", "", NULL, false, false},
+             {"sgd", "lookahead(3,0.5)", NULL, false, false},
+             {"lion", "ema(0.9)", NULL, false, false},
+             {"muon", "", NULL, true, false},
+             {"products", "", PRODUCTS("2, "), true, false},
+             {"turns", "", PRODUCTS("3, { stagger = true }, "), true, false},
+             {"long turns", "", PRODUCTS("5000, { stagger = true, first = true }, "), true, true}};
 enum { NRULES = sizeof rules / sizeof *rules };
 
 typedef struct Numbers { float guard, rate; double wide; } Numbers;
 
 static Numbers numbers_at(int step)
 {
-    return (Numbers){step % 4 == 2 ? 1 : step % 7 == 0 ? NAN : 0, (float)(0.01 / step), 0.02 / step};
+    return (Numbers){step % 4 == 2   ? 1
+                     : step % 7 == 0 ? NAN
+                                     : 0,
+                     (float)(0.01 / step), 0.02 / step};
 }
 static bool left_out(int step) { return !(numbers_at(step).guard == 0); }
 static void *at(CUdeviceptr p, size_t offset) { return (void *)(uintptr_t)(p + offset); }
@@ -51,19 +59,21 @@ static void same_states(Side *a, Side *b, const char *what)
             double *x = malloc(8 * (size_t)v.count + 8), *y = malloc(8 * (size_t)v.count + 8);
             OK(optc_state_read(a->b, i, info.name, x, v.count));
             OK(optc_state_read(b->b, i, info.name, y, v.count));
-            ck_assert_msg(!memcmp(x, y, 8 * (size_t)v.count), "%s: state '%s' of tensor %d", what, info.name, i);
+            ck_assert_msg(!memcmp(x, y, 8 * (size_t)v.count), "%s: state '%s' of tensor %d", what,
+                          info.name, i);
             free(x), free(y);
         }
 }
 
-/* b reads its scalars and guard on the device, also in captures. a gets the values by optc_set_*, and skips steps by
- * hand. */
+/* b reads its scalars and guard on the device, also in captures. a gets the values by optc_set_*,
+ * and skips steps by hand. */
 START_TEST(guarded_steps)
 {
     SHARED();
     const char *spec = rules[_i].spec;
     bool wide = _i % 2;
-    optc_rule_options o = {.spec = rules[_i].text ? NULL : spec, .with = rules[_i].with, .text = rules[_i].text};
+    optc_rule_options o = {
+        .spec = rules[_i].text ? NULL : spec, .with = rules[_i].with, .text = rules[_i].text};
     Side a, b;
     CUdeviceptr n;
     CUstream st;
@@ -77,7 +87,8 @@ START_TEST(guarded_steps)
     open_side(&b, "cuda", o, 0);
     ck_assert(!d->cuMemAlloc_v2(&n, sizeof(Numbers)) && !d->cuStreamCreate(&st, 1));
     OK(optc_set_stream(b.b, st));
-    OK(optc_set_hyper_from(b.b, -1, "lr", at(n, wide ? offsetof(Numbers, wide) : offsetof(Numbers, rate)),
+    OK(optc_set_hyper_from(b.b, -1, "lr",
+                           at(n, wide ? offsetof(Numbers, wide) : offsetof(Numbers, rate)),
                            wide ? OPTC_F64 : OPTC_F32));
     OK(optc_set_guard(b.b, at(n, 0), OPTC_F32));
     for (int step = 1; step <= 2 * RUNS; step++) {
@@ -104,7 +115,8 @@ START_TEST(guarded_steps)
         same_params(&a, &b, format("%s, step %d", spec, step));
         OK(optc_get_t(a.b, 0, &ta));
         OK(optc_get_t(b.b, 0, &tb));
-        ck_assert_msg(ta == tb || !b.r->program->needs_t, "%s, step %d: t is %d, not %d", spec, step, (int)tb, (int)ta);
+        ck_assert_msg(ta == tb || !b.r->program->needs_t, "%s, step %d: t is %d, not %d", spec,
+                      step, (int)tb, (int)ta);
     }
     same_states(&a, &b, spec);
     if (exec)
@@ -127,19 +139,26 @@ END_TEST
 /* ---- launches that fail ---- */
 static const Driver *real;
 static CUfunction reads_guard;
-static int until;                              /* this many launches after the guard's, one fails; -1: none does */
+/* this many launches after the guard's, one fails; -1: none does */
+static int until;
 static bool fails_now(bool guards)
 {
     bool fails = until == 1;
     until = until > 1 ? until - 1 : fails ? -1 : until == 0 && guards ? 1 : until;
     return fails;
 }
-static int fail_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                       unsigned shared, CUstream s, void **args, void **more)
+static int fail_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                       unsigned by, unsigned bz, unsigned shared, CUstream s, void **args,
+                       void **more)
 {
-    return fails_now(f == reads_guard) ? 1 : real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+    return fails_now(f == reads_guard)
+               ? 1
+               : real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
 }
-static int fail_graph(CUgraphExec e, CUstream s) { return fails_now(false) ? 1 : real->cuGraphLaunch(e, s); }
+static int fail_graph(CUgraphExec e, CUstream s)
+{
+    return fails_now(false) ? 1 : real->cuGraphLaunch(e, s);
+}
 
 /* The launch after the guard's fails. */
 static void failing_step(optc_binding *b, const char *call)
@@ -157,14 +176,15 @@ static void failing_step(optc_binding *b, const char *call)
     ck_assert_msg(!strncmp(optc_message(), call, strlen(call)), "%s", optc_message());
 }
 
-/* A step whose first launch fails changes nothing, also if its guard would have skipped it: b counts steps as a does,
- * which takes only those that are not skipped. */
+/* A step whose first launch fails changes nothing, also if its guard would have skipped it: b
+ * counts steps as a does, which takes only those that are not skipped. */
 START_TEST(failing_launches)
 {
     SHARED();
     static const int of[] = {0, 1, 5, 6, 7};               /* of `rules` */
     const int at_rule = of[_i];
-    optc_rule_options o = {.spec = rules[at_rule].text ? NULL : rules[at_rule].spec, .with = rules[at_rule].with,
+    optc_rule_options o = {.spec = rules[at_rule].text ? NULL : rules[at_rule].spec,
+                           .with = rules[at_rule].with,
                            .text = rules[at_rule].text};
     Side a, b;
     int64_t ta, tb;
@@ -180,11 +200,12 @@ START_TEST(failing_launches)
         set_grads(&b, step);
         for (int k = 0; k < 2; k++) {
             /* a graph from the second run on, or at once for rules with products */
-            failing_step(b.b, step > 1 || k || b.b->gpu->calls ? "cuGraphLaunch" : "cuLaunchKernel");
+            failing_step(b.b,
+                         step > 1 || k || b.b->gpu->calls ? "cuGraphLaunch" : "cuLaunchKernel");
             OK(optc_get_t(a.b, 0, &ta));
             OK(optc_get_t(b.b, 0, &tb));
-            ck_assert_msg(ta == tb || !b.r->program->needs_t, "%s, step %d: t is %d, not %d", rules[at_rule].spec, step,
-                          (int)tb, (int)ta);
+            ck_assert_msg(ta == tb || !b.r->program->needs_t, "%s, step %d: t is %d, not %d",
+                          rules[at_rule].spec, step, (int)tb, (int)ta);
             same_params(&a, &b, format("%s, step %d failed", rules[at_rule].spec, step));
         }
         OK(optc_step(b.b));
@@ -199,17 +220,21 @@ START_TEST(failing_launches)
 }
 END_TEST
 
-/* The launch that restores t fails too: the step count is not known until it is set, and no call returns another. */
+/* The launch that restores t fails too: the step count is not known until it is set, and no call
+ * returns another. */
 static bool all_fail;
-static int fail_all(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                    unsigned shared, CUstream s, void **args, void **more)
+static int fail_all(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                    unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {
     if (all_fail)
         return 1;
     all_fail = f == reads_guard;
     return real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
 }
-static int fail_any_graph(CUgraphExec e, CUstream s) { return all_fail ? 1 : real->cuGraphLaunch(e, s); }
+static int fail_any_graph(CUgraphExec e, CUstream s)
+{
+    return all_fail ? 1 : real->cuGraphLaunch(e, s);
+}
 
 static void lose_count(optc_binding *b)
 {
@@ -260,7 +285,8 @@ START_TEST(lost_count)
             FAILS(optc_step(b.b), OPTC_ERROR_DEVICE, refused);
             FAILS(optc_get_t(b.b, -1, &t), OPTC_ERROR_DEVICE, refused);
             FAILS(optc_save_bytes(&b.b, 1, &file, &(int64_t){0}), OPTC_ERROR_DEVICE, refused);
-            FAILS(optc_set_t(b.b, 0, step - 1), OPTC_ERROR_DEVICE, "call optc_set_t for all tensors (tensor -1)");
+            FAILS(optc_set_t(b.b, 0, step - 1), OPTC_ERROR_DEVICE,
+                  "call optc_set_t for all tensors (tensor -1)");
             OK(optc_set_t(b.b, -1, step - 1));
             if (step == 5)
                 OK(optc_load(&b.b, 1, &file));
@@ -276,12 +302,15 @@ START_TEST(lost_count)
 }
 END_TEST
 
-/* A launch fails in the middle of a step, whose first launches have changed states. Later calls are refused until a
- * checkpoint is loaded, or t is set. Then steps continue as if the step had not begun. */
-static int fail_second(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                       unsigned shared, CUstream s, void **args, void **more)
+/* A launch fails in the middle of a step, whose first launches have changed states. Later calls are
+ * refused until a checkpoint is loaded, or t is set. Then steps continue as if the step had not
+ * begun. */
+static int fail_second(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                       unsigned by, unsigned bz, unsigned shared, CUstream s, void **args,
+                       void **more)
 {
-    return --until == 0 ? 1 : real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+    return --until == 0 ? 1
+                        : real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
 }
 
 START_TEST(half_step)
@@ -301,7 +330,8 @@ START_TEST(half_step)
     GpuEngine *g = b.b->rule->engine->gpu;
     Driver failing = *(real = g->d);
     failing.cuLaunchKernel = fail_second;
-    until = _i + 2;                                        /* of the step's launches, the first of which counts it */
+    /* of the step's launches, the first of which counts it */
+    until = _i + 2;
     g->d = &failing;
     FAILS(optc_step(b.b), OPTC_ERROR_DEVICE, "cuLaunchKernel");
     g->d = real;
@@ -321,13 +351,15 @@ START_TEST(half_step)
 }
 END_TEST
 
-/* The same where the launches of one product fail: its first ones are sums in states. The rule has no t. */
+/* The same where the launches of one product fail: its first ones are sums in states. The rule has
+ * no t. */
 START_TEST(half_product)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'sums', hyper = { lr = 0.1 }, state = { l = zeros 'rows' },\n"
-                               "  matrix = function() l = l + gram(g)  p = p - lr * mm(l, g) end,\n"
-                               "  step = function() p = p - lr * g end }";
+    static const char text[] =
+        "return optimizer { name = 'sums', hyper = { lr = 0.1 }, state = { l = zeros 'rows' },\n"
+        "  matrix = function() l = l + gram(g)  p = p - lr * mm(l, g) end,\n"
+        "  step = function() p = p - lr * g end }";
     static TestShape matrices[NSHAPES];                    /* the first launch is a product */
     Side a, b;
     bool failed = true;
@@ -345,7 +377,8 @@ START_TEST(half_product)
     Driver failing = *(real = b.e->gpu->d);
     failing.cuLaunchKernel = fail_second;
     OK(optc_step(a.b));
-    OK(optc_step(b.b));                                    /* the first run tries all products in a graph */
+    /* the first run tries all products in a graph */
+    OK(optc_step(b.b));
     for (int at = 1; failed; at++) {
         OK(optc_save(&b.b, 1, &file));
         set_grads(&a, at);
@@ -372,7 +405,8 @@ START_TEST(half_product)
 }
 END_TEST
 
-/* More scalars than one launch takes, of which the second may fail; memory that the device cannot access. */
+/* More scalars than one launch takes, of which the second may fail; memory that the device cannot
+ * access. */
 START_TEST(many_scalars)
 {
     SHARED();
@@ -385,7 +419,8 @@ START_TEST(many_scalars)
     int64_t n[1] = {N};
     int64_t t_now;
     float here = 0;
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
     rate[GROUPS] = 1;                              /* the guard */
     for (int i = 0; i < GROUPS; i++)
@@ -401,7 +436,9 @@ START_TEST(many_scalars)
         ck_assert(!d->cuMemAlloc_v2(&p[side], sizeof start) &&
                   !d->cuMemcpyHtoDAsync_v2(p[side], start, sizeof start, NULL));
         for (int k = 0; k < GROUPS; k++) {
-            t[k] = (optc_tensor){.param = at(p[side], (size_t)k * N * 4), .grad = at(g, (size_t)k * N * 4), .rank = 1,
+            t[k] = (optc_tensor){.param = at(p[side], (size_t)k * N * 4),
+                                 .grad = at(g, (size_t)k * N * 4),
+                                 .rank = 1,
                                  .shape = n};
             gr[k] = (optc_group){.tensors = &t[k], .ntensors = 1};
         }
@@ -411,7 +448,8 @@ START_TEST(many_scalars)
                : optc_set_hyper(b[0], k, "lr", rate[k]));
         OK(optc_step(b[side]));
         OK(optc_step(b[side]));
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side], p[side], sizeof start, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side], p[side], sizeof start, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
     }
     ck_assert(!memcmp(out[0], out[1], sizeof start) && memcmp(out[0], start, sizeof start) != 0);
     OK(optc_set_guard(b[1], at(at_device, GROUPS * 4), OPTC_F32));
@@ -433,18 +471,19 @@ END_TEST
 static double device_number(const optc_binding *b, int row, int k)
 {
     double x = 0;
-    OK(gpu_read(b, &x, at(b->gpu->hyper, gpu_hyper_bytes(b) * (size_t)row + 8 * (size_t)k), 8, "test"));
+    OK(gpu_read(b, &x, at(b->gpu->hyper, gpu_hyper_bytes(b) * (size_t)row + 8 * (size_t)k), 8,
+                "test"));
     return x;
 }
 
-/* When scalars are no longer read from the device, the values that were set last are on the device again, also for
- * tensors with their own t. An input without a value is refused. */
+/* When scalars are no longer read from the device, the values that were set last are on the device
+ * again, also for tensors with their own t. An input without a value is refused. */
 START_TEST(set_values_return)
 {
     SHARED();
-    static const char text[] =
-        "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - "
-        "lr * g * loss / t end }";
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { "
+                               "loss = 'group' }, step = function() p = p - "
+                               "lr * g * loss / t end }";
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -453,17 +492,21 @@ START_TEST(set_values_return)
     optc_group gr[2];
     int64_t shape[1] = {16};
     float numbers[2] = {NAN, 3};
-    ck_assert(!d->cuMemAlloc_v2(&p, 4096) && !d->cuMemAlloc_v2(&n, 8) && !d->cuMemcpyHtoDAsync_v2(n, numbers, 8, NULL));
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    ck_assert(!d->cuMemAlloc_v2(&p, 4096) && !d->cuMemAlloc_v2(&n, 8) &&
+              !d->cuMemcpyHtoDAsync_v2(n, numbers, 8, NULL));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     for (int k = 0; k < 3; k++)
-        t[k] = (optc_tensor){.param = at(p, 256u * (unsigned)k), .grad = at(p, 2048), .rank = 1, .shape = shape};
+        t[k] = (optc_tensor){
+            .param = at(p, 256u * (unsigned)k), .grad = at(p, 2048), .rank = 1, .shape = shape};
     gr[0] = (optc_group){.tensors = t, .ntensors = 2};
     gr[1] = (optc_group){.tensors = t + 2, .ntensors = 1};
     OK(optc_bind(r, gr, 2, &b));
     OK(optc_set_hyper(b, 1, "lr", 0.25));
     OK(optc_set_t(b, 1, 7));
-    FAILS(optc_step(b), OPTC_ERROR_ARGUMENT, "the scalar input 'loss', which is not set for group 0");
+    FAILS(optc_step(b), OPTC_ERROR_ARGUMENT,
+          "the scalar input 'loss', which is not set for group 0");
     OK(optc_set_scalar_from(b, -1, "loss", at(n, 4), OPTC_F32));
     OK(optc_set_hyper_from(b, -1, "lr", at(n, 0), OPTC_F32));
     OK(optc_step(b));
@@ -478,10 +521,10 @@ START_TEST(set_values_return)
     double loss = 0;
     OK(find_input(b, "test", "loss", true, &input));
     OK(gpu_read(b, &loss, b->group[0].mem[input], 8, "test"));
-    ck_assert_msg(device_number(b, 0, 1) == 0.1 && device_number(b, 1, 1) == 0.25 && device_number(b, row, 1) == 0.1 &&
-                  loss == 5,
-                  "lr is %g, %g, %g, and the loss %g", device_number(b, 0, 1), device_number(b, 1, 1),
-                  device_number(b, row, 1), loss);
+    ck_assert_msg(device_number(b, 0, 1) == 0.1 && device_number(b, 1, 1) == 0.25 &&
+                      device_number(b, row, 1) == 0.1 && loss == 5,
+                  "lr is %g, %g, %g, and the loss %g", device_number(b, 0, 1),
+                  device_number(b, 1, 1), device_number(b, row, 1), loss);
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
@@ -493,8 +536,9 @@ END_TEST
 START_TEST(params_move)
 {
     SHARED();
-    static const char product[] = "return optimizer { name = 'moved', hyper = { lr = 0.125 }, step = function() p = p "
-                                  "- lr * g end, matrix = function() p = p - lr * (g + mm(gram(p), p)) end }";
+    static const char product[] =
+        "return optimizer { name = 'moved', hyper = { lr = 0.125 }, step = function() p = p "
+        "- lr * g end, matrix = function() p = p - lr * (g + mm(gram(p), p)) end }";
     static const struct { const char *spec, *options, *text; } of[] = {
         {"adamw", "", NULL}, {"shampoo", "side=8", NULL}, {"moved", "", product}};
     Side a, b;
@@ -517,7 +561,8 @@ START_TEST(params_move)
     OK(optc_set_stream(b.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 2));
     OK(optc_step(b.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int k = 0; k < NSHAPES; k++) {
         size_t bytes = (size_t)b.n[k] * b.wp;
         was[k] = b.p[k];

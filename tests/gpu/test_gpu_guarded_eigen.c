@@ -1,25 +1,27 @@
-/* Guards of rules with eigenvectors: the device reads them, the host never waits, and the results are those of a caller
- * that skips steps by itself. */
+/* Guards of rules with eigenvectors: the device reads them, the host never waits, and the results
+ * are those of a caller that skips steps by itself. */
 #include "tests/gpu/stagger_side.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* X: as SPlus. M: a product at other steps. Y, in the last rule: as SOAP. The entry `turn` has neither products nor a
- * step count. */
-#define BASES(how, state, also)                                                                                        \
-    "return optimizer { name = 'bases', hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, 'rows'), "      \
-    "M = zeros 'rows', n = zeros 'tensor'" state " },\n"                                                               \
-    " step = function() n = n + 1  p = p - lr * g / t end,\n"                                                          \
-    " matrix = function() L = 0.5 * L + gram(g)\n"                                                                     \
-    "  every(12, { first = true" how " }, function() X = select(2, eigh(L, { last = X })) end)\n"                      \
-    "  every(2, { first = false" how " }, function() M = M + mm(L, L) / (1 + slice.norm(L)) end)\n"                    \
-    also                                                                                                               \
-    "  p = p - lr * mm(X.T, g) / (1 + slice.norm(M)) - 1e-3 * lr * p / t end,\n"                                       \
+/* X: as SPlus. M: a product at other steps. Y, in the last rule: as SOAP. The entry `turn` has
+ * neither products nor a step count. */
+#define BASES(how, state, also) \
+    "return optimizer { name = 'bases', hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = " \
+    "eye(1, 'rows'), " \
+    "M = zeros 'rows', n = zeros 'tensor'" state " },\n" \
+    " step = function() n = n + 1  p = p - lr * g / t end,\n" \
+    " matrix = function() L = 0.5 * L + gram(g)\n" \
+    "  every(12, { first = true" how " }, function() X = select(2, eigh(L, { last = X })) end)\n" \
+    "  every(2, { first = false" how \
+    " }, function() M = M + mm(L, L) / (1 + slice.norm(L)) end)\n" also \
+    "  p = p - lr * mm(X.T, g) / (1 + slice.norm(M)) - 1e-3 * lr * p / t end,\n" \
     " turn = function() p = -p end }"
-#define ONCE                                                                                                           \
-    "  every(1000000000, { offset = 1 }, function() Y = select(2, eigh(L, { last = Y })) end)  M = M + 1e-3 * Y\n"
+#define ONCE \
+    "  every(1000000000, { offset = 1 }, function() Y = select(2, eigh(L, { last = Y })) end)  M " \
+    "= M + 1e-3 * Y\n"
 static const char *const bases[] = {BASES("", "", ""), BASES(", stagger = true", "", ""),
                                     BASES("", ", Y = eye(1, 'rows')", ONCE)};
 enum { BASES_RULES = sizeof bases / sizeof *bases };
@@ -30,8 +32,10 @@ static void bind_groups(Side *s)
     optc_tensor t[NSHAPES];
     memset(t, 0, sizeof t);
     for (int k = 0; k < NSHAPES; k++)
-        t[k] = (optc_tensor){.param = (void *)(uintptr_t)s->p[k], .grad = (void *)(uintptr_t)s->g[k],
-                             .rank = stagger_few[k].rank, .shape = stagger_few[k].dim};
+        t[k] = (optc_tensor){.param = (void *)(uintptr_t)s->p[k],
+                             .grad = (void *)(uintptr_t)s->g[k],
+                             .rank = stagger_few[k].rank,
+                             .shape = stagger_few[k].dim};
     optc_group of[] = {{.tensors = t, .ntensors = 4}, {.tensors = t + 4, .ntensors = NSHAPES - 4}};
     OK(optc_unbind(s->b));
     OK(optc_bind(s->r, of, 2, &s->b));
@@ -76,7 +80,8 @@ static void same_sides(Side *a, Side *b, int step)
             double *x = malloc(8 * (size_t)(v.count + 1)), *y = malloc(8 * (size_t)(v.count + 1));
             OK(optc_state_read(a->b, k, info.name, x, v.count));
             OK(optc_state_read(b->b, k, info.name, y, v.count));
-            ck_assert_msg(!memcmp(x, y, 8 * (size_t)v.count), "step %d: state %s of tensor %d", step, info.name, k);
+            ck_assert_msg(!memcmp(x, y, 8 * (size_t)v.count), "step %d: state %s of tensor %d",
+                          step, info.name, k);
             free(x);
             free(y);
         }
@@ -87,7 +92,8 @@ static void same_sides(Side *a, Side *b, int step)
 
 static void put_guard(float x) { device_put(guard, &x, sizeof x); }
 
-/* A step of a that must not be taken has gradients that are no numbers, as a GradScaler finds them. */
+/* A step of a that must not be taken has gradients that are no numbers, as a GradScaler finds
+ * them. */
 static void spoil_grads(const Side *s)
 {
     for (int k = 0; k < NSHAPES; k++)
@@ -120,7 +126,8 @@ START_TEST(skipped_steps)
         guarded_step(&a, &b, step, step % 9 == 5);
         skipped += step % 9 == 5;
         ck_assert_msg(step == 1 || (graphs == 1 && launches == 1 && !uploads && !waits),
-                      "step %d: %d graphs, %d launches, %d uploads, %d waits", step, graphs, launches, uploads, waits);
+                      "step %d: %d graphs, %d launches, %d uploads, %d waits", step, graphs,
+                      launches, uploads, waits);
     }
     ck_assert(skipped && factors_of(&b).computed);
     close_bases(&a, &b);
@@ -142,7 +149,8 @@ START_TEST(skipped_replays)
     OK(optc_set_stream(a.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(a.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int step = 2; step <= 15; step++) {
         bool skips = step % 4 == 1;
         put_guard(skips);
@@ -184,7 +192,8 @@ static void give_both(Side *a, Side *b, int k, bool has)
 {
     Side *s[] = {a, b};
     for (int i = 0; i < 2; i++)
-        OK(optc_set_grad(s[i]->b, k, has ? (void *)(uintptr_t)s[i]->g[k] : NULL, has ? s[i]->n[k] : 0));
+        OK(optc_set_grad(s[i]->b, k, has ? (void *)(uintptr_t)s[i]->g[k] : NULL,
+                         has ? s[i]->n[k] : 0));
 }
 
 static void turn_both(Side *a, Side *b, float skips)
@@ -239,7 +248,8 @@ START_TEST(skips_and_changes)
 }
 END_TEST
 
-/* Nothing runs before the host waits for it: the emulated GPU is late. The guards of all steps are on the device. */
+/* Nothing runs before the host waits for it: the emulated GPU is late. The guards of all steps are
+ * on the device. */
 START_TEST(skips_late)
 {
     SHARED();
@@ -277,7 +287,8 @@ START_TEST(skips_late)
 }
 END_TEST
 
-/* Another stream of the program is captured during each call, in the mode that ends its capture if memory is freed. */
+/* Another stream of the program is captured during each call, in the mode that ends its capture if
+ * memory is freed. */
 START_TEST(skips_beside)
 {
     SHARED();
@@ -296,7 +307,8 @@ START_TEST(skips_beside)
         ck_assert(!d->cuStreamBeginCapture_v2(other, 0));
         OK(optc_set_guard(a.b, guarded ? guard : NULL, OPTC_F32));
         OK(optc_step(a.b));
-        ck_assert_msg(!d->cuStreamEndCapture(other, &graph), "step %d ended the capture of another stream", step);
+        ck_assert_msg(!d->cuStreamEndCapture(other, &graph),
+                      "step %d ended the capture of another stream", step);
         d->cuGraphDestroy(graph);
         if (!skips)
             OK(optc_step(b.b));
@@ -307,9 +319,10 @@ START_TEST(skips_beside)
 }
 END_TEST
 
-/* Under MPS, bodies of conditional nodes cannot contain cooperative launches: a captured step computes each matrix by
- * one block, with the same bits. The host reads the guard, since that is slow. The emulated driver refuses such a
- * launch; a real GPU that is not shared computes by one block here too. */
+/* Under MPS, bodies of conditional nodes cannot contain cooperative launches: a captured step
+ * computes each matrix by one block, with the same bits. The host reads the guard, since that is
+ * slow. The emulated driver refuses such a launch; a real GPU that is not shared computes by one
+ * block here too. */
 START_TEST(shared_device)
 {
     SHARED();
@@ -339,9 +352,11 @@ START_TEST(shared_device)
     setenv("EMU_MPS", "1", 1);
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(a.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     unsetenv("EMU_MPS");
-    for (int step = 5; step <= 14; step++) {               /* eigenvectors of step 12, or of slots */
+    /* eigenvectors of step 12, or of slots */
+    for (int step = 5; step <= 14; step++) {
         set_grads(&a, step);
         set_grads(&b, step);
         ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));

@@ -1,5 +1,5 @@
-/* Joint graphs (gpu_joint_graph.c): optc_run_all launches one graph, and its results are those of single launches, also
- * after everything that changes the work of a step. */
+/* Joint graphs (gpu_joint_graph.c): optc_run_all launches one graph, and its results are those of
+ * single launches, also after everything that changes the work of a step. */
 #include "tests/gpu/device_side.h"
 
 #include "runtime/library/profile/profile.h"
@@ -9,7 +9,8 @@
 
 enum { SETS = 3, TENSORS = 2, N = 600, RUNS = 9 };
 static const Type sets[SETS] = {T_BF16, T_F32, T_F16};
-static const int64_t shape[SETS][TENSORS] = {{N, 70}, {9, 130}, {7, 12}};      /* the first set has the most elements */
+/* the first set has the most elements */
+static const int64_t shape[SETS][TENSORS] = {{N, 70}, {9, 130}, {7, 12}};
 
 typedef struct Pair {
     optc_engine *e;
@@ -43,8 +44,8 @@ static int count_made(CUgraphExec *x, CUgraph g, unsigned long long flags)
     return rc;
 }
 static int count_gone(CUgraphExec x) { return live--, d->cuGraphExecDestroy(x); }
-static int count_kernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream s, void **args, void **more)
+static int count_kernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                        unsigned bz, unsigned shared, CUstream s, void **args, void **more)
 {
     return count.kernels++, d->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
 }
@@ -58,16 +59,19 @@ static void bind_set(Pair *x, int s)
     for (int k = 0; k < TENSORS; k++) {
         dims[k][0] = shape[s][k];
         dims[k][1] = 1;
-        t[k] = (optc_tensor){.param = x->p[s][k], .grad = x->g[s][k], .rank = columns ? 2 : 1, .shape = dims[k]};
+        t[k] = (optc_tensor){
+            .param = x->p[s][k], .grad = x->g[s][k], .rank = columns ? 2 : 1, .shape = dims[k]};
     }
     OK(optc_bind(x->r[s], &(optc_group){.tensors = t, .ntensors = TENSORS}, 1, &x->b[s]));
 }
 
-/* counted: this pair runs joint graphs and its calls are counted. The other one launches each kernel by itself. */
+/* counted: this pair runs joint graphs and its calls are counted. The other one launches each
+ * kernel by itself. */
 static void open_pair(Pair *x, optc_rule_options rule, bool counted)
 {
     static char host[N * 4];
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &x->e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &x->e));
     x->e->gpu->no_graphs = !counted;
     for (int s = 0; s < SETS; s++) {
         for (int k = 0; k < 2 * TENSORS; k++) {
@@ -116,8 +120,8 @@ static void same_pairs(const Pair *a, const Pair *b, int run)
             OK(optc_sync(b->b[s]));
             device_get(x[0], a->p[s][k], bytes);
             device_get(x[1], b->p[s][k], bytes);
-            ck_assert_msg(!memcmp(x[0], x[1], bytes), "run %d, set %d, tensor %d: other bits than single launches",
-                          run, s, k);
+            ck_assert_msg(!memcmp(x[0], x[1], bytes),
+                          "run %d, set %d, tensor %d: other bits than single launches", run, s, k);
         }
 }
 
@@ -161,7 +165,8 @@ static void set_lr(Pair *x, int run)
     for (int s = 0; s < SETS; s++)
         OK(optc_set_hyper(x->b[s], -1, "lr", 0.01 / run));
 }
-static void swap_grads(Pair *x, int run)       /* the two gradients of the first set, at each run other ones */
+/* the two gradients of the first set, at each run other ones */
+static void swap_grads(Pair *x, int run)
 {
     OK(optc_set_grad(x->b[0], 1, run % 2 ? x->g[0][1] : x->g[0][0], shape[0][1]));
 }
@@ -193,7 +198,9 @@ static void step_alone(Pair *x)
 {
     char entry[32];
     FAILS(optc_step(x->b[1]), OPTC_ERROR_ARGUMENT, "needs values of all tensors of this step");
-    for (int level = 0; snprintf(entry, sizeof entry, "share_step_%d", level), find_entry(x->b[0], entry) >= 0; level++)
+    for (int level = 0;
+         snprintf(entry, sizeof entry, "share_step_%d", level), find_entry(x->b[0], entry) >= 0;
+         level++)
         for (int s = 0; s < SETS; s++)
             OK(optc_run(x->b[s], entry));
     OK(optc_step(x->b[1]));
@@ -213,7 +220,8 @@ static void tune_live(Pair *x, int run)
     x->b[1]->gpu->begin = run == 4 || run == 5 ? same_list : NULL;
     x->b[1]->gpu->end = end_nothing;
 }
-static void capture(Pair *x, int run)          /* a step in the caller's graph, between runs 3 and 4 */
+/* a step in the caller's graph, between runs 3 and 4 */
+static void capture(Pair *x, int run)
 {
     CUgraph graph;
     CUgraphExec exec;
@@ -223,7 +231,8 @@ static void capture(Pair *x, int run)          /* a step in the caller's graph, 
     all_stream(x, other);
     ck_assert(!d->cuStreamBeginCapture_v2(other, 0));
     OK(optc_run_all(x->b, SETS, "step"));
-    ck_assert(!d->cuStreamEndCapture(other, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(other, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     ck_assert(!d->cuGraphLaunch(exec, other) && !d->cuStreamSynchronize(other));
     ck_assert(!d->cuGraphExecDestroy(exec) && !d->cuGraphDestroy(graph));
 }
@@ -232,9 +241,15 @@ static void nothing(Pair *x, int run) { (void)x, (void)run; }
 
 /* one: bits of the runs that are one launch. The others are launched binding by binding. */
 #define FROM(n) (~0u << (n))
-static const struct { const char *what; void (*before)(Pair *x, int run); unsigned one; bool refuses; } event[] = {
+static const struct {
+    const char *what;
+    void (*before)(Pair *x, int run);
+    unsigned one;
+    bool refuses;
+} event[] = {
     {"nothing", nothing, FROM(3), false},
-    {"a tensor without a gradient", no_gradient, 1u << 3 | 1u << 5, false},    /* then it is two steps behind */
+    /* then it is two steps behind */
+    {"a tensor without a gradient", no_gradient, 1u << 3 | 1u << 5, false},
     {"another stream", set_stream, FROM(3), false},
     {"another lr", set_lr, FROM(3), false},
     {"other gradients", swap_grads, FROM(3), false},
@@ -257,7 +272,8 @@ START_TEST(events)
     ck_assert(!d->cuStreamCreate(&other, 1));
     guard_at = device_take(sizeof *guard_at * (RUNS + 1));
     for (int run = 1, made = 0; run <= RUNS; run++) {
-        void (*before)(Pair *, int) = run > 3 || event[_i].before == new_guard ? event[_i].before : nothing;
+        void (*before)(Pair *, int) =
+            run > 3 || event[_i].before == new_guard ? event[_i].before : nothing;
         fill_grads(&a, run);
         fill_grads(&b, run);
         before(&b, run);
@@ -268,10 +284,12 @@ START_TEST(events)
         count.refuses = event[_i].refuses;
         OK(optc_run_all(a.b, SETS, "step"));
         bool one = count.graphs == 1 && !count.kernels && !count.waits;
-        ck_assert_msg(one == (event[_i].one >> run & 1), "%s: run %d has %d graph launches, %d launches and %d waits",
-                      event[_i].what, run, count.graphs, count.kernels, count.waits);
+        ck_assert_msg(one == (event[_i].one >> run & 1),
+                      "%s: run %d has %d graph launches, %d launches and %d waits", event[_i].what,
+                      run, count.graphs, count.kernels, count.waits);
         made += run > 3 ? count.made : 0;
-        ck_assert_msg(made <= 3, "%s: %d graphs are made after the third run", event[_i].what, made);
+        ck_assert_msg(made <= 3, "%s: %d graphs are made after the third run", event[_i].what,
+                      made);
         same_pairs(&a, &b, run);
     }
     all_stream(&a, NULL);
@@ -312,8 +330,8 @@ START_TEST(failed_launch)
 }
 END_TEST
 
-/* If a launch fails in the middle of a binding's step, later runs of all bindings are refused before one of them is
- * stepped, until t is set. */
+/* If a launch fails in the middle of a binding's step, later runs of all bindings are refused
+ * before one of them is stepped, until t is set. */
 START_TEST(half_step)
 {
     Pair a, b;
@@ -324,7 +342,8 @@ START_TEST(half_step)
         fill_grads(&b, run);
         a.b[1]->gpu->half_done = true;
         for (int k = 0; k < 2; k++)
-            FAILS(optc_run_all(a.b, SETS, "step"), OPTC_ERROR_DEVICE, "a launch failed in the middle of a step");
+            FAILS(optc_run_all(a.b, SETS, "step"), OPTC_ERROR_DEVICE,
+                  "a launch failed in the middle of a step");
         OK(optc_set_t(a.b[1], -1, run - 1));
         OK(optc_run_all(a.b, SETS, "step"));
         OK(optc_run_all(b.b, SETS, "step"));
@@ -335,14 +354,15 @@ START_TEST(half_step)
 }
 END_TEST
 
-/* Each phase of a rule with periods has its graph. Bindings in different phases have one too. The rule has two levels
- * of values of all tensors. */
+/* Each phase of a rule with periods has its graph. Bindings in different phases have one too. The
+ * rule has two levels of values of all tensors. */
 START_TEST(periods)
 {
-    static const char text[] = "return optimizer { name = 'often', hyper = { lr = 0.1 }, state = { s = zeros },\n"
-                               "  step = function() local most = global.max(abs(g))\n"
-                               "    p = p - lr * g / (1 + global.sum(abs(g) / most))\n"
-                               "    every(2, function() s = s + p  p = p - lr * s end) end }";
+    static const char text[] =
+        "return optimizer { name = 'often', hyper = { lr = 0.1 }, state = { s = zeros },\n"
+        "  step = function() local most = global.max(abs(g))\n"
+        "    p = p - lr * g / (1 + global.sum(abs(g) / most))\n"
+        "    every(2, function() s = s + p  p = p - lr * s end) end }";
     Pair a, b;
     open_pair(&a, (optc_rule_options){.text = text, .bindings = SETS}, true);
     open_pair(&b, (optc_rule_options){.text = text, .bindings = SETS}, false);
@@ -358,8 +378,9 @@ START_TEST(periods)
         OK(optc_run_all(a.b, SETS, "step"));
         OK(optc_run_all(b.b, SETS, "step"));
         bool one = count.graphs == 1 && !count.kernels && !count.waits;
-        ck_assert_msg(one == (run == 4 || run == 5 || run > 7), "run %d has %d graph launches and %d launches", run,
-                      count.graphs, count.kernels);
+        ck_assert_msg(one == (run == 4 || run == 5 || run > 7),
+                      "run %d has %d graph launches and %d launches", run, count.graphs,
+                      count.kernels);
         same_pairs(&a, &b, run);
     }
     close_pair(&a);
@@ -367,12 +388,14 @@ START_TEST(periods)
 }
 END_TEST
 
-/* Sending changed views may drop the graph that would run: graphs of products have the number of matrices. */
+/* Sending changed views may drop the graph that would run: graphs of products have the number of
+ * matrices. */
 START_TEST(dropped_before_launch)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'cols' },\n"
-                               "  step = function() p = p - lr * g end,\n"
-                               "  matrix = function() every(2, function() L = gram(g.T) end) p = p - lr * g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'cols' },\n"
+        "  step = function() p = p - lr * g end,\n"
+        "  matrix = function() every(2, function() L = gram(g.T) end) p = p - lr * g end }";
     Pair a, b;
     columns = true;
     open_pair(&a, (optc_rule_options){.text = text, .products = "f32"}, true);
@@ -391,8 +414,8 @@ START_TEST(dropped_before_launch)
         OK(optc_run_all(a.b, SETS, "step"));
         OK(optc_run_all(b.b, SETS, "step"));
         bool one = count.graphs == 1 && !count.kernels && !count.waits;
-        ck_assert_msg(one == (run == 5 || run == 9), "run %d has %d graph launches and %d launches", run, count.graphs,
-                      count.kernels);
+        ck_assert_msg(one == (run == 5 || run == 9), "run %d has %d graph launches and %d launches",
+                      run, count.graphs, count.kernels);
         same_pairs(&a, &b, run);
     }
     close_pair(&a);
@@ -424,11 +447,13 @@ START_TEST(profiled)
     for (int i = 0; i < r->nrow; i++) {
         const ProfileRow *x = &r->row[i];
         entries += x->kind == ROW_ENTRY && x->count == 4 && x->timed == 4 && x->bytes == 4 * bytes;
-        ranges += x->kind == ROW_STAGE && x->count == 4 && x->timed == 4 && !strncmp(x->name, "graph of ", 9);
-        ck_assert_msg(x->kind == ROW_HOST ? x->count == 4 : x->count == 4 || x->count == 0, "%s: %lld", x->name,
-                      (long long)x->count);
+        ranges += x->kind == ROW_STAGE && x->count == 4 && x->timed == 4 &&
+                  !strncmp(x->name, "graph of ", 9);
+        ck_assert_msg(x->kind == ROW_HOST ? x->count == 4 : x->count == 4 || x->count == 0,
+                      "%s: %lld", x->name, (long long)x->count);
     }
-    ck_assert_msg(entries == 1 && ranges == 1, "%d entries and %d graphs, of %.0f bytes", entries, ranges, bytes);
+    ck_assert_msg(entries == 1 && ranges == 1, "%d entries and %d graphs, of %.0f bytes", entries,
+                  ranges, bytes);
     close_pair(&a);
 }
 END_TEST

@@ -15,14 +15,16 @@ START_TEST(launches)
     SHARED();
     if (thinned(_i))
         return;
-    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""},
+    static const struct { const char *spec, *with; } r[] = {
+        {"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""},
             {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
     Side c, g;
     char label[100];
     open_side(&c, "cpu", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, 0);
     open_side(&g, "cuda", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, _i % 4);
     uint64_t dice = (uint64_t)_i;
-    int steps = getenv("OPTC_TEST_SMALL") ? 5 : 8;             /* the emulated GPU's compiler takes a second for each */
+    /* the emulated GPU's compiler takes a second for each */
+    int steps = getenv("OPTC_TEST_SMALL") ? 5 : 8;
     for (int s = 1; s <= steps; s++) {
         use_random_launches(&g, &dice, s % 2);
         set_grads(&c, s);
@@ -59,14 +61,15 @@ static int fold_by_blocks(Side *g)
     return n;
 }
 
-/* Columns of more than 128 tiles, which eight threads fold 16 loads at a time; columns of 32 tiles and fewer; complete
- * and incomplete segments, of rows of 128 values and more. */
+/* Columns of more than 128 tiles, which eight threads fold 16 loads at a time; columns of 32 tiles
+ * and fewer; complete and incomplete segments, of rows of 128 values and more. */
 START_TEST(long_columns)
 {
     SHARED();
-    static const TestShape tall[NSHAPES] = {
-        {2, {8300, 3}}, {2, {8192, 4}}, {2, {2048, 33}}, {2, {2049, 5}}, {2, {40, 256}}, {2, {33, 132}}, {2, {9, 1030}},
-        {1, {8192}},    {1, {9001}},    {1, {4096}},     {1, {5}},       {3, {2, 20, 128}}};
+    static const TestShape tall[NSHAPES] = {{2, {8300, 3}}, {2, {8192, 4}}, {2, {2048, 33}},
+                                            {2, {2049, 5}}, {2, {40, 256}}, {2, {33, 132}},
+                                            {2, {9, 1030}}, {1, {8192}},    {1, {9001}},
+                                            {1, {4096}},    {1, {5}},       {3, {2, 20, 128}}};
     static const char *const rule[] = {"tam", "came", "dadapt_lion"};
     Side c, g;
     if (thinned(_i))
@@ -75,7 +78,8 @@ START_TEST(long_columns)
     open_side(&c, "cpu", (optc_rule_options){.spec = rule[_i]}, 0);
     open_side(&g, "cuda", (optc_rule_options){.spec = rule[_i]}, _i == 1);
     int by_block = fold_by_blocks(&g);
-    ck_assert_msg(by_block > 0 || strcmp(rule[_i], "dadapt_lion"), "no fold of %s is by a block", rule[_i]);
+    ck_assert_msg(by_block > 0 || strcmp(rule[_i], "dadapt_lion"), "no fold of %s is by a block",
+                  rule[_i]);
     for (int s = 1; s <= 2; s++) {
         set_grads(&c, s);
         set_grads(&g, s);
@@ -114,8 +118,8 @@ START_TEST(live)
     set_grads(&a, 1);
     set_grads(&b, 1);
     int steps = 0, tried = 0;
-    /* until some candidates were tried, however long they take to compile; if none ever is, the timeout ends the
-     * test */
+    /* until some candidates were tried, however long they take to compile; if none ever is, the
+     * timeout ends the test */
     for (; steps < 200 || tried <= 5; steps++, live_launches(b.b, &tried)) {
         OK(optc_step(a.b));
         OK(optc_step(b.b));
@@ -125,7 +129,8 @@ START_TEST(live)
     fetch_params(&a);
     compare("live", &a, &b);
     const Launch *now = live_launches(b.b, &tried);
-    bool won = memcmp(now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->library->plan->nfn) != 0;
+    bool won =
+        memcmp(now, b.b->gpu->code->launch, sizeof(Launch) * (size_t)b.r->library->plan->nfn) != 0;
     close_side(&a, 0);
     close_side(&b, 0);
     FILE *f = fopen(path, "r");
@@ -149,16 +154,18 @@ static bool some_won(const Side *x)
                   sizeof(Launch) * (size_t)x->r->library->plan->nfn) != 0;
 }
 
-/* A rule with products and with eigenvectors. A launch that wins is in the graph, and stays in use when other tensors
- * have a gradient. Times of the emulated GPU let one win. */
+/* A rule with products and with eigenvectors. A launch that wins is in the graph, and stays in use
+ * when other tensors have a gradient. Times of the emulated GPU let one win. */
 START_TEST(live_with_products)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'both', state = { m = zeros }, step = function() m = m + g  "
-                               "p = p - 0.25 * m end, matrix = function() m = m + g  local w, U = eigh(gram(m), { last "
-                               "= eye(1, 'rows') })  p = p - 0.25 * mm(U, g) end }";
-    static const TestShape shapes[NSHAPES] = {{2, {6, 5}}, {1, {3}}, {2, {6, 5}}, {1, {1}}, {1, {1}}, {1, {1}},
-                                              {1, {1}}, {1, {1}}, {1, {1}}, {1, {1}}, {1, {1}}, {1, {1}}};
+    static const char text[] =
+        "return optimizer { name = 'both', state = { m = zeros }, step = function() m = m + g  "
+        "p = p - 0.25 * m end, matrix = function() m = m + g  local w, U = eigh(gram(m), { last "
+        "= eye(1, 'rows') })  p = p - 0.25 * mm(U, g) end }";
+    static const TestShape shapes[NSHAPES] = {{2, {6, 5}}, {1, {3}}, {2, {6, 5}}, {1, {1}},
+                                              {1, {1}},    {1, {1}}, {1, {1}},    {1, {1}},
+                                              {1, {1}},    {1, {1}}, {1, {1}},    {1, {1}}};
     Side x[2];
     use_shapes(shapes);
     setenv("OPTC_TUNE", "", 1);
@@ -199,8 +206,8 @@ START_TEST(live_with_products)
 }
 END_TEST
 
-/* A candidate with more blocks than a launch may have is rejected. The unit count is faked: so many units do not fit
- * into a test. */
+/* A candidate with more blocks than a launch may have is rejected. The unit count is faked: so many
+ * units do not fit into a test. */
 START_TEST(live_too_large)
 {
     SHARED();
@@ -235,8 +242,9 @@ START_TEST(live_too_large)
 }
 END_TEST
 
-/* A fake clock for live tuning on any GPU: the first kernel takes 1 ms, the second and third a fifth less than their
- * predecessor, all later ones far longer. The rule has one launch, so a kernel is a step. */
+/* A fake clock for live tuning on any GPU: the first kernel takes 1 ms, the second and third a
+ * fifth less than their predecessor, all later ones far longer. The rule has one launch, so a
+ * kernel is a step. */
 enum { MOST_KERNELS = 64, MOST_EVENTS = 32 };
 static const double slow = 1e6, usual = 0.8 * 0.8;
 static struct {
@@ -245,8 +253,8 @@ static struct {
     double now, lost;
 } timer;
 
-static int timed_launch(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream s, void **args, void **extra)
+static int timed_launch(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by,
+                        unsigned bz, unsigned shared, CUstream s, void **args, void **extra)
 {
     int i = 0;
     while (i < timer.n && timer.kernel[i] != f)
@@ -274,15 +282,19 @@ static int timed_record(CUevent e, CUstream s)
     return d->cuEventRecord(e, s);
 }
 
-static int timed_elapsed(float *ms, CUevent a, CUevent b) { return *ms = (float)(*event_time(b) - *event_time(a)), 0; }
+static int timed_elapsed(float *ms, CUevent a, CUevent b)
+{
+    return *ms = (float)(*event_time(b) - *event_time(a)), 0;
+}
 
-/* The stored gain of a stage that won twice is relative to its first launch, here a result of the neighbouring size
- * that had a gain of 2 over the model. Once candidates have cost more than the bound, no more are tried: a slow one is
- * detected after three steps. */
+/* The stored gain of a stage that won twice is relative to its first launch, here a result of the
+ * neighbouring size that had a gain of 2 over the model. Once candidates have cost more than the
+ * bound, no more are tried: a slow one is detected after three steps. */
 START_TEST(live_gain)
 {
     SHARED();
-    static const optc_rule_options rule = {.spec = "sgd", .with = "", .options = "momentum_buffer=false"};
+    static const optc_rule_options rule = {
+        .spec = "sgd", .with = "", .options = "momentum_buffer=false"};
     Side a, b;
     char path[] = "/tmp/optc-live-XXXXXX", why[400];
     Tuned t = {.ms = 1, .model_ms = 2, .samples = 9};
@@ -291,7 +303,9 @@ START_TEST(live_gain)
     setenv("OPTC_TUNE", path, 1);
     open_side(&a, "cuda", rule, 0);
     const Stage *s =
-        plan_at(a.r->library->plan, a.b->gpu->launch_list[a.b->gpu->step * a.b->gpu->nphase].item[0].stage->fn).stage;
+        plan_at(a.r->library->plan,
+                a.b->gpu->launch_list[a.b->gpu->step * a.b->gpu->nphase].item[0].stage->fn)
+            .stage;
     t.launch = launch_model(a.r->library->plan, s, a.b->elems);
     t.launch.v[KNOB_THREADS] = t.launch.v[KNOB_THREADS] == 256 ? 128 : 256;
     gpu_tuned_key(a.r, s->fn, a.b->elems, &t.key);
@@ -311,7 +325,8 @@ START_TEST(live_gain)
     set_grads(&a, 1);
     set_grads(&b, 1);
     int steps = 0;
-    for (int end = INT_MAX; steps < end; steps++) {        /* if none is ever tried, the timeout ends the test */
+    /* if none is ever tried, the timeout ends the test */
+    for (int end = INT_MAX; steps < end; steps++) {
         OK(optc_step(a.b));
         OK(optc_step(b.b));
         OK(optc_sync(b.b));
@@ -320,7 +335,8 @@ START_TEST(live_gain)
             end = 2 * steps + 2;
     }
     ck_assert_msg(timer.n >= 4, "after %d steps only %d launches were tried", steps, timer.n);
-    ck_assert_msg(timer.lost <= 0.05 * timer.now + 3 * slow, "trying cost %g of %g ms", timer.lost, timer.now);
+    ck_assert_msg(timer.lost <= 0.05 * timer.now + 3 * slow, "trying cost %g of %g ms", timer.lost,
+                  timer.now);
     OK(optc_sync(a.b));
     fetch_params(&a);
     compare("live, one launch", &a, &b);
@@ -338,9 +354,10 @@ START_TEST(live_gain)
 }
 END_TEST
 
-/* A file of results decides the launches at its size and, with a notice, in the neighbouring bucket, but no further. An
- * engine without results uses the model's launches; results that equal the model's are reported as such. The rule has
- * no built-in results. The bits are always the same. */
+/* A file of results decides the launches at its size and, with a notice, in the neighbouring
+ * bucket, but no further. An engine without results uses the model's launches; results that equal
+ * the model's are reported as such. The rule has no built-in results. The bits are always the
+ * same. */
 START_TEST(results_are_used)
 {
     SHARED();
@@ -364,18 +381,22 @@ START_TEST(results_are_used)
         gpu_tuned_key(model.r, fn, model.b->elems, &t.key);
         t.key.bucket += cases[i].apart;
         if (cases[i].model)
-            t.launch = launch_model(model.r->library->plan, plan_at(model.r->library->plan, fn).stage, model.b->elems);
+            t.launch = launch_model(model.r->library->plan,
+                                    plan_at(model.r->library->plan, fn).stage, model.b->elems);
         ck_assert(tuned_put(&l, &t));
         ck_assert_msg(tuned_write(&l, path, why, sizeof why), "%s", why);
         tuned_free(&l);
         untuned = cases[i].untuned;
         open_side(&other, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
         untuned = 0;
-        Launch want = !cases[i].says ? launch_model(other.r->library->plan, plan_at(other.r->library->plan, fn).stage,
-                                                    other.b->elems) : t.launch;
+        Launch want = !cases[i].says
+                          ? launch_model(other.r->library->plan,
+                                         plan_at(other.r->library->plan, fn).stage, other.b->elems)
+                          : t.launch;
         ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));
         const char *said = optc_rule_path(other.r);
-        ck_assert_msg(cases[i].says ? strstr(said, cases[i].says) != NULL : !strstr(said, "tuned"), "%s", said);
+        ck_assert_msg(cases[i].says ? strstr(said, cases[i].says) != NULL : !strstr(said, "tuned"),
+                      "%s", said);
         ck_assert_msg(!strstr(said, "as the model") == !cases[i].model, "%s", said);
         for (int step = 1; step <= 2; step++) {
             set_grads(&model, step);

@@ -13,8 +13,8 @@ static int64_t device_room(optc_engine *e)
     return m.free;
 }
 
-/* Bytes by which the device's free memory is below `room`. Other processes take memory for a while, so it waits up to
- * ten seconds for a number below `most`. */
+/* Bytes by which the device's free memory is below `room`. Other processes take memory for a while,
+ * so it waits up to ten seconds for a number below `most`. */
 static int64_t room_lost(optc_engine *e, int64_t room, int64_t most)
 {
     int64_t lost = room - device_room(e);
@@ -25,11 +25,13 @@ static int64_t room_lost(optc_engine *e, int64_t room, int64_t most)
     return lost;
 }
 
-/* Inputs of the caller that are aligned only to their element, next to even shapes that would use whole vectors. */
+/* Inputs of the caller that are aligned only to their element, next to even shapes that would use
+ * whole vectors. */
 START_TEST(misaligned_inputs)
 {
     static const char text[] =
-        "return optimizer { name = \"anywhere\", hyper = { lr = 0.1 }, inputs = { c = \"col\", r = \"row\", h = "
+        "return optimizer { name = \"anywhere\", hyper = { lr = 0.1 }, inputs = { c = \"col\", r = "
+        "\"row\", h = "
         "\"elem\" }, view = \"first\",\n"
         "  step = function() p = p - lr * g * h end, matrix = function() p = p - lr * (g * c + "
         "h * r + mean(g * c)) end }\n";
@@ -53,11 +55,13 @@ START_TEST(misaligned_inputs)
         for (int k = 0; side && k < 5; k++) {
             CUdeviceptr x;
             ck_assert(!d->cuMemAlloc_v2(&x, bytes[k] + 64));
-            x += k >= 3 ? 4 : 0;                       /* the column and row inputs are one element off */
+            /* the column and row inputs are one element off */
+            x += k >= 3 ? 4 : 0;
             ck_assert(!d->cuMemcpyHtoDAsync_v2(x, at[k], bytes[k], NULL));
             at[k] = (void *)(uintptr_t)x;
         }
-        OK(optc_open(&(optc_engine_options){.device = side ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")},
+        OK(optc_open(&(optc_engine_options){.device = side ? "cuda" : "cpu",
+                                            .cache_dir = getenv("OPTC_TEST_CACHE")},
                      &e));
         OK(optc_compile(e, &(optc_rule_options){.spec = "anywhere", .text = text}, &r));
         optc_tensor t = {.param = at[0], .grad = at[1], .rank = 2, .shape = dim};
@@ -69,17 +73,20 @@ START_TEST(misaligned_inputs)
             OK(optc_step(b));
         OK(optc_sync(b));
         if (side)
-            ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1], (CUdeviceptr)(uintptr_t)at[0], sizeof hp[1], NULL) &&
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1], (CUdeviceptr)(uintptr_t)at[0], sizeof hp[1],
+                                               NULL) &&
                       !d->cuStreamSynchronize(NULL));
         OK(optc_unbind(b));
         OK(optc_release(r));
         OK(optc_close(e));
     }
-    ck_assert_msg(!memcmp(hp[0], hp[1], sizeof hp[0]), "inputs that are not aligned give other bits");
+    ck_assert_msg(!memcmp(hp[0], hp[1], sizeof hp[0]),
+                  "inputs that are not aligned give other bits");
 }
 END_TEST
 
-/* More than the device has: refused, everything is freed, and an earlier binding continues unchanged. */
+/* More than the device has: refused, everything is freed, and an earlier binding continues
+ * unchanged. */
 START_TEST(out_of_memory)
 {
     Side a, b;
@@ -97,9 +104,10 @@ START_TEST(out_of_memory)
     int64_t room = device_room(b.e);
     optc_tensor t = {.name = "huge", .param = (void *)(uintptr_t)b.p[1], .rank = 1, .shape = n};
     for (int i = 0; i < 3; i++)
-        FAILS(optc_bind(b.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &big), OPTC_ERROR_MEMORY,
-              "cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY");
-    ck_assert_msg(strstr(optc_message(), "the states and temporaries of 'adamw' on 1 tensors"), "%s", optc_message());
+        FAILS(optc_bind(b.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &big),
+              OPTC_ERROR_MEMORY, "cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY");
+    ck_assert_msg(strstr(optc_message(), "the states and temporaries of 'adamw' on 1 tensors"),
+                  "%s", optc_message());
     OK(optc_memory_info(b.e, &after));
     ck_assert(after.ours == before.ours && after.ours > 0 && after.total > after.free);
     int64_t lost = room_lost(b.e, room, 64 << 20);
@@ -114,8 +122,8 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-/* A kernel that reads unmapped memory destroys the context: the first call reports that in full, later calls are
- * refused, and closing everything still works. */
+/* A kernel that reads unmapped memory destroys the context: the first call reports that in full,
+ * later calls are refused, and closing everything still works. */
 START_TEST(sticky_error)
 {
     Side a;
@@ -130,18 +138,22 @@ START_TEST(sticky_error)
     a.b->gpu->moved = true;
     OK(optc_step(a.b));
     FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
-    ck_assert_msg(strstr(optc_message(), "cuda:0 can do no more work in this process"), "%s", optc_message());
+    ck_assert_msg(strstr(optc_message(), "cuda:0 can do no more work in this process"), "%s",
+                  optc_message());
     FAILS(optc_step(a.b), OPTC_ERROR_DEVICE,
           "cuda:0 failed before and can do no more work in this process: cuStreamSynchronize: "
           "CUDA_ERROR_ILLEGAL_ADDRESS");
     FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "failed before");
     double x;
-    FAILS(optc_state_read(a.b, 5, "momentum_buffer", &x, 1) == OPTC_OK ? OPTC_OK : OPTC_ERROR_DEVICE, OPTC_ERROR_DEVICE,
-          "");
-    FAILS(optc_compile(a.e, &(optc_rule_options){.spec = "lion"}, &r), OPTC_ERROR_DEVICE, "failed before");
+    FAILS(optc_state_read(a.b, 5, "momentum_buffer", &x, 1) == OPTC_OK ? OPTC_OK
+                                                                       : OPTC_ERROR_DEVICE,
+          OPTC_ERROR_DEVICE, "");
+    FAILS(optc_compile(a.e, &(optc_rule_options){.spec = "lion"}, &r), OPTC_ERROR_DEVICE,
+          "failed before");
     int64_t n[1] = {4};
     optc_tensor t = {.param = (void *)(uintptr_t)a.p[1], .rank = 1, .shape = n};
-    FAILS(optc_bind(a.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_DEVICE, "failed before");
+    FAILS(optc_bind(a.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_DEVICE,
+          "failed before");
     OK(optc_unbind(a.b));
     OK(optc_release(a.r));
     OK(optc_close(a.e));
@@ -175,10 +187,15 @@ START_TEST(callers_allocator)
     int64_t n[1] = {1000};
     optc_memory m;
     ck_assert(!d->cuMemAlloc_v2(&p, 8000));
-    OK(optc_open(&(optc_engine_options){.device = optc_best_device(), .allocator = &(optc_allocator){take, give, NULL},
-                                        .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = optc_best_device(),
+                                        .allocator = &(optc_allocator){take, give, NULL},
+                                        .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
-    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)(p + 4000), .rank = 1, .shape = n};
+    optc_tensor t = {.param = (void *)(uintptr_t)p,
+                     .grad = (void *)(uintptr_t)(p + 4000),
+                     .rank = 1,
+                     .shape = n};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
     OK(optc_memory_info(e, &m));
@@ -203,7 +220,8 @@ START_TEST(wrong_memory)
     optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 1, .shape = n};
     FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
           "the parameter of tensor 'w' (number 0) is not in the memory of cuda:0");
-    FAILS(optc_open(&(optc_engine_options){.device = "cuda:99"}, &e), OPTC_ERROR_UNAVAILABLE, "no cuda:99");
+    FAILS(optc_open(&(optc_engine_options){.device = "cuda:99"}, &e), OPTC_ERROR_UNAVAILABLE,
+          "no cuda:99");
     OK(optc_release(r));
 }
 END_TEST
@@ -226,7 +244,10 @@ START_TEST(caller_owned_states)
     for (int i = 0; i < NSHAPES; i++) {
         optc_tensor_info info;
         OK(optc_tensor_about(g.b, i, &info));
-        t[i] = (optc_tensor){.param = info.param, .grad = info.grad, .rank = info.rank, .shape = info.shape,
+        t[i] = (optc_tensor){.param = info.param,
+                             .grad = info.grad,
+                             .rank = info.rank,
+                             .shape = info.shape,
                              .states = at[i]};
         for (int k = 0; k < optc_rule_states(g.r); k++) {
             optc_state_info state;
@@ -250,8 +271,8 @@ START_TEST(caller_owned_states)
     memset(at, 0, sizeof at);
     for (int k = 0; k < optc_rule_states(g.r); k++)
         at[0][k] = here;                           /* host memory */
-    FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none), OPTC_ERROR_ARGUMENT,
-          "a state of tensor number 0 is not in the memory of");
+    FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none),
+          OPTC_ERROR_ARGUMENT, "a state of tensor number 0 is not in the memory of");
     OK(optc_unbind(was));
     close_side(&c, 0);
     close_side(&g, 0);
@@ -259,8 +280,8 @@ START_TEST(caller_owned_states)
 END_TEST
 
 /* ---- memory for callers ---- */
-/* Filled on the GPU and read back: every plain type, odd counts, diagonals. Memory is zeroed, counted, and refused
- * where it does not belong. */
+/* Filled on the GPU and read back: every plain type, odd counts, diagonals. Memory is zeroed,
+ * counted, and refused where it does not belong. */
 START_TEST(device_memory)
 {
     enum { BYTES = 40 * 1000 };
@@ -288,7 +309,8 @@ START_TEST(device_memory)
             OK(optc_copy(e, p, memset(back, 0x5a, BYTES), BYTES, NULL));
             OK(optc_fill(e, p, n, (optc_type)t, -1.3, 0, NULL));
             OK(optc_copy(e, back, p, BYTES, NULL));
-            ck_assert_msg(!memcmp(back, want, BYTES) && *one == 0x5a, "%s, %d values", about.name, (int)n);
+            ck_assert_msg(!memcmp(back, want, BYTES) && *one == 0x5a, "%s, %d values", about.name,
+                          (int)n);
         }
     for (int64_t rows = 1; rows < 40; rows += 19) {
         int64_t n = 3 * rows * rows;
@@ -297,7 +319,9 @@ START_TEST(device_memory)
         OK(optc_copy(e, back, p, BYTES, NULL));
         for (int64_t i = 0; i < BYTES / 8; i++) {
             int64_t k = i % (rows * rows);
-            ck_assert(((double *)(void *)back)[i] == (i >= n ? 7 : k / rows == k % rows ? 0.25 : 0));
+            ck_assert(((double *)(void *)back)[i] == (i >= n                 ? 7
+                                                      : k / rows == k % rows ? 0.25
+                                                                             : 0));
         }
     }
     OK(optc_alloc(e, BYTES, NULL, (void **)&q));
@@ -308,15 +332,21 @@ START_TEST(device_memory)
     OK(optc_copy(e, want, back, BYTES, NULL));                             /* on the host */
     OK(optc_memory_info(e, &m));
     ck_assert(m.ours == 2 * BYTES && m.peak >= m.ours);
-    FAILS(optc_copy(cpu, back, p, 8, NULL), OPTC_ERROR_ARGUMENT, "the memory belongs to another engine (cuda:0");
-    FAILS(optc_fill(cpu, p, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT, "and this one is on the CPU");
-    FAILS(optc_fill(e, back, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT, "not in the memory of cuda:0");
+    FAILS(optc_copy(cpu, back, p, 8, NULL), OPTC_ERROR_ARGUMENT,
+          "the memory belongs to another engine (cuda:0");
+    FAILS(optc_fill(cpu, p, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT,
+          "and this one is on the CPU");
+    FAILS(optc_fill(e, back, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT,
+          "not in the memory of cuda:0");
     OK(optc_alloc(cpu, 64, NULL, (void **)&host));
-    FAILS(optc_fill(e, host, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT, "not in the memory of cuda:0");
+    FAILS(optc_fill(e, host, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT,
+          "not in the memory of cuda:0");
     OK(optc_copy(e, host, p, 64, NULL));
     FAILS(optc_free(cpu, p, NULL), OPTC_ERROR_ARGUMENT, "belongs to another engine");
-    FAILS(optc_copy(e, p, back, BYTES + 1, NULL), OPTC_ERROR_ARGUMENT, "its block of optc_alloc ends after 40000");
-    FAILS(optc_alloc(e, (int64_t)1 << 50, NULL, (void **)&host), OPTC_ERROR_MEMORY, "for optc_alloc");
+    FAILS(optc_copy(e, p, back, BYTES + 1, NULL), OPTC_ERROR_ARGUMENT,
+          "its block of optc_alloc ends after 40000");
+    FAILS(optc_alloc(e, (int64_t)1 << 50, NULL, (void **)&host), OPTC_ERROR_MEMORY,
+          "for optc_alloc");
     OK(optc_memory_info(e, &m));
     ck_assert_int_eq(m.ours, 2 * BYTES);
     FAILS(optc_close(e), OPTC_ERROR_BUSY, "2 blocks of optc_alloc are not freed (80000 bytes)");
@@ -327,8 +357,9 @@ START_TEST(device_memory)
 }
 END_TEST
 
-/* In a captured stream memory is neither allocated nor freed nor copied from pageable memory, and the capture goes on.
- * Nor are host arrays copied by the host, pinned ones too. Copies on the device become part of the graph. */
+/* In a captured stream memory is neither allocated nor freed nor copied from pageable memory, and
+ * the capture goes on. Nor are host arrays copied by the host, pinned ones too. Copies on the
+ * device become part of the graph. */
 START_TEST(memory_in_captures)
 {
     CUstream s;
@@ -348,9 +379,11 @@ START_TEST(memory_in_captures)
     ck_assert_mem_eq((char *)pinned + sizeof here, here, sizeof here);
     ck_assert(!d->cuStreamSynchronize(s));
     ck_assert(!d->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    FAILS(optc_alloc(e, 8, s, &none), OPTC_ERROR_ARGUMENT, "optc_alloc: not allowed while the stream is captured");
+    FAILS(optc_alloc(e, 8, s, &none), OPTC_ERROR_ARGUMENT,
+          "optc_alloc: not allowed while the stream is captured");
     FAILS(optc_free(e, p, s), OPTC_ERROR_ARGUMENT, "optc_free: not allowed while");
-    FAILS(optc_copy(e, p, here, sizeof here, s), OPTC_ERROR_ARGUMENT, "no copies from or to pageable host memory");
+    FAILS(optc_copy(e, p, here, sizeof here, s), OPTC_ERROR_ARGUMENT,
+          "no copies from or to pageable host memory");
     FAILS(optc_copy(e, (char *)pinned + sizeof here, pinned, sizeof here, s), OPTC_ERROR_ARGUMENT,
           "no copies between two host arrays");
     OK(optc_copy(e, q, p, sizeof here, s));
@@ -368,11 +401,14 @@ START_TEST(memory_in_captures)
 END_TEST
 
 /* ---- checkpoints ---- */
-static const struct { const char *spec, *types; } saved_rules[] = {
-    {"adamw+clip(1)", NULL}, {"adamw", "state=q8"}, {"adamw", "param=bf16,master=low16"}, {"adafactor", NULL}};
+static const struct { const char *spec, *types;
+} saved_rules[] = {{"adamw+clip(1)", NULL},
+                   {"adamw", "state=q8"},
+                   {"adamw", "param=bf16,master=low16"},
+                   {"adafactor", NULL}};
 
-/* Saved on one device, resumed on the other: both go on with the same bits. A refused file changes nothing on the
- * GPU. */
+/* Saved on one device, resumed on the other: both go on with the same bits. A refused file changes
+ * nothing on the GPU. */
 START_TEST(checkpoints)
 {
     SHARED();
@@ -418,7 +454,8 @@ START_TEST(checkpoints)
 }
 END_TEST
 
-/* Values above the diagonal of a state that is a lower triangle are refused, and nothing is written on the GPU. */
+/* Values above the diagonal of a state that is a lower triangle are refused, and nothing is written
+ * on the GPU. */
 START_TEST(lower_triangles)
 {
     SHARED();
@@ -433,8 +470,10 @@ START_TEST(lower_triangles)
     double *x = calloc((size_t)v.count, sizeof *x);
     float *raw = calloc((size_t)v.count, sizeof *raw);
     x[1] = raw[1] = 0.5f;
-    FAILS(optc_state_write(g.b, k, "C", x, v.count), OPTC_ERROR_ARGUMENT, "row 0, column 1 is 0.5;");
-    FAILS(optc_state_put(g.b, k, "C", raw, (size_t)v.count * 4), OPTC_ERROR_ARGUMENT, "row 0, column 1 is 0.5;");
+    FAILS(optc_state_write(g.b, k, "C", x, v.count), OPTC_ERROR_ARGUMENT,
+          "row 0, column 1 is 0.5;");
+    FAILS(optc_state_put(g.b, k, "C", raw, (size_t)v.count * 4), OPTC_ERROR_ARGUMENT,
+          "row 0, column 1 is 0.5;");
     ((float *)v.data)[1] = 0.5f;
     OK(optc_save_bytes(&c.b, 1, &file, &file.size));
     file.memory = malloc((size_t)file.size);

@@ -1,4 +1,5 @@
-/* Measured methods for eigenvectors and roots: which matrices use them, and that none costs accuracy. */
+/* Measured methods for eigenvectors and roots: which matrices use them, and that none costs
+ * accuracy. */
 #include "tests/gpu/eigen_rule.h"
 
 #include "runtime/library/rule/gpu_code.h"
@@ -45,19 +46,26 @@ START_TEST(which_method)
 {
     SHARED();
     static const char root[] =
-        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros "
+        "'rows' },\n"
         "  matrix = function() X = power(A, -1/4, { relative = %s, last = X })  A = A + 0 * "
         "sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
-    static const struct { bool roots; const char *relative; int64_t n, side; bool f64; int want, plain; } c[] = {
-        {false, "", 1, 16, false, BY_ROTATIONS, 0},
-        {false, "", 2, 12, false, BY_ROTATIONS, 0},         /* the nearest row count */
-        {false, "", 1, 40, false, 0, 0},                    /* not measured */
-        {false, "", 300, 16, false, BY_ROTATIONS, 0},       /* for any number of matrices */
-        {false, "", 1, 64, false, 0, 0},                    /* f32 is less than this GPU's model allows */
-        {false, "", 1, 16, true, 0, 0},                     /* another type */
-        {true, "1/32", 1, 16, false, BY_ROTATIONS | BY_F32, BY_ROTATIONS},
-        {true, "1e-6", 1, 16, false, BY_ROTATIONS, BY_ROTATIONS},
-        {true, "1/32", 1, 40, false, BY_ROTATIONS, BY_ROTATIONS}};
+    static const struct {
+        bool roots;
+        const char *relative;
+        int64_t n, side;
+        bool f64;
+        int want, plain;
+    } c[] = {{false, "", 1, 16, false, BY_ROTATIONS, 0},
+             {false, "", 2, 12, false, BY_ROTATIONS, 0},         /* the nearest row count */
+             {false, "", 1, 40, false, 0, 0},                    /* not measured */
+             {false, "", 300, 16, false, BY_ROTATIONS, 0},       /* for any number of matrices */
+        /* f32 is less than this GPU's model allows */
+             {false, "", 1, 64, false, 0, 0},
+             {false, "", 1, 16, true, 0, 0},                     /* another type */
+             {true, "1/32", 1, 16, false, BY_ROTATIONS | BY_F32, BY_ROTATIONS},
+             {true, "1e-6", 1, 16, false, BY_ROTATIONS, BY_ROTATIONS},
+             {true, "1/32", 1, 40, false, BY_ROTATIONS, BY_ROTATIONS}};
     for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
         if (thinned(i) && i != 4)
             continue;
@@ -65,9 +73,11 @@ START_TEST(which_method)
         One o, plain;
         snprintf(text, sizeof text, root, c[i].relative);
         GpuEngine g;
-        open_one(&plain, c[i].roots ? text : vectors_rule, c[i].n, c[i].side, (How){.f64 = c[i].f64});
+        open_one(&plain, c[i].roots ? text : vectors_rule, c[i].n, c[i].side,
+                 (How){.f64 = c[i].f64});
         g = *plain.e->gpu;
-        if (found(&plain) != c[i].plain && !g.f64_fast) {        /* the expectations are for GPUs with fast f64 */
+        /* the expectations are for GPUs with fast f64 */
+        if (found(&plain) != c[i].plain && !g.f64_fast) {
             close_one(&plain);
             return;
         }
@@ -94,16 +104,21 @@ START_TEST(library_rows)
     for (EigenMethod method = EIGEN_BY_SIZE; method <= EIGEN_F64; method++)
         for (int64_t side = EIGEN_LIBRARY_MOST; side <= EIGEN_LIBRARY_MOST + 1; side++) {
             One o;
-            bool library = side <= EIGEN_LIBRARY_MOST && method != EIGEN_ROTATED && method != EIGEN_DIVIDED;
+            bool library =
+                side <= EIGEN_LIBRARY_MOST && method != EIGEN_ROTATED && method != EIGEN_DIVIDED;
             open_one(&o, vectors_rule, 1, side, (How){method, true, 0, 0});
-            ck_assert_msg((found(&o) & BY_ROTATIONS) == !library, "method %d, %d rows", method, (int)side);
+            ck_assert_msg((found(&o) & BY_ROTATIONS) == !library, "method %d, %d rows", method,
+                          (int)side);
             close_one(&o);
         }
     GpuEngine g = {.arch = 90, .sms = 132, .shared = 232448,},
               small = {.arch = 86, .sms = 80, .shared = 101376};
-    ck_assert(eigen_model(&g, false, true, 257) == EIGEN_DIVIDED && eigen_model(&g, true, true, 256) == EIGEN_F64);
-    ck_assert(eigen_model(&g, false, true, 96) == EIGEN_ROTATED && eigen_model(&g, false, true, 97) == EIGEN_DIVIDED);
-    ck_assert(eigen_model(&small, true, false, 256) == EIGEN_F32 && eigen_model(&g, true, true, 4) == EIGEN_ROTATED);
+    ck_assert(eigen_model(&g, false, true, 257) == EIGEN_DIVIDED &&
+              eigen_model(&g, true, true, 256) == EIGEN_F64);
+    ck_assert(eigen_model(&g, false, true, 96) == EIGEN_ROTATED &&
+              eigen_model(&g, false, true, 97) == EIGEN_DIVIDED);
+    ck_assert(eigen_model(&small, true, false, 256) == EIGEN_F32 &&
+              eigen_model(&g, true, true, 4) == EIGEN_ROTATED);
     ck_assert(eigen_possible(EIGEN_F64, true, 46340) == EIGEN_DIVIDED &&
               eigen_possible(EIGEN_F64, true, 46341) == EIGEN_ROTATED);
 }
@@ -121,7 +136,8 @@ START_TEST(sizes)
     for (int roots = 0; roots < 2; roots++)
         for (MethodWork w = {roots, 0, 0}; method_next(&w); n++) {
             TunedKey k;
-            ck_assert(n < 200 && w.rows * w.rows * w.matrices <= 1 << 24 && (!roots || w.rows <= 128));
+            ck_assert(n < 200 && w.rows * w.rows * w.matrices <= 1 << 24 &&
+                      (!roots || w.rows <= 128));
             method_label(w, names[n]);
             method_key(&g, w, false, &k);
             snprintf(keys[n], sizeof keys[n], "%s %d", k.stage, k.bucket);
@@ -132,8 +148,8 @@ START_TEST(sizes)
 }
 END_TEST
 
-/* A fake clock that advances only while libraries load: whatever an engine's first binding loads takes a hundred
- * seconds, and nothing else takes any time. */
+/* A fake clock that advances only while libraries load: whatever an engine's first binding loads
+ * takes a hundred seconds, and nothing else takes any time. */
 static optc_engine *loading;
 static double loading_clock(void *ctx)
 {
@@ -144,13 +160,14 @@ static double loading_clock(void *ctx)
     return (m.peak > 0 ? 100 : 0) + 1e-6 * calls++;
 }
 
-/* The time that libraries take to load does not count for the first search: it tries all candidates within its
- * share. */
+/* The time that libraries take to load does not count for the first search: it tries all candidates
+ * within its share. */
 START_TEST(loading_is_not_timed)
 {
     SHARED();
     MethodTuner *u;
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &loading));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &loading));
     ck_assert(loading_clock(NULL) < 1);
     OK(method_tuner_open(loading, (MethodWork){false, 8, 1}, false, &u));
     ck_assert(method_tuner_choice(u));
@@ -169,13 +186,13 @@ START_TEST(loading_is_not_timed)
 }
 END_TEST
 
-/* A package looks up its results like the library does, however many there are. Older files have results for several
- * numbers of matrices. */
+/* A package looks up its results like the library does, however many there are. Older files have
+ * results for several numbers of matrices. */
 START_TEST(as_in_packages)
 {
     SHARED();
-    optc_engine e =
-        {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
+    optc_engine e = {.gpu = &(GpuEngine){.name = "X", .measured = method_measured},
+                     .library = &(LibraryEngine){.untuned = 0}};
     KnownMethod packed[200];
     unsigned seed = 7;
     int n = 0, asked = 0, found = 0;
@@ -183,29 +200,32 @@ START_TEST(as_in_packages)
         for (MethodWork w = {kind % 3 == 2, 0, 0}; method_next(&w);) {
             w.matrices <<= kind / 3 * 4;
             seed = seed * 1664525u + 1013904223u;
-            EigenMethod method =
-                (EigenMethod)(kind % 3 == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
+            EigenMethod method = (EigenMethod)(kind % 3 == 2 ? EIGEN_F32 + seed / 65536 % 2
+                                                             : EIGEN_ROTATED + seed / 65536 % 4);
             Tuned t = measured(e.gpu, w, kind % 3 == 1, method);
             if (seed >> 30 == 0)                           /* a size that was not measured */
                 continue;
             ck_assert(n < 200 && tuned_put(&e.library->tuned.user, &t));
-            packed[n++] = (KnownMethod){kind % 3 == 2, kind % 3 == 1, (int)lround(log2((double)w.rows)), t.key.bucket,
-                                        (int)method};
+            packed[n++] =
+                (KnownMethod){kind % 3 == 2, kind % 3 == 1, (int)lround(log2((double)w.rows)),
+                              t.key.bucket, (int)method};
         }
     for (int kind = 0; kind < 3; kind++)
         for (int power = METHOD_LEAST; power <= METHOD_MOST; power++)
             for (int bucket = 0; bucket < 20; bucket += 2, asked++) {
                 EigenMethod method = method_measured(&e, kind == 2, kind == 1, power, bucket);
                 found += method != EIGEN_BY_SIZE;
-                ck_assert_int_eq(method, method_packed(packed, n, kind == 2, kind == 1, power, bucket));
+                ck_assert_int_eq(method,
+                                 method_packed(packed, n, kind == 2, kind == 1, power, bucket));
             }
-    ck_assert_msg(n > 20 && found > 60 && found < asked, "%d results, %d of %d found", n, found, asked);
+    ck_assert_msg(n > 20 && found > 60 && found < asked, "%d results, %d of %d found", n, found,
+                  asked);
     tuned_free(&e.library->tuned.user);
 }
 END_TEST
 
-/* Rules get the type that the search measured: f32 where f64 is slow. Where it is fast, divide and conquer in f32 would
- * be less exact than the model. */
+/* Rules get the type that the search measured: f32 where f64 is slow. Where it is fast, divide and
+ * conquer in f32 would be less exact than the model. */
 START_TEST(type_of_divided)
 {
     SHARED();
@@ -226,20 +246,23 @@ START_TEST(type_of_divided)
 }
 END_TEST
 
-/* `way=2` of a file from before divide and conquer was another method. Its key was made of this text. Roots have kept
- * theirs. */
+/* `way=2` of a file from before divide and conquer was another method. Its key was made of this
+ * text. Roots have kept theirs. */
 START_TEST(old_results)
 {
-    optc_engine e =
-        {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
+    optc_engine e = {.gpu = &(GpuEngine){.name = "X", .measured = method_measured},
+                     .library = &(LibraryEngine){.untuned = 0}};
     for (int roots = 0; roots < 2; roots++) {
         char text[64], hex[DIGEST_HEX];
         MethodWork w = {roots, 64, 1};
         Tuned t = measured(e.gpu, w, false, EIGEN_F32);
-        digest_hex(text, (size_t)snprintf(text, sizeof text, "%s of 2^6 rows", roots ? "root" : "eigen"), hex);
+        digest_hex(text,
+                   (size_t)snprintf(text, sizeof text, "%s of 2^6 rows", roots ? "root" : "eigen"),
+                   hex);
         memcpy(t.key.stage, hex, sizeof t.key.stage - 1);
         ck_assert(tuned_put(&e.library->tuned.user, &t));
-        ck_assert_int_eq(method_measured(&e, roots, false, 6, 0), roots ? EIGEN_F32 : EIGEN_BY_SIZE);
+        ck_assert_int_eq(method_measured(&e, roots, false, 6, 0),
+                         roots ? EIGEN_F32 : EIGEN_BY_SIZE);
     }
     tuned_free(&e.library->tuned.user);
 }

@@ -1,5 +1,5 @@
-/* Which programs are compiled when: bindings load the kernels that they launch, choices of launches and rules share
- * programs, and products wait for a binding that needs them. */
+/* Which programs are compiled when: bindings load the kernels that they launch, choices of launches
+ * and rules share programs, and products wait for a binding that needs them. */
 #include "tests/gpu/device_side.h"
 
 #include "gen/gen.h"
@@ -27,16 +27,19 @@ static bool has_variant(const optc_rule *r, int fn, const char *name)
     return s && s->kind != S_GROUP && !strcmp(r->library->rule->variant[s->variant].name, name);
 }
 
-/* Muon's launches for 2^28 and for 2^24 elements differ in some stages: only their programs are built again. */
+/* Muon's launches for 2^28 and for 2^24 elements differ in some stages: only their programs are
+ * built again. */
 START_TEST(other_sizes)
 {
     SHARED();
     const GpuCode *code[3];
     optc_engine *e;
     optc_rule *r;
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
-    ck_assert_int_eq(loaded(e), 2);                    /* the kernels before a step, and the first stage */
+    /* the kernels before a step, and the first stage */
+    ck_assert_int_eq(loaded(e), 2);
     OK(gpu_code_for(r, (int64_t)1 << 28, &code[0]));
     OK(gpu_code_for(r, (int64_t)1 << 24, &code[1]));
     OK(gpu_code_for(r, (int64_t)1 << 24, &code[2]));
@@ -48,7 +51,8 @@ START_TEST(other_sizes)
         others += memcmp(&code[0]->launch[f], &code[1]->launch[f], sizeof(Launch)) != 0;
     ck_assert(others > 0 && others < r->library->plan->nfn);
     for (int i = 0; i < 2; i++) {
-        OK(gpu_code_load(r, code[i], &(KernelNeeds){.fn = all, .nfn = r->library->plan->nfn}, "optc_bind"));
+        OK(gpu_code_load(r, code[i], &(KernelNeeds){.fn = all, .nfn = r->library->plan->nfn},
+                         "optc_bind"));
         n[i] = loaded(e);
         for (int f = 0; f < r->library->plan->nfn; f++)
             ck_assert(!plan_at(r->library->plan, f).stage || code[i]->fn[f]);
@@ -63,15 +67,16 @@ START_TEST(other_sizes)
 END_TEST
 
 /* A rule with products and roots, and another one that computes the same way. */
-static const char root_rule[] =
-    "return optimizer { name = '%s', products = 'f32', state = { L = zeros 'rows' }, hyper = { lr = 0.1 },\n"
-    "  matrix = function() L = L + gram(g)  if nrows > 30 then p = p - %s * lr * g else p = p - %s * lr * mm(power(L, "
-    "-1/4, { ridge = 1e-6 }), g) end end,\n"
-    "  step = function() p = p - %s * lr * g end }\n";
+static const char root_rule[] = "return optimizer { name = '%s', products = 'f32', state = { L = "
+                                "zeros 'rows' }, hyper = { lr = 0.1 },\n"
+                                "  matrix = function() L = L + gram(g)  if nrows > 30 then p = p - "
+                                "%s * lr * g else p = p - %s * lr * mm(power(L, "
+                                "-1/4, { ridge = 1e-6 }), g) end end,\n"
+                                "  step = function() p = p - %s * lr * g end }\n";
 
 /* Steps a matrix of 8 x 12. Returns the number of programs in the cache. */
-static int step_alone(optc_engine *e, const char *name, const char *factor, const char *cache, optc_rule **r,
-                      optc_binding **b)
+static int step_alone(optc_engine *e, const char *name, const char *factor, const char *cache,
+                      optc_rule **r, optc_binding **b)
 {
     char text[1000];
     CacheList list;
@@ -115,8 +120,9 @@ START_TEST(first_step)
             ck_assert(!has_variant(r[i], f, "vector") || !c->code.fn[f]);
         ck_assert_int_lt(stages[i], g->nprogram);
         for (int k = 0; k < NFIXED && i; k++)
-            ck_assert(c->program[g->nprogram + k] ==
-                      ((const BuiltKernels *)b[0]->gpu->code)->program[r[0]->library->gpu->nprogram + k]);
+            ck_assert(
+                c->program[g->nprogram + k] ==
+                ((const BuiltKernels *)b[0]->gpu->code)->program[r[0]->library->gpu->nprogram + k]);
         ck_assert(!c->code.call[KERNEL_EIGEN_ROTATE] && !c->code.call[KERNEL_FACTOR_TILE]);
         ck_assert_int_eq(i ? second - first : 0, i ? stages[1] : 0);
     }
@@ -133,14 +139,24 @@ START_TEST(first_step)
 }
 END_TEST
 
-/* With cuBLAS no kernel for products is compiled. Without it the first binding loads one; later choices of launches
- * have it too. */
+/* With cuBLAS no kernel for products is compiled. Without it the first binding loads one; later
+ * choices of launches have it too. */
 START_TEST(products_on_demand)
 {
     SHARED();
-    static const TestShape even[NSHAPES] = {{2, {16, 24}}, {2, {8, 8}}, {2, {32, 16}}, {1, {40}}, {2, {16, 24}},
-                                            {2, {64, 8}},  {1, {8}},    {2, {8, 64}},  {1, {1}},  {2, {16, 16}},
-                                            {2, {24, 16}}, {2, {16, 8}}};      /* cuBLAS takes all of these */
+    static const TestShape even[NSHAPES] = {{2, {16, 24}},
+                                            {2, {8, 8}},
+                                            {2, {32, 16}},
+                                            {1, {40}},
+                                            {2, {16, 24}},
+                                            {2, {64, 8}},
+                                            {1, {8}},
+                                            {2, {8, 64}},
+                                            {1, {1}},
+                                            {2, {16, 16}},
+                                            /* cuBLAS takes all of these */
+                                            {2, {24, 16}},
+                                            {2, {16, 8}}};
     const GpuCode *code;
     Side a, b;
     use_shapes(even);
@@ -179,8 +195,9 @@ static int spares(const optc_engine *e)
     return n;
 }
 
-/* While other threads compile, optc_compile creates the cuBLAS handle of the first binding. A second rule needs no
- * other handle, and a rule without products none. A capture of another stream goes on. */
+/* While other threads compile, optc_compile creates the cuBLAS handle of the first binding. A
+ * second rule needs no other handle, and a rule without products none. A capture of another stream
+ * goes on. */
 START_TEST(handle_ahead)
 {
     SHARED();
@@ -195,7 +212,8 @@ START_TEST(handle_ahead)
     float host[16 * 24] = {1};
     device_put(p, host, sizeof host);
     device_put(g, host, sizeof host);
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r[0]));
     ck_assert_int_eq(spares(e), 0);
     ck_assert(!d->cuStreamCreate(&other, 1) && !d->cuStreamBeginCapture_v2(other, 0));
@@ -236,8 +254,8 @@ static int module_files(void)
     return n;
 }
 
-/* Lets each call of the driver in a compilation fail. The thread has no context. Returns how many compilations failed,
- * or -1 if a failed one left a module loaded or its file open. */
+/* Lets each call of the driver in a compilation fail. The thread has no context. Returns how many
+ * compilations failed, or -1 if a failed one left a module loaded or its file open. */
 static int (*driver_calls)(void), (*driver_modules)(void);
 
 static void *fail_builds(void *engine)
@@ -260,7 +278,8 @@ static void *fail_builds(void *engine)
     return (void *)failed;
 }
 
-/* A compilation that fails after it loaded modules unloads them. Only the emulated driver can fail this way. */
+/* A compilation that fails after it loaded modules unloads them. Only the emulated driver can fail
+ * this way. */
 START_TEST(failed_build)
 {
     SHARED();
@@ -271,7 +290,8 @@ START_TEST(failed_build)
         return;
     optc_engine *e;
     pthread_t thread;
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     ck_assert(!pthread_create(&thread, NULL, fail_builds, e) && !pthread_join(thread, &failed));
     unsetenv("EMU_FAIL");
     ck_assert_int_gt((int)(intptr_t)failed, 0);

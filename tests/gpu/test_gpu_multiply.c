@@ -19,8 +19,8 @@ START_TEST(multiply)
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * ALONES; i++) {
         size_t bytes;
-        free(reference_product(e, &device_where, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000,
-                               &bytes));
+        free(reference_product(e, &device_where, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4),
+                               i % 3 ? 0 : 140000, &bytes));
     }
     OK(optc_close(e));
 }
@@ -29,8 +29,9 @@ END_TEST
 START_TEST(kronecker)
 {
     SHARED();
-    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 4}, {5, 4, 1, 1, 2},
-                                       {0, 2, 3, 1, 1}, {9, 6, 5, 11, 2}, {2, 300, 3, 3, 1}, {3, 2, 2, 700, 2}};
+    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1},   {2, 3, 4, 5, 1},  {3, 1, 2, 7, 4},
+                                       {5, 4, 1, 1, 2},   {0, 2, 3, 1, 1},  {9, 6, 5, 11, 2},
+                                       {2, 300, 3, 3, 1}, {3, 2, 2, 700, 2}};
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * 2 * 8; i++)
         reference_kron(e, &device_where, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
@@ -61,7 +62,8 @@ START_TEST(in_a_graph)
     OK(optc_multiply(e, &x));
     ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_multiply(e, &x));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < N * N; i++)
         a[i] = i % 3;
     device_put(at, a, sizeof a);

@@ -1,6 +1,8 @@
-/* Sharded bindings whose ranks communicate by NCCL. On a GPU: the real library with one rank, since NCCL wants one GPU
- * per rank. On the emulated GPU: a library whose ranks are threads (tests/cuda/fake_nccl.c), with several.
- *   OPTC_NCCL   the path of libnccl.so.2; without it the loader searches. Without the library the case is skipped. */
+/* Sharded bindings whose ranks communicate by NCCL. On a GPU: the real library with one rank, since
+ * NCCL wants one GPU per rank. On the emulated GPU: a library whose ranks are threads
+ * (tests/cuda/fake_nccl.c), with several.
+ *   OPTC_NCCL   the path of libnccl.so.2; without it the loader searches. Without the library the
+ *               case is skipped. */
 #include "tests/gpu/device_side.h"
 #include "tests/harness/shard_world.h"
 
@@ -60,8 +62,10 @@ static void world_close(World *w)
 
 static const struct { const char *spec, *with; } rules[] = {{"adamw", "clip(1)"}, {"muon", ""}};
 static const WorldTensor tensors[] = {
-    {.name = "up", .shape = {2, {24, 16}}},       {.name = "odd", .shape = {2, {130, 33}}},
-    {.name = "short", .shape = {2, {2, 9}}},      {.name = "bias", .shape = {1, {33}}, .group = 1, .pauses = true},
+    {.name = "up", .shape = {2, {24, 16}}},
+    {.name = "odd", .shape = {2, {130, 33}}},
+    {.name = "short", .shape = {2, {2, 9}}},
+    {.name = "bias", .shape = {1, {33}}, .group = 1, .pauses = true},
     {.name = "long", .shape = {1, {5000}}, .group = 1},
 };
 enum { NTENSORS = sizeof tensors / sizeof *tensors };
@@ -71,11 +75,17 @@ typedef struct Bound { optc_engine *e; optc_rule *r; WorldCase c; World w; RankD
 static void compile_rule(Bound *x, int rule)
 {
     memset(x, 0, sizeof *x);
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &x->e));
-    OK(optc_compile(x->e, &(optc_rule_options){.spec = rules[rule].spec, .with = rules[rule].with}, &x->r));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &x->e));
+    OK(optc_compile(x->e, &(optc_rule_options){.spec = rules[rule].spec, .with = rules[rule].with},
+                    &x->r));
     bool small = getenv("OPTC_TEST_SMALL") != NULL;
-    x->c = (WorldCase){.rule = x->r, .tensor = small ? tensors : world_tensors,
-                       .n = small ? (int)NTENSORS : world_ntensors, .steps = 3, .comm = rank_comm, .with = &x->w};
+    x->c = (WorldCase){.rule = x->r,
+                       .tensor = small ? tensors : world_tensors,
+                       .n = small ? (int)NTENSORS : world_ntensors,
+                       .steps = 3,
+                       .comm = rank_comm,
+                       .with = &x->w};
 }
 
 static void bind_rank(Bound *x, int rule, bool sharded)
@@ -106,14 +116,16 @@ START_TEST(worlds)
 {
     if (!find_nccl())
         return;
-    static const struct { int ranks; ShardCut cut; } pairs[] = {{1, CUT_even}, {2, CUT_uneven}, {3, CUT_even}};
+    static const struct { int ranks; ShardCut cut; } pairs[] = {
+        {1, CUT_even}, {2, CUT_uneven}, {3, CUT_even}};
     Bound x;
     compile_rule(&x, _i);
     Reference *plain = reference_run(&x.c, false);
     for (int i = 0; i < (fake ? 3 : 1); i++) {
         ck_assert_int_eq(nccl.get_id(&x.w.id), 0);
         char *m = world_run(plain, pairs[i].cut, pairs[i].ranks);
-        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(x.r), pairs[i].ranks, shard_cut_name[pairs[i].cut], m);
+        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(x.r), pairs[i].ranks,
+                      shard_cut_name[pairs[i].cut], m);
         world_close(&x.w);
     }
     reference_free(plain);
@@ -137,9 +149,11 @@ START_TEST(captured_collectives)
     for (int i = 0; i < 3; i++)
         OK(optc_step(b.d.binding));
     OK(optc_sync(b.d.binding));
-    ck_assert(!d->cuStreamBeginCapture_v2(st, 1));         /* thread-local: NCCL has threads of its own */
+    /* thread-local: NCCL has threads of its own */
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 1));
     OK(optc_step(b.d.binding));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < 4; i++)
         ck_assert(!d->cuGraphLaunch(exec, st));
     OK(optc_step(b.d.binding));
@@ -147,10 +161,11 @@ START_TEST(captured_collectives)
     for (int k = 0; k < a.c.n; k++) {
         rank_fetch(&a.d, k);
         rank_fetch(&b.d, k);
-        ck_assert_msg(!memcmp(a.d.p[k], b.d.p[k], (size_t)a.d.piece[k].count * 4), "%s: %s has other bits",
-                      optc_rule_name(a.r), a.c.tensor[k].name);
+        ck_assert_msg(!memcmp(a.d.p[k], b.d.p[k], (size_t)a.d.piece[k].count * 4),
+                      "%s: %s has other bits", optc_rule_name(a.r), a.c.tensor[k].name);
     }
-    d->cuGraphExecDestroy(exec);                           /* before the communicator: it waits for its graphs */
+    /* before the communicator: it waits for its graphs */
+    d->cuGraphExecDestroy(exec);
     d->cuGraphDestroy(graph);
     release_rank(&a);
     release_rank(&b);
@@ -168,7 +183,8 @@ START_TEST(open_errors)
     ck_assert_ptr_null(n);
     FAILS(optc_nccl_open(any, NULL, NULL), OPTC_ERROR_ARGUMENT, "the result pointer is NULL");
     FAILS(optc_nccl_open(any, "/no/libnccl.so.2", &n), OPTC_ERROR_UNAVAILABLE, "/no/libnccl.so.2");
-    FAILS(optc_nccl_open(any, "libm.so.6", &n), OPTC_ERROR_UNAVAILABLE, "libm.so.6 has no function ncclCommCount");
+    FAILS(optc_nccl_open(any, "libm.so.6", &n), OPTC_ERROR_UNAVAILABLE,
+          "libm.so.6 has no function ncclCommCount");
     FAILS(optc_nccl_comm(NULL, &comm), OPTC_ERROR_ARGUMENT, "NULL");
     ck_assert_ptr_null(n);
     optc_nccl_close(NULL);
@@ -188,11 +204,16 @@ START_TEST(open_errors)
 }
 END_TEST
 
-/* A call that fails in the middle of a step: the message has NCCL's text, and the binding refuses to go on. */
+/* A call that fails in the middle of a step: the message has NCCL's text, and the binding refuses
+ * to go on. */
 START_TEST(failing_calls)
 {
-    static const struct { int rule; const char *call; } fails[] = {
-        {0, "ncclAllGather"}, {1, "ncclGroupStart"}, {1, "ncclSend"}, {1, "ncclRecv"}, {1, "ncclGroupEnd"}};
+    static const struct { int rule; const char *call;
+    } fails[] = {{0, "ncclAllGather"},
+                 {1, "ncclGroupStart"},
+                 {1, "ncclSend"},
+                 {1, "ncclRecv"},
+                 {1, "ncclGroupEnd"}};
     if (!find_nccl() || !fake)
         return;
     Bound x;
@@ -200,7 +221,8 @@ START_TEST(failing_calls)
     OK(optc_step(x.d.binding));
     setenv("FAKE_NCCL_FAIL", fails[_i].call, 1);
     FAILS(optc_step(x.d.binding), OPTC_ERROR_DEVICE, fails[_i].call);
-    ck_assert_msg(strstr(optc_message(), "unhandled system error; bind again"), "%s", optc_message());
+    ck_assert_msg(strstr(optc_message(), "unhandled system error; bind again"), "%s",
+                  optc_message());
     unsetenv("FAKE_NCCL_FAIL");
     FAILS(optc_step(x.d.binding), OPTC_ERROR_DEVICE, "an earlier exchange");
     release_rank(&x);

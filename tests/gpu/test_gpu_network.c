@@ -1,5 +1,5 @@
-/* Shampoo and SOAP on a small network: a thousand steps, resumed from their states bit for bit. Also running out of
- * memory while roots and bases are computed. */
+/* Shampoo and SOAP on a small network: a thousand steps, resumed from their states bit for bit.
+ * Also running out of memory while roots and bases are computed. */
 #include "tests/harness/network.h"
 #include "tests/gpu/device_side.h"
 
@@ -18,12 +18,15 @@ static void open_network(Side *g, int rule, bool soon)
     for (int k = 0; k < NET_TENSORS; k++)
         shapes[k] = net[k];
     use_shapes(shapes);
-    open_side(g, "cuda", (optc_rule_options){.spec = rules[rule].spec, .options = soon ? rules[rule].soon : ""}, 0);
+    open_side(
+        g, "cuda",
+        (optc_rule_options){.spec = rules[rule].spec, .options = soon ? rules[rule].soon : ""}, 0);
     OK(optc_set_hyper(g->b, -1, "lr", 0.01));
     OK(optc_set_hyper(g->b, -1, "beta2", rules[rule].beta2));
 }
 
-/* Returns the loss, then steps with its gradients. Scalars that are not part of the network have no gradient. */
+/* Returns the loss, then steps with its gradients. Scalars that are not part of the network have no
+ * gradient. */
 static double step_network(Side *g)
 {
     OK(optc_sync(g->b));
@@ -35,7 +38,9 @@ static double step_network(Side *g)
     return loss;
 }
 
-typedef struct Kept { size_t bytes[NET_TENSORS][16]; void *data[NET_TENSORS][16], *p[NET_TENSORS]; int64_t t; } Kept;
+typedef struct Kept {
+    size_t bytes[NET_TENSORS][16]; void *data[NET_TENSORS][16], *p[NET_TENSORS]; int64_t t;
+} Kept;
 
 static Kept keep(Side *g)
 {
@@ -133,12 +138,13 @@ START_TEST(a_thousand_steps)
     }
     optc_factors said;
     OK(optc_factors_about(f.b, -1, &said));
-    ck_assert_msg(said.computed > 0 && said.refused == 0, "%s: of %d factors %d refused", rules[_i].spec,
-                  (int)said.computed, (int)said.refused);
+    ck_assert_msg(said.computed > 0 && said.refused == 0, "%s: of %d factors %d refused",
+                  rules[_i].spec, (int)said.computed, (int)said.refused);
     ck_assert_msg(small || loss < 0.02 * first, "%s: %g of %g", rules[_i].spec, loss, first);
     x = keep(&f);
     y = keep(&g);
-    ck_assert_msg(!*differs(&f, &x, &y), "%s, gone on with: %s is another", rules[_i].spec, differs(&f, &x, &y));
+    ck_assert_msg(!*differs(&f, &x, &y), "%s, gone on with: %s is another", rules[_i].spec,
+                  differs(&f, &x, &y));
     drop(&x), drop(&y);
     close_side(&f, 0);
     close_side(&g, 0);
@@ -153,14 +159,15 @@ static bool all_of_them;
 
 static bool no_memory_for(cudaDataType t) { return (all_of_them || t == CUDA_R_64F) && ++without; }
 
-static int batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha,
-                   const void *const *a, cudaDataType at, int lda,
-                   const void *const *b, cudaDataType bt, int ldb, const void *beta, void *const *c, cudaDataType ct,
-                   int ldc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
+static int batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
+                   int k, const void *alpha, const void *const *a, cudaDataType at, int lda,
+                   const void *const *b, cudaDataType bt, int ldb, const void *beta, void *const *c,
+                   cudaDataType ct, int ldc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
 {
     if (no_memory_for(at))
         return CUBLAS_STATUS_ALLOC_FAILED;
-    return real.cublasGemmBatchedEx(h, ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, count, t, g);
+    return real.cublasGemmBatchedEx(h, ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct,
+                                    ldc, count, t, g);
 }
 
 /* All products are cuBLAS's, which run_out replaces. */
@@ -192,9 +199,9 @@ static bool root_moved(const Side *g, const Kept *x, const Kept *y)
     return false;
 }
 
-/* The products of the roots, which are in f64, find no memory at a refresh: the step uses the last roots, which is
- * counted, and the next refresh computes new ones. Then no product finds memory, and the message names the product, its
- * matrices, the tensor and the line. */
+/* The products of the roots, which are in f64, find no memory at a refresh: the step uses the last
+ * roots, which is counted, and the next refresh computes new ones. Then no product finds memory,
+ * and the message names the product, its matrices, the tensor and the line. */
 START_TEST(no_memory_for_roots)
 {
     SHARED();
@@ -203,7 +210,8 @@ START_TEST(no_memory_for_roots)
     optc_factors said;
     int refresh = 0;
     open_network_blas(&g, _i);
-    g.e->gpu->no_graphs = true;                            /* replayed graphs would not ask for memory */
+    /* replayed graphs would not ask for memory */
+    g.e->gpu->no_graphs = true;
     for (int step = 1; step <= 24 && refresh < 2; step++) {
         step_network(&g);
         x = keep(&g);
@@ -215,27 +223,29 @@ START_TEST(no_memory_for_roots)
         y = keep(&g);
         OK(optc_factors_about(g.b, -1, &said));
         if (step > 3 && refresh == 0 && without) {
-            ck_assert_msg(said.refused > 0 && !root_moved(&g, &x, &y) && *differs(&g, &x, &y), "%s: %d refused",
-                          rules[_i].spec, (int)said.refused);
+            ck_assert_msg(said.refused > 0 && !root_moved(&g, &x, &y) && *differs(&g, &x, &y),
+                          "%s: %d refused", rules[_i].spec, (int)said.refused);
             refresh = 1;
         } else if (refresh == 1 && root_moved(&g, &x, &y)) {
             refresh = 2;
         }
         drop(&x), drop(&y);
     }
-    ck_assert_msg(refresh == 2, "%s: after %d of 2 refreshes; products by %s", rules[_i].spec, refresh,
-                  g.b->gpu->calls->library ? "cuBLAS" : g.b->gpu->calls->why);
+    ck_assert_msg(refresh == 2, "%s: after %d of 2 refreshes; products by %s", rules[_i].spec,
+                  refresh, g.b->gpu->calls->library ? "cuBLAS" : g.b->gpu->calls->why);
     run_out(&g, true);
     FAILS(optc_step(g.b), OPTC_ERROR_MEMORY, "the product of ");
-    ck_assert_msg(strstr(optc_message(), " x ") && strstr(optc_message(), "f32 at ") && strstr(optc_message(),
-            "for tensor number ") && strstr(optc_message(), rules[_i].spec), "%s", optc_message());
+    ck_assert_msg(strstr(optc_message(), " x ") && strstr(optc_message(), "f32 at ") &&
+                      strstr(optc_message(), "for tensor number ") &&
+                      strstr(optc_message(), rules[_i].spec),
+                  "%s", optc_message());
     run_on(&g);
     close_side(&g, 0);
 }
 END_TEST
 
-/* From the first step on no product finds memory: the step fails, and parameters, states and t do not change. Later
- * steps succeed and equal those of a run without failures. */
+/* From the first step on no product finds memory: the step fails, and parameters, states and t do
+ * not change. Later steps succeed and equal those of a run without failures. */
 START_TEST(no_memory_at_once)
 {
     SHARED();
@@ -251,8 +261,8 @@ START_TEST(no_memory_at_once)
     for (int i = 0; i < 2; i++) {
         FAILS(optc_step(g.b), OPTC_ERROR_MEMORY, "the product of ");
         y = keep(&g);
-        ck_assert_msg(without > i && y.t == x.t && !*differs(&g, &x, &y), "%s: %s moved", rules[_i].spec,
-                      differs(&g, &x, &y));
+        ck_assert_msg(without > i && y.t == x.t && !*differs(&g, &x, &y), "%s: %s moved",
+                      rules[_i].spec, differs(&g, &x, &y));
         drop(&y);
     }
     run_on(&g);
@@ -263,7 +273,8 @@ START_TEST(no_memory_at_once)
     }
     drop(&x);
     x = keep(&f), y = keep(&g);
-    ck_assert_msg(!*differs(&g, &x, &y), "%s: %s is another's", rules[_i].spec, differs(&g, &x, &y));
+    ck_assert_msg(!*differs(&g, &x, &y), "%s: %s is another's", rules[_i].spec,
+                  differs(&g, &x, &y));
     drop(&x), drop(&y);
     close_side(&f, 0);
     close_side(&g, 0);

@@ -1,14 +1,18 @@
-/* Exchanges of a sharded binding beside its stages: the order of the work that a step enqueues, and results that do not
- * depend on which of two streams is faster. On the emulated GPU streams can be late (emu_late of tests/emu). */
+/* Exchanges of a sharded binding beside its stages: the order of the work that a step enqueues, and
+ * results that do not depend on which of two streams is faster. On the emulated GPU streams can be
+ * late (emu_late of tests/emu). */
 #include "tests/gpu/device_side.h"
 #include "tests/harness/shard_world.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char copied[] =               /* the owner's state starts as a copy of p, and its stages write p */
-    "return optimizer { name = 'copied', hyper = { lr = 0.1 }, state = { s = copy(p), r = copy(p) },\n"
-    "  step = function() s = lerp(s, p, 0.5) p = p - lr * (g / (1 + sum(abs(r))) + p - s) r = r - g end,\n"
+static const char copied[] = /* the owner's state starts as a copy of p, and its
+                                            * stages write p */
+    "return optimizer { name = 'copied', hyper = { lr = 0.1 }, state = { s = copy(p), r = copy(p) "
+    "},\n"
+    "  step = function() s = lerp(s, p, 0.5) p = p - lr * (g / (1 + sum(abs(r))) + p - s) r = r - "
+    "g end,\n"
     "  matrix = function() s = lerp(s, p, 0.5) r = mm(gram(r) / (1 + sum(r * r)), r) + g\n"
     "    p = p - lr * r - lr * (p - s) end }";
 static const struct { const char *spec, *with, *options, *text; int64_t workspace; } rules[] = {
@@ -21,17 +25,23 @@ enum { NRULES = sizeof rules / sizeof *rules };
 
 static const WorldTensor tensors[] = {
     {.name = "a", .shape = {2, {48, 32}}}, {.name = "b", .shape = {2, {48, 32}}, .pauses = true},
-    {.name = "c", .shape = {2, {48, 32}}}, {.name = "d", .shape = {2, {32, 48}}}, {.name = "e", .shape = {2, {40, 33}}},
-    {.name = "v", .shape = {1, {99}}, .group = 1},
+    {.name = "c", .shape = {2, {48, 32}}}, {.name = "d", .shape = {2, {32, 48}}},
+    {.name = "e", .shape = {2, {40, 33}}}, {.name = "v", .shape = {1, {99}}, .group = 1},
 };
-enum { NTENSORS = sizeof tensors / sizeof *tensors };      /* a group has a 64th of the workspace, or one tensor */
+/* a group has a 64th of the workspace, or one tensor */
+enum { NTENSORS = sizeof tensors / sizeof *tensors };
 
 /* ---- what a step enqueues ---- */
 typedef enum { WORK_KERNEL = 'k', WORK_EXCHANGE = 'x', WORK_WAIT = 'w' } Work;
 typedef struct Enqueued { Work kind; void *stream; } Enqueued;
 enum { MOST_ENQUEUED = 4096 };
 /* fails: the exchange that fails, from 1; 0: none. blind: streams do not wait for each other */
-static struct { Enqueued v[MOST_ENQUEUED]; int n, exchanges, fails; const Driver *real; bool blind; } record;
+static struct {
+    Enqueued v[MOST_ENQUEUED];
+    int n, exchanges, fails;
+    const Driver *real;
+    bool blind;
+} record;
 
 static void enqueued(Work kind, void *stream)
 {
@@ -39,8 +49,9 @@ static void enqueued(Work kind, void *stream)
         record.v[record.n++] = (Enqueued){kind, stream};
 }
 
-static int launch_recorded(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                           unsigned shared, CUstream s, void **args, void **more)
+static int launch_recorded(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx,
+                           unsigned by, unsigned bz, unsigned shared, CUstream s, void **args,
+                           void **more)
 {
     enqueued(WORK_KERNEL, s);
     return record.real->cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, args, more);
@@ -90,8 +101,12 @@ static void single_open(Single *x, int rule, bool sharded)
     memset(x, 0, sizeof *x);
     OK(optc_open(&(optc_engine_options){.device = "cuda", .workspace = rules[rule].workspace,
                                         .cache_dir = getenv("OPTC_TEST_CACHE")}, &x->e));
-    OK(optc_compile(x->e, &(optc_rule_options){.spec = rules[rule].spec, .with = rules[rule].with,
-                                               .options = rules[rule].options, .text = rules[rule].text}, &x->r));
+    OK(optc_compile(x->e,
+                    &(optc_rule_options){.spec = rules[rule].spec,
+                                         .with = rules[rule].with,
+                                         .options = rules[rule].options,
+                                         .text = rules[rule].text},
+                    &x->r));
     x->c = (WorldCase){.rule = x->r, .tensor = tensors, .n = NTENSORS};
     rank_fill(&x->d, &x->c, CUT_even, 0, 1);
     if (sharded) {
@@ -132,9 +147,9 @@ static bool equal_params(Single *a, Single *b)
     return same;
 }
 
-/* The stages of a group are launched after the next group's exchange was enqueued in another stream. j: the binding's
- * stream waits for an exchange; f: the exchanges' stream waits for the binding's; s: stages; x: an exchange in the
- * exchanges' stream, !: in the binding's. */
+/* The stages of a group are launched after the next group's exchange was enqueued in another
+ * stream. j: the binding's stream waits for an exchange; f: the exchanges' stream waits for the
+ * binding's; s: stages; x: an exchange in the exchanges' stream, !: in the binding's. */
 START_TEST(enqueued_ahead)
 {
     SHARED();
@@ -154,7 +169,8 @@ START_TEST(enqueued_ahead)
                  : e->kind == WORK_WAIT   ? (e->stream == own ? 'j' : 'f')
                                           : (e->stream == own ? 's' : ' ');
         if (c != ' ' && (n ? c != 's' || order[n - 1] != 's' : c == 'f'))
-            order[n++] = c;                                /* from the first fork on; neighbouring stages are one */
+            /* from the first fork on; neighbouring stages are one */
+            order[n++] = c;
     }
     order[n] = 0;
     /* five groups: operands of the first two, stages of other tensors, then group by group */
@@ -164,8 +180,9 @@ START_TEST(enqueued_ahead)
 }
 END_TEST
 
-/* Steps of a sharded binding wait for other ranks, so their times do not show which launch is faster. An adopted launch
- * would also be missing in the graphs of its stages between two exchanges. */
+/* Steps of a sharded binding wait for other ranks, so their times do not show which launch is
+ * faster. An adopted launch would also be missing in the graphs of its stages between two
+ * exchanges. */
 START_TEST(not_tuned_live)
 {
     SHARED();
@@ -181,7 +198,8 @@ START_TEST(not_tuned_live)
 END_TEST
 
 /* ---- results ---- */
-/* Steps with graphs, pauses of a tensor and periods. order: of emu_late; blind: streams do not wait for each other */
+/* Steps with graphs, pauses of a tensor and periods. order: of emu_late; blind: streams do not wait
+ * for each other */
 static bool steps_equal(int rule, int order, bool blind)
 {
     int (*late)(int) = find_late();
@@ -215,7 +233,8 @@ START_TEST(any_order_of_streams)
         ck_assert_msg(steps_equal(_i, order, false), "rule %d: other bits in order %d", _i, order);
     /* Without waits the exchanges are too late in order 1, and the stages in order 2. */
     for (int order = 1; order < (find_late() && _i == 0 ? 3 : 0); order++)
-        ck_assert_msg(!steps_equal(_i, order, true), "order %d does not show that waits are missing", order);
+        ck_assert_msg(!steps_equal(_i, order, true),
+                      "order %d does not show that waits are missing", order);
 }
 END_TEST
 
@@ -223,7 +242,8 @@ END_TEST
 START_TEST(ranks_in_groups)
 {
     SHARED();
-    static const struct { int ranks; ShardCut cut; } pair[] = {{2, CUT_uneven}, {3, CUT_cols}, {3, CUT_mixed}};
+    static const struct { int ranks; ShardCut cut; } pair[] = {
+        {2, CUT_uneven}, {3, CUT_cols}, {3, CUT_mixed}};
     int (*late)(int) = find_late();
     optc_engine *e;
     optc_rule *r;
@@ -238,7 +258,8 @@ START_TEST(ranks_in_groups)
         char *m = world_run(plain, pair[i].cut, pair[i].ranks);
         if (late)
             late(0);
-        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(r), pair[i].ranks, shard_cut_name[pair[i].cut], m);
+        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(r), pair[i].ranks,
+                      shard_cut_name[pair[i].cut], m);
     }
     reference_free(plain);
     OK(optc_release(r));
@@ -265,7 +286,8 @@ START_TEST(captured_with_its_exchanges)
     CUstream st = rank_stream(&x.d);
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(x.d.binding));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < 3; i++)
         ck_assert(!d->cuGraphLaunch(exec, st));
     OK(optc_step(x.d.binding));
@@ -278,8 +300,8 @@ START_TEST(captured_with_its_exchanges)
 }
 END_TEST
 
-/* Every exchange of a step fails once. The binding's stream then waits for the exchanges before it, so that memory is
- * not freed ahead of them. */
+/* Every exchange of a step fails once. The binding's stream then waits for the exchanges before it,
+ * so that memory is not freed ahead of them. */
 START_TEST(joined_after_failures)
 {
     SHARED();
@@ -290,9 +312,11 @@ START_TEST(joined_after_failures)
         record.n = 0;
         record.exchanges = 0;
         record.fails = at;
-        FAILS(optc_step(x.d.binding), OPTC_ERROR_DEVICE, "communication with the other ranks failed");
+        FAILS(optc_step(x.d.binding), OPTC_ERROR_DEVICE,
+              "communication with the other ranks failed");
         const Enqueued *last = &record.v[record.n - 1];
-        ck_assert_msg(last->kind == WORK_WAIT && last->stream == rank_stream(&x.d), "exchange %d", at);
+        ck_assert_msg(last->kind == WORK_WAIT && last->stream == rank_stream(&x.d), "exchange %d",
+                      at);
         FAILS(optc_step(x.d.binding), OPTC_ERROR_DEVICE, "an earlier exchange");
         single_close(&x);
     }

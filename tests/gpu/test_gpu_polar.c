@@ -1,6 +1,7 @@
-/* Error of orthogonal factors in 16 bits against the same iteration in f64, on matrices like gradients: condition 1e4,
- * and rank 16 plus noise. Bounds: plain bf16, emulated here on the same matrices, and the required 0.10 and 0.03 in the
- * spectral norm. The Gram form without its restart would be off by hundreds. */
+/* Error of orthogonal factors in 16 bits against the same iteration in f64, on matrices like
+ * gradients: condition 1e4, and rank 16 plus noise. Bounds: plain bf16, emulated here on the same
+ * matrices, and the required 0.10 and 0.03 in the spectral norm. The Gram form without its restart
+ * would be off by hundreds. */
 #include "tests/gpu/device_side.h"
 
 #include <math.h>
@@ -81,7 +82,8 @@ static Matrix of_condition(int rows, int cols)
 
 static Matrix of_low_rank(int rows, int cols)
 {
-    Matrix a = noise(rows, 16, 3), b = noise(16, cols, 4), x = times(0.25, a, b, false), n = noise(rows, cols, 5);
+    Matrix a = noise(rows, 16, 3), b = noise(16, cols, 4), x = times(0.25, a, b, false),
+           n = noise(rows, cols, 5);
     for (int64_t i = 0; i < (int64_t)rows * cols; i++)
         x.v[i] += 0.1 * n.v[i];
     free(a.v);
@@ -130,7 +132,8 @@ static Matrix iterated(Matrix g, Type t)
 /* By a power iteration on d d.T. */
 static double spectral_norm(Matrix d)
 {
-    double *y = malloc(sizeof(double) * (size_t)d.rows), *z = malloc(sizeof(double) * (size_t)d.cols), size = 0;
+    double *y = malloc(sizeof(double) * (size_t)d.rows),
+           *z = malloc(sizeof(double) * (size_t)d.cols), size = 0;
     for (int i = 0; i < d.rows; i++)
         y[i] = 1 + ref_value(6, 0, i);
     for (int step = 0; step < 200; step++) {
@@ -159,8 +162,10 @@ static void orthogonalised(const char *products, const char *form, Matrix g)
 {
     char text[400];
     snprintf(text, sizeof text,
-             "return optimizer { name = 'x', hyper = { lr = 1 }, products = '%s', step = function() p = lr * g end,\n"
-             "matrix = function() p = lr * polar(g, { steps = 5, form = '%s' }) end }", products, form);
+             "return optimizer { name = 'x', hyper = { lr = 1 }, products = '%s', step = "
+             "function() p = lr * g end,\n"
+             "matrix = function() p = lr * polar(g, { steps = 5, form = '%s' }) end }",
+             products, form);
     size_t n = (size_t)g.rows * (size_t)g.cols;
     float *h = malloc(n * sizeof *h);
     for (size_t i = 0; i < n; i++)
@@ -170,16 +175,18 @@ static void orthogonalised(const char *products, const char *form, Matrix g)
     optc_binding *b;
     CUdeviceptr p, dg;
     int64_t shape[] = {g.rows, g.cols};
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     ck_assert(!d->cuMemAlloc_v2(&p, n * 4) && !d->cuMemAlloc_v2(&dg, n * 4) &&
               !d->cuMemcpyHtoDAsync_v2(dg, h, n * 4, NULL) && !d->cuStreamSynchronize(NULL));
-    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)dg, .rank = 2, .shape = shape};
+    optc_tensor t = {
+        .param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)dg, .rank = 2, .shape = shape};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
     OK(optc_sync(b));
-    ck_assert(!d->cuMemcpyDtoHAsync_v2(h, p, n * 4, NULL) && !d->cuStreamSynchronize(NULL) && !d->cuMemFree_v2(p) &&
-              !d->cuMemFree_v2(dg));
+    ck_assert(!d->cuMemcpyDtoHAsync_v2(h, p, n * 4, NULL) && !d->cuStreamSynchronize(NULL) &&
+              !d->cuMemFree_v2(p) && !d->cuMemFree_v2(dg));
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
@@ -191,23 +198,25 @@ static void orthogonalised(const char *products, const char *form, Matrix g)
 START_TEST(error_within_bf16)
 {
     SHARED();
-    static const struct { const char *products, *form; } how[] = {{"bf16", "plain"}, {"f16", "plain"}, {"f16", "gram"}};
+    static const struct { const char *products, *form; } how[] = {
+        {"bf16", "plain"}, {"f16", "plain"}, {"f16", "gram"}};
     bool few = getenv("OPTC_TEST_SMALL") != NULL;
     int rows = few ? 24 : 256, cols = few ? 48 : 1024;
     for (int k = 0; k < 2; k++) {
-        Matrix g = k ? of_low_rank(rows, cols) : of_condition(rows, cols), want = iterated(g, T_F64),
-            bf16 = iterated(g, T_BF16);
+        Matrix g = k ? of_low_rank(rows, cols) : of_condition(rows, cols),
+               want = iterated(g, T_F64), bf16 = iterated(g, T_BF16);
         orthogonalised(how[_i].products, how[_i].form, g);
         for (int64_t i = 0; i < (int64_t)rows * cols; i++) {
             g.v[i] -= want.v[i];
             bf16.v[i] -= want.v[i];
         }
         double off = spectral_norm(g), emulated = spectral_norm(bf16), asked = k ? 0.03 : 0.10;
-        /* The GPU sums in f32, this code in f64, and they round to bf16 at different places: errors are of the same
-         * size, not equal. */
+        /* The GPU sums in f32, this code in f64, and they round to bf16 at different places: errors
+         * are of the same size, not equal. */
         double bound = _i == 0 ? 1.25 * emulated : emulated < asked ? emulated : asked;
-        printf("%s, %s, %s: off by %.4f, bf16 emulated by %.4f\n", k ? "rank 16 plus noise" : "condition 1e4",
-               how[_i].products, how[_i].form, off, emulated);
+        printf("%s, %s, %s: off by %.4f, bf16 emulated by %.4f\n",
+               k ? "rank 16 plus noise" : "condition 1e4", how[_i].products, how[_i].form, off,
+               emulated);
         ck_assert_msg(off <= bound, "off by %.4f, allowed %.4f", off, bound);
         free(g.v);
         free(want.v);
@@ -217,11 +226,12 @@ START_TEST(error_within_bf16)
 END_TEST
 
 /* ---- far scales ---- */
-/* A step of Muon on gradients times 2^scale, the first tensor's also times `first`. An orthogonal factor does not
- * depend on the scale, so all weights get the same bits. */
+/* A step of Muon on gradients times 2^scale, the first tensor's also times `first`. An orthogonal
+ * factor does not depend on the scale, so all weights get the same bits. */
 static void far_step(Side *s, const char *products, int scale, double first)
 {
-    open_side(s, "cuda", (optc_rule_options){.spec = "muon", .products = products, .options = "steps=2"}, 0);
+    open_side(s, "cuda",
+              (optc_rule_options){.spec = "muon", .products = products, .options = "steps=2"}, 0);
     for (int k = 0; k < NSHAPES; k++) {
         for (int64_t i = 0; i < s->n[k]; i++)
             type_store(s->tg, s->hg[k], i, ldexp(ref_value(k, 1, i), scale) * (k || i ? 1 : first));
@@ -235,9 +245,11 @@ static void far_step(Side *s, const char *products, int scale, double first)
 START_TEST(far_scales)
 {
     SHARED();
-    static const TestShape few[NSHAPES] = {{2, {5, 16}}, {2, {5, 16}}, {2, {16, 5}}, {2, {9, 9}}, {2, {1, 8}},
-            {2, {8, 1}}, {2, {1, 1}}, {2, {0, 5}}, {2, {5, 0}}, {2, {24, 40}}, {2, {5, 16}}, {2, {7, 3}}};
-    static const struct { int scale; double first; } cases[] = {{-100, 1}, {100, 1}, {0, NAN}, {0, INFINITY}};
+    static const TestShape few[NSHAPES] = {{2, {5, 16}}, {2, {5, 16}},  {2, {16, 5}}, {2, {9, 9}},
+                                           {2, {1, 8}},  {2, {8, 1}},   {2, {1, 1}},  {2, {0, 5}},
+                                           {2, {5, 0}},  {2, {24, 40}}, {2, {5, 16}}, {2, {7, 3}}};
+    static const struct { int scale; double first; } cases[] = {
+        {-100, 1}, {100, 1}, {0, NAN}, {0, INFINITY}};
     Side one, far;
     use_shapes(few);
     far_step(&one, _i ? "bf16" : "f16", 0, 1);
@@ -248,8 +260,9 @@ START_TEST(far_scales)
                 float was = ((const float *)one.hp[k])[i], is = ((const float *)far.hp[k])[i];
                 bool spoilt = !k && !isfinite(cases[c].first);
                 ck_assert_msg(spoilt ? isnan(is) : was == is,
-                        "times 2^%d and %g: tensor %d, element %lld: %.9g, not %.9g", cases[c].scale, cases[c].first, k,
-                        (long long)i, (double)is, (double)was);
+                              "times 2^%d and %g: tensor %d, element %lld: %.9g, not %.9g",
+                              cases[c].scale, cases[c].first, k, (long long)i, (double)is,
+                              (double)was);
             }
         close_side(&far, 0);
     }

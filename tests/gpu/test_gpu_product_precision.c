@@ -1,5 +1,5 @@
-/* A rule with one product in f32 and one in tf32, with and without cuBLAS: each has the kernel and the error of its
- * precision, and the user's choice replaces both. */
+/* A rule with one product in f32 and one in tf32, with and without cuBLAS: each has the kernel and
+ * the error of its precision, and the user's choice replaces both. */
 #include "runtime/core/matrix/gpu_calls.h"
 #include "tests/gpu/device_side.h"
 
@@ -30,8 +30,8 @@ static double error_of(const double *got, const float *g)
     return most;
 }
 
-/* f32: about 40 roundings of 2^-24 at most. tf32: two roundings of 2^-11 at most, and hardly below 2^-16 for all of
- * 400 values. */
+/* f32: about 40 roundings of 2^-24 at most. tf32: two roundings of 2^-11 at most, and hardly below
+ * 2^-16 for all of 400 values. */
 static bool in_f32(double e) { return e <= 0x1p-18; }
 static bool in_tf32(double e) { return e > 0x1p-16 && e <= 0x1p-9; }
 
@@ -42,7 +42,8 @@ static unsigned launched(const optc_binding *b, bool library)
     unsigned bits = 0;
     for (int i = 0; i < x->nstep; i++)
         if (kernel_multiplies(x->step[i].kernel)) {
-            ck_assert(x->step[i].kernel == x->step[i].type->mm && (library || b->gpu->code->call[x->step[i].kernel]));
+            ck_assert(x->step[i].kernel == x->step[i].type->mm &&
+                      (library || b->gpu->code->call[x->step[i].kernel]));
             bits |= 1u << x->step[i].type->product;
         }
     return bits;
@@ -57,13 +58,17 @@ static void step_mixed(const char *products, bool library, double error[2], unsi
     double got[ROWS_N * ROWS_N];
     CUdeviceptr p, grad;
     use_cublas(library);
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = "mixed", .text = mixed, .products = products}, &r));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "mixed", .text = mixed, .products = products},
+                    &r));
     for (int i = 0; i < VALUES; i++)
         g[i] = (float)ref_value(1, 2, i);
     ck_assert(!d->cuMemAlloc_v2(&p, sizeof g) && !d->cuMemAlloc_v2(&grad, sizeof g) &&
-              !d->cuMemcpyHtoDAsync_v2(p, g, sizeof g, NULL) && !d->cuMemcpyHtoDAsync_v2(grad, g, sizeof g, NULL));
-    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)grad, .rank = 2, .shape = shape};
+              !d->cuMemcpyHtoDAsync_v2(p, g, sizeof g, NULL) &&
+              !d->cuMemcpyHtoDAsync_v2(grad, g, sizeof g, NULL));
+    optc_tensor t = {
+        .param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)grad, .rank = 2, .shape = shape};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
     *launches = launched(b, library);
@@ -90,20 +95,23 @@ START_TEST(one_in_tf32)
     for (int k = 0; k < 2; k++)
         want |= 1u << (c[_i / 2].tf32[k] ? PRODUCT_TF32 : PRODUCT_F32);
     ck_assert_uint_eq(launches, want);
-    for (int k = 0; k < 2 && (library || !emulated); k++)          /* our emulated tensor cores do not round operands */
-        ck_assert_msg(c[_i / 2].tf32[k] ? in_tf32(error[k]) : in_f32(error[k]), "products = %s, %s: error %g of %s",
-                      c[_i / 2].products ? c[_i / 2].products : "as in the rule", library ? "cuBLAS" : "ours",
-                      error[k], k ? "B" : "A");
+    /* our emulated tensor cores do not round operands */
+    for (int k = 0; k < 2 && (library || !emulated); k++)
+        ck_assert_msg(c[_i / 2].tf32[k] ? in_tf32(error[k]) : in_f32(error[k]),
+                      "products = %s, %s: error %g of %s",
+                      c[_i / 2].products ? c[_i / 2].products : "as in the rule",
+                      library ? "cuBLAS" : "ours", error[k], k ? "B" : "A");
 }
 END_TEST
 
-/* Singular values down to 2^-14 of the largest, in rules of all precisions: the Gram matrix is in f64. The matrix is
- * H diag(s) with H of 1 and -1, its values are s sqrt(8). */
+/* Singular values down to 2^-14 of the largest, in rules of all precisions: the Gram matrix is in
+ * f64. The matrix is H diag(s) with H of 1 and -1, its values are s sqrt(8). */
 START_TEST(one_in_f64)
 {
     static const char text[] =
         "return optimizer { name = 'known', rank = 8, products = '%s', state = {"
-        " s = zeros 'rank1', A = zeros 'rows' },\nstep = function() p = p - g end, matrix = function()"
+        " s = zeros 'rank1', A = zeros 'rows' },\nstep = function() p = p - g end, matrix = "
+        "function()"
         " local U, S, V = svd(g, 'rank')  s, A = S, gram(g)\n"
         "p = p - mm(U, V.T) end }";
     static const char *const heads[] = {"f32", "tf32", "f16"};
@@ -116,22 +124,27 @@ START_TEST(one_in_f64)
     CUdeviceptr p, grad;
     char *spec = format(text, heads[_i % 3]);
     use_cublas(_i / 3);
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "known", .text = spec}, &r));
     for (int i = 0; i < 64; i++)
         g[i] = ldexpf(__builtin_popcount((unsigned)(i / 8 & i % 8)) % 2 ? -1 : 1, -2 * (i % 8));
     ck_assert(!d->cuMemAlloc_v2(&p, sizeof g) && !d->cuMemAlloc_v2(&grad, sizeof g) &&
-              !d->cuMemcpyHtoDAsync_v2(p, g, sizeof g, NULL) && !d->cuMemcpyHtoDAsync_v2(grad, g, sizeof g, NULL));
-    optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)grad, .rank = 2, .shape = square};
+              !d->cuMemcpyHtoDAsync_v2(p, g, sizeof g, NULL) &&
+              !d->cuMemcpyHtoDAsync_v2(grad, g, sizeof g, NULL));
+    optc_tensor t = {
+        .param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)grad, .rank = 2, .shape = square};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
     OK(optc_state_read(b, 0, "s", s, 8));
     ck_assert(!d->cuMemcpyDtoHAsync_v2(now, p, sizeof now, NULL) && !d->cuStreamSynchronize(NULL));
     for (int i = 0; i < 8; i++)
-        ck_assert_msg(fabs(s[i] / ldexp(sqrt(8), -2 * i) - 1) < 1e-6, "%s: value %d is %g", heads[_i % 3], i, s[i]);
+        ck_assert_msg(fabs(s[i] / ldexp(sqrt(8), -2 * i) - 1) < 1e-6, "%s: value %d is %g",
+                      heads[_i % 3], i, s[i]);
     for (int i = 0; i < 64; i++) {
         double want = g[i] - copysign(1, g[i]) / sqrt(8);
-        ck_assert_msg(fabs(now[i] - want) < (_i % 3 ? 4e-3 : 1e-5), "%s: p[%d] is %g", heads[_i % 3], i, now[i]);
+        ck_assert_msg(fabs(now[i] - want) < (_i % 3 ? 4e-3 : 1e-5), "%s: p[%d] is %g",
+                      heads[_i % 3], i, now[i]);
     }
     OK(optc_unbind(b));
     ck_assert(!d->cuMemFree_v2(p) && !d->cuMemFree_v2(grad));

@@ -10,7 +10,8 @@ static const char *const rules[] = {
     "  matrix = function() m = 0.9 * m + g p = p - lr * polar(m, { steps = 2 }) end,\n"
     "  step = function() m = 0.9 * m + g p = p - lr * m end }",
     /* squares in states, products of them at some steps */
-    "return optimizer { name = 'squares', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), r = zeros 'cols', s = "
+    "return optimizer { name = 'squares', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), r "
+    "= zeros 'cols', s = "
     "zeros 'rows' },\n"
     "  matrix = function() l = 0.9 * l + 0.1 * gram(g)\n"
     "    every(2, function() s = mm(l, l) r = 0.5 * r + mm(g.T, g) end)\n"
@@ -18,7 +19,8 @@ static const char *const rules[] = {
     "  step = function() p = p - lr * g end }",
 };
 
-/* Close to the CPU, which sums in another order. The bits do not depend on how a step is launched. */
+/* Close to the CPU, which sums in another order. The bits do not depend on how a step is
+ * launched. */
 static void near(const Side *c, Side *g, double most, const char *what)
 {
     OK(optc_sync(g->b));
@@ -26,17 +28,20 @@ static void near(const Side *c, Side *g, double most, const char *what)
     for (int k = 0; k < NSHAPES; k++)
         for (int64_t i = 0; i < c->n[k]; i++) {
             double x = type_load(c->tp, c->hp[k], i), y = type_load(g->tp, g->hp[k], i);
-            ck_assert_msg(fabs(x - y) <= most * (1 + fabs(x)), "%s: tensor %d, element %lld: CPU %.17g, GPU %.17g",
-                          what, k, (long long)i, x, y);
+            ck_assert_msg(fabs(x - y) <= most * (1 + fabs(x)),
+                          "%s: tensor %d, element %lld: CPU %.17g, GPU %.17g", what, k,
+                          (long long)i, x, y);
         }
 }
 
-/* Passes over symmetric values by tiles of 64 x 64: sides around 64, odd ones, several matrices per tensor; products
- * that are not mirrored, row values, transposed loads, two results at once. */
-static const TestShape tiles[NSHAPES] = {{2, {1, 3}}, {2, {2, 2}}, {2, {63, 3}}, {2, {64, 2}}, {2, {65, 4}},
-        {3, {3, 67, 3}}, {3, {2, 64, 5}}, {2, {127, 2}}, {2, {128, 3}}, {2, {131, 2}}, {2, {3, 130}}, {1, {5}}};
+/* Passes over symmetric values by tiles of 64 x 64: sides around 64, odd ones, several matrices per
+ * tensor; products that are not mirrored, row values, transposed loads, two results at once. */
+static const TestShape tiles[NSHAPES] = {
+    {2, {1, 3}},     {2, {2, 2}},   {2, {63, 3}},  {2, {64, 2}},  {2, {65, 4}},  {3, {3, 67, 3}},
+    {3, {2, 64, 5}}, {2, {127, 2}}, {2, {128, 3}}, {2, {131, 2}}, {2, {3, 130}}, {1, {5}}};
 static const char halves[] =
-    "return optimizer { name = 'halves', view = 'last', hyper = { lr = 0.01 }, state = { s = zeros 'rows', r = zeros "
+    "return optimizer { name = 'halves', view = 'last', hyper = { lr = 0.01 }, state = { s = zeros "
+    "'rows', r = zeros "
     "'cols' },\n"
     "  matrix = function() local x = g / (1 + slice.norm(g))\n"
     "    local a, b = gram(x), gram(x.T)\n"
@@ -70,8 +75,8 @@ START_TEST(symmetric_passes)
 }
 END_TEST
 
-/* In f64 rounding errors are far below the bound; each step's products amplify earlier errors by less than 1000
- * here. */
+/* In f64 rounding errors are far below the bound; each step's products amplify earlier errors by
+ * less than 1000 here. */
 START_TEST(whole_rules)
 {
     SHARED();
@@ -92,8 +97,8 @@ START_TEST(whole_rules)
 }
 END_TEST
 
-/* Captured and replayed steps of a rule with products at some steps only equal single steps, and single steps continue
- * from there. */
+/* Captured and replayed steps of a rule with products at some steps only equal single steps, and
+ * single steps continue from there. */
 START_TEST(conditional)
 {
     SHARED();
@@ -113,13 +118,14 @@ START_TEST(conditional)
     OK(optc_sync(b.b));
     OK(optc_set_stream(b.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-    int (*was)(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode) =
-        b.e->gpu->own.cuStreamBeginCaptureToGraph;
+    int (*was)(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t,
+               CUstreamCaptureMode) = b.e->gpu->own.cuStreamBeginCaptureToGraph;
     b.e->gpu->own.cuStreamBeginCaptureToGraph = NULL;          /* an older driver */
     FAILS(optc_step(b.b), OPTC_ERROR_UNAVAILABLE, "conditional graph nodes (CUDA 12.4)");
     b.e->gpu->own.cuStreamBeginCaptureToGraph = was;
     OK(optc_step(b.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int s = 2; s <= 5; s++) {
         set_grads(&a, s);
         set_grads(&b, s);

@@ -1,5 +1,5 @@
-/* Products on a GPU: every layout of operands, in every precision, with and without cuBLAS, against plain loops in f64.
- * The programs are made by hand and contain only calls. */
+/* Products on a GPU: every layout of operands, in every precision, with and without cuBLAS, against
+ * plain loops in f64. The programs are made by hand and contain only calls. */
 #include "tests/gpu/gpu_product_program.h"
 
 #include <float.h>
@@ -9,18 +9,25 @@
 #include <string.h>
 
 /* in the last shape matrices are not aligned for tensor cores */
-static const int64_t shapes[TENSORS][3] = {{1, 7, 5}, {1, 1, 9}, {1, 6, 1}, {2, 7, 5}, {1, 7, 5}, {3, 5, 8}, {3, 5, 8}};
+static const int64_t shapes[TENSORS][3] = {{1, 7, 5}, {1, 1, 9}, {1, 6, 1}, {2, 7, 5},
+                                           {1, 7, 5}, {3, 5, 8}, {3, 5, 8}};
 
 /* ---- every form ---- */
-static const struct { Dom a, b, out; unsigned flags; double alpha, beta, diagonal; } forms[] = {
+static const struct { Dom a, b, out; unsigned flags; double alpha, beta, diagonal;
+} forms[] = {
     /* the output of this one becomes elem_t below */
-    {ELEM, COLS2, ELEM, 0, 1, 0, 0},             {ROWS2, ELEM, ELEM, TRANS_A, -0.5, 2, 0},
+    {ELEM, COLS2, ELEM, 0, 1, 0, 0},
+    {ROWS2, ELEM, ELEM, TRANS_A, -0.5, 2, 0},
     {COLS2, ELEM, RANK, TRANS_B, 1, 0, 0},
-    {ELEM, ELEM, ROWS2, TRANS_B, 1, 0, 0},        {ELEM, ELEM, COLS2, TRANS_A, 0.25, -1, 0},
+    {ELEM, ELEM, ROWS2, TRANS_B, 1, 0, 0},
+    {ELEM, ELEM, COLS2, TRANS_A, 0.25, -1, 0},
     {ELEM, ELEM, ROWS2, TRANS_B | SYMMETRIC, 1, 0, 0},
-    {ELEM, ELEM, COLS2, TRANS_A | SYMMETRIC, 3, 0.5, 2}, {ELEM, COL, ROW, 0, 1, 0, 0},
-    {ELEM, ROW, COL, TRANS_A, 1, 1, 0},              {ROW, COL, ELEM, TRANS_B, 1, 0, 0},
-    {ROWS2, ROWS2, ROWS2, TRANS_A | TRANS_B, 1, 0, 0}, {ROW, ROW, ROWS2, TRANS_B | SYMMETRIC, 1, 0, 0},
+    {ELEM, ELEM, COLS2, TRANS_A | SYMMETRIC, 3, 0.5, 2},
+    {ELEM, COL, ROW, 0, 1, 0, 0},
+    {ELEM, ROW, COL, TRANS_A, 1, 1, 0},
+    {ROW, COL, ELEM, TRANS_B, 1, 0, 0},
+    {ROWS2, ROWS2, ROWS2, TRANS_A | TRANS_B, 1, 0, 0},
+    {ROW, ROW, ROWS2, TRANS_B | SYMMETRIC, 1, 0, 0},
     {ROW, ROW, SLICE, TRANS_A, 1, 0, 0},
     /* with a diagonal it is mirrored all the same */
     {ELEM, ELEM, ROWS2, TRANS_B | SYMMETRIC | LOWER, 0.5, 0, -3}};
@@ -28,21 +35,23 @@ enum { NFORMS = sizeof forms / sizeof *forms };
 
 static void make_forms(ProductProgram *m, int kind)
 {
-    static const char *const names[NFORMS][3] = {{"a0", "b0", "c0"}, {"a1", "b1", "c1"}, {"a2", "b2", "c2"},
-            {"a3", "b3", "c3"}, {"a4", "b4", "c4"}, {"a5", "b5", "c5"}, {"a6", "b6", "c6"},
-                                                 {"a7", "b7", "c7"}, {"a8", "b8", "c8"}, {"a9", "b9", "c9"},
-                                                 {"a10", "b10", "c10"}, {"a11", "b11", "c11"}, {"a12", "b12", "c12"},
-                                                 {"a14", "b14", "c14"}};
+    static const char *const names[NFORMS][3] = {
+        {"a0", "b0", "c0"},    {"a1", "b1", "c1"},   {"a2", "b2", "c2"},    {"a3", "b3", "c3"},
+        {"a4", "b4", "c4"},    {"a5", "b5", "c5"},   {"a6", "b6", "c6"},    {"a7", "b7", "c7"},
+        {"a8", "b8", "c8"},    {"a9", "b9", "c9"},   {"a10", "b10", "c10"}, {"a11", "b11", "c11"},
+        {"a12", "b12", "c12"}, {"a14", "b14", "c14"}};
     for (int i = 0; i < NFORMS; i++) {
         bool same = forms[i].flags & SYMMETRIC;
         int a = add_array(m, MEM_STATE, forms[i].a, kinds[kind].type, names[i][0]);
         int b = same ? a : add_array(m, MEM_STATE, forms[i].b, kinds[kind].type, names[i][1]);
-        int c = add_array(m, MEM_STATE, forms[i].out == RANK ? ELEM_T : forms[i].out, kinds[kind].type, names[i][2]);
+        int c = add_array(m, MEM_STATE, forms[i].out == RANK ? ELEM_T : forms[i].out,
+                          kinds[kind].type, names[i][2]);
         add_mm(m, a, b, c, forms[i].flags, forms[i].alpha, forms[i].beta);
         m->call[m->ncall - 1].diagonal = forms[i].diagonal;
     }
-    int a = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "a13"), b = add_array(m, MEM_STATE, COLS2, kinds[kind].type,
-            "b13"), c = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "c13");
+    int a = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "a13"),
+        b = add_array(m, MEM_STATE, COLS2, kinds[kind].type, "b13"),
+        c = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "c13");
     add_mm_to(m, a, b, c, add_array(m, MEM_STATE, ELEM, kinds[kind].type, "d13"), 0, 1, 0.5);
     add_polynomial(m, a, kinds[kind].type);
     end_program(m, kinds[kind].product);
@@ -65,8 +74,10 @@ static void open_forms(Bound *x, int kind, bool library)
     open_rule(x, T_F32, 1 << 20);
     make_forms(&x->m, kind);
     bind_program(x, shapes, TENSORS, 4);
-    ck_assert_msg(strstr(optc_rule_path(x->r), library ? "products by cuBLAS"
-                         : "products by a plain kernel, slower (OPTC_CUBLAS is none)"), "%s", optc_rule_path(x->r));
+    ck_assert_msg(strstr(optc_rule_path(x->r),
+                         library ? "products by cuBLAS"
+                                 : "products by a plain kernel, slower (OPTC_CUBLAS is none)"),
+                  "%s", optc_rule_path(x->r));
     fill_forms(x, TENSORS);
 }
 
@@ -87,7 +98,8 @@ START_TEST(every_form)
     }
     for (int s = 0; s < 3; s++)
         step_forms(&x, kind, TENSORS, library ? "cuBLAS" : "ours");
-    ck_assert_msg(x.b->gpu->launch_list[0].exec != NULL, "products do not run as a graph of our own");
+    ck_assert_msg(x.b->gpu->launch_list[0].exec != NULL,
+                  "products do not run as a graph of our own");
     open_forms(&y, kind, library);
     y.e->gpu->no_graphs = true;
     for (int s = 0; s < 3; s++)
@@ -106,7 +118,8 @@ static void open_chain(Bound *x, int64_t workspace, int n)
     static const int64_t equal[TENSORS][3] =
         {{1, 40, 30}, {1, 40, 30}, {1, 40, 30}, {2, 11, 3}, {1, 40, 30}, {1, 40, 30}, {1, 40, 30}};
     open_rule(x, T_F32, workspace);
-    int t = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "t"), u = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "u"),
+    int t = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "t"),
+        u = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "u"),
         w = add_array(&x->m, MEM_STATE, ELEM, T_F32, "w");
     add_mm(&x->m, 1, 1, t, TRANS_B | SYMMETRIC, 1, 0);
     add_mm(&x->m, t, t, u, 0, 1, 0);
@@ -122,7 +135,8 @@ static void give_grads(Bound *x, int n, int seed)
         float *v = malloc(4 * (size_t)all);
         for (int64_t i = 0; i < all; i++)
             v[i] = (float)ref_value(k, seed, i);
-        ck_assert(!d->cuMemcpyHtoDAsync_v2(x->g[k], v, 4 * (size_t)all, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(x->g[k], v, 4 * (size_t)all, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         free(v);
     }
 }
@@ -137,8 +151,8 @@ static void check_chain(Bound *x, int n, int seed, const bool *out, const char *
             for (int64_t i = 0; i < r * r; i++) {
                 t[i] = 0;
                 for (int64_t j = 0; j < c; j++)
-                    t[i] += (double)(float)ref_value(k, seed, (l * r + i / r) * c + j) * (float)ref_value(k, seed,
-                            (l * r + i % r) * c + j);
+                    t[i] += (double)(float)ref_value(k, seed, (l * r + i / r) * c + j) *
+                            (float)ref_value(k, seed, (l * r + i % r) * c + j);
             }
             for (int64_t i = 0; i < r * r; i++) {
                 u[i] = 0;
@@ -150,11 +164,12 @@ static void check_chain(Bound *x, int n, int seed, const bool *out, const char *
                 for (int64_t j = 0; j < r; j++)
                     want += u[i / c * r + j] * (float)ref_value(k, seed, (l * r + j) * c + i % c);
                 want = out && out[k] ? 0 : want;
-                /* three products of entries below 1: at most 30, then 40 * 30^2, then 40 times that */
+                /* three products of entries below 1: at most 30, then 40 * 30^2, then 40 times
+                 * that */
                 double off = fabs(got[l * r * c + i] - want),
                     most = out && out[k] ? 0 : 120 * FLT_EPSILON * 40.0 * 40 * 900;
-                ck_assert_msg(off <= most, "%s: tensor %d, element %lld: %g, not %g", what, k, (long long)i,
-                              got[l * r * c + i], want);
+                ck_assert_msg(off <= most, "%s: tensor %d, element %lld: %g, not %g", what, k,
+                              (long long)i, got[l * r * c + i], want);
             }
         }
         free(got);
@@ -225,8 +240,8 @@ START_TEST(batches)
     open_chain(&x, 0, TENSORS);
     open_chain(&y, 32000, TENSORS);
     OK(optc_binding_held(y.b, &held));
-    ck_assert_msg(held.batches >= 2 && held.workspace <= 32000, "%d batches in %lld bytes", held.batches,
-                  (long long)held.workspace);
+    ck_assert_msg(held.batches >= 2 && held.workspace <= 32000, "%d batches in %lld bytes",
+                  held.batches, (long long)held.workspace);
     for (int s = 1; s <= 3; s++) {
         give_grads(&x, TENSORS, s);
         give_grads(&y, TENSORS, s);
@@ -256,7 +271,8 @@ START_TEST(captured)
     OK(optc_set_stream(x.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(x.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int s = 2; s < 5; s++) {
         give_grads(&x, TENSORS, s);
         ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
@@ -277,13 +293,15 @@ START_TEST(captured)
 END_TEST
 
 /* ---- calls that fail ---- */
-static int fails_batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                         const void *alpha, const void *const *a, cudaDataType at, int lda,
-                         const void *const *b, cudaDataType bt, int ldb, const void *beta, void *const *c,
-                         cudaDataType ct, int ldc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
+static int fails_batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
+                         int k, const void *alpha, const void *const *a, cudaDataType at, int lda,
+                         const void *const *b, cudaDataType bt, int ldb, const void *beta,
+                         void *const *c, cudaDataType ct, int ldc, int count, cublasComputeType_t t,
+                         cublasGemmAlgo_t g)
 {
-    (void)h, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)at, (void)lda, (void)b,
-        (void)bt, (void)ldb, (void)beta, (void)c, (void)ct, (void)ldc, (void)count, (void)t, (void)g;
+    (void)h, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)at,
+        (void)lda, (void)b, (void)bt, (void)ldb, (void)beta, (void)c, (void)ct, (void)ldc,
+        (void)count, (void)t, (void)g;
     return CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
@@ -297,7 +315,8 @@ START_TEST(failing)
     f->cublasGemmBatchedEx = fails_batched;
     FAILS(optc_step(x.b), OPTC_ERROR_DEVICE, "cublasGemmBatchedEx: ");
     FAILS(optc_step(x.b), OPTC_ERROR_DEVICE,
-          "the product of 40 x 30 by 30 x 40 in f32 at made.lua:7, for tensor 'tensor0' (number 0) and others of its "
+          "the product of 40 x 30 by 30 x 40 in f32 at made.lua:7, for tensor 'tensor0' (number 0) "
+          "and others of its "
           "shape, of rule 'made'");
     for (int k = 0; k < 3; k++) {
         double *w = get_array(&x, k, x.m.call[2].out);

@@ -1,4 +1,5 @@
-/* Profiles on a GPU: stages of eager steps, graphs as one range, captures, results that stay the same. */
+/* Profiles on a GPU: stages of eager steps, graphs as one range, captures, results that stay the
+ * same. */
 #include "tests/gpu/device_side.h"
 
 #include "runtime/library/profile/profile.h"
@@ -6,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ProfileRow *row_named(const char *part)           /* NULL: there is none. Nothing records */
+/* NULL: there is none. Nothing records */
+static const ProfileRow *row_named(const char *part)
 {
     const Recording *r = profile_lock();
     profile_unlock();
@@ -27,7 +29,8 @@ static void stages_add_up(const ProfileRow *all)
         sum += stage ? r->row[i].ns : 0;
         count += stage ? r->row[i].timed : 0;
     }
-    ck_assert_msg(count >= all->timed && sum >= all->ns * 95 / 100 - 1000 && sum <= all->ns * 105 / 100 + 1000,
+    ck_assert_msg(count >= all->timed && sum >= all->ns * 95 / 100 - 1000 &&
+                      sum <= all->ns * 105 / 100 + 1000,
                   "%s: stages take %lld ns of %lld", all->name, (long long)sum, (long long)all->ns);
 }
 
@@ -53,9 +56,10 @@ START_TEST(profiled_steps)
     const ProfileRow *all = row_named(" step"), *host = row_named("enqueued by the host");
     optc_bytes plan;
     OK(optc_plan_bytes(a.b, "step", 1, &plan));
-    ck_assert(all && all->count == 4 && all->timed == 4 && host && host->count == 4 && !row_named("graph of"));
-    ck_assert_msg(all->bytes == 4 * (plan.read + plan.written), "%.0f bytes instead of %.0f", all->bytes,
-                  4 * (plan.read + plan.written));
+    ck_assert(all && all->count == 4 && all->timed == 4 && host && host->count == 4 &&
+              !row_named("graph of"));
+    ck_assert_msg(all->bytes == 4 * (plan.read + plan.written), "%.0f bytes instead of %.0f",
+                  all->bytes, 4 * (plan.read + plan.written));
     ck_assert((row_named("mm (") != NULL) == !strcmp(spec[_i], "muon"));
     stages_add_up(all);
     same_params(&a, &b, "a profile changes results");
@@ -64,7 +68,8 @@ START_TEST(profiled_steps)
 }
 END_TEST
 
-/* The first step is eager; from the second one on the steps are a graph, which is one range. A capture runs nothing. */
+/* The first step is eager; from the second one on the steps are a graph, which is one range. A
+ * capture runs nothing. */
 START_TEST(profiled_graphs)
 {
     SHARED();
@@ -81,15 +86,18 @@ START_TEST(profiled_graphs)
     OK(optc_set_stream(a.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(a.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     ck_assert(!d->cuGraphLaunch(exec, st));
-    OK(optc_step(a.b));                        /* after a capture: lamb has no periods, so it is the same graph */
+    /* after a capture: lamb has no periods, so it is the same graph */
+    OK(optc_step(a.b));
     OK(optc_profile_stop());
     const ProfileRow *all = row_named("lamb step"), *replay = row_named("graph of"),
                      *host = row_named("enqueued by the host");
-    ck_assert_msg(all && all->count == 6 && all->timed == 6 && replay && replay->count == 5 && host->count == 7,
-                  "%d steps, %d replays, %d enqueued", all ? (int)all->count : 0, replay ? (int)replay->count : 0,
-                  host ? (int)host->count : 0);
+    ck_assert_msg(all && all->count == 6 && all->timed == 6 && replay && replay->count == 5 &&
+                      host->count == 7,
+                  "%d steps, %d replays, %d enqueued", all ? (int)all->count : 0,
+                  replay ? (int)replay->count : 0, host ? (int)host->count : 0);
     stages_add_up(all);
     d->cuGraphExecDestroy(exec);
     d->cuGraphDestroy(graph);
@@ -99,7 +107,8 @@ START_TEST(profiled_graphs)
 }
 END_TEST
 
-/* The engine closes before the recording ends: its times are read first, and its events are freed. */
+/* The engine closes before the recording ends: its times are read first, and its events are
+ * freed. */
 START_TEST(closed_engine)
 {
     SHARED();

@@ -1,6 +1,6 @@
-/* Random specs with random launches: the same bits on CPU and GPU. Runs OPTC_FUZZ_SPECS specs (or as many as
- * OPTC_FUZZ_SECONDS allow), starting at OPTC_FUZZ_SEED; by default one. NVRTC compiles it three times, which takes a
- * minute or more. */
+/* Random specs with random launches: the same bits on CPU and GPU. Runs OPTC_FUZZ_SPECS specs (or
+ * as many as OPTC_FUZZ_SECONDS allow), starting at OPTC_FUZZ_SEED; by default one. NVRTC compiles
+ * it three times, which takes a minute or more. */
 #include "tests/gpu/device_side.h"
 
 #include "tests/harness/random_spec.h"
@@ -12,8 +12,8 @@
 
 enum { ROUNDS = 3 };
 
-/* Sets the spec's input to the same numbers for all tensors. Returns the GPU's copy, which the caller frees; 0 on the
- * CPU. */
+/* Sets the spec's input to the same numbers for all tensors. Returns the GPU's copy, which the
+ * caller frees; 0 on the CPU. */
 static CUdeviceptr set_input(Side *s, const void *h, size_t bytes)
 {
     CUdeviceptr at = 0;
@@ -29,8 +29,9 @@ static int one_spec(uint64_t seed)
 {
     static const char *const masters[] = {NULL, "master=low16", "master=low8", "master=kahan",
                                           "master=f32,edits=find"};
-    static const struct { optc_type param, grad; } types[] = {{OPTC_F32, OPTC_DEFAULT}, {OPTC_F64, OPTC_DEFAULT},
-            {OPTC_F32, OPTC_DEFAULT}, {OPTC_BF16, OPTC_DEFAULT}, {OPTC_F16, OPTC_DEFAULT}, {OPTC_F32, OPTC_BF16}};
+    static const struct { optc_type param, grad;
+    } types[] = {{OPTC_F32, OPTC_DEFAULT},  {OPTC_F64, OPTC_DEFAULT}, {OPTC_F32, OPTC_DEFAULT},
+                 {OPTC_BF16, OPTC_DEFAULT}, {OPTC_F16, OPTC_DEFAULT}, {OPTC_F32, OPTC_BF16}};
     Side c, g;
     char *text = random_spec(seed, false), label[160];
     uint64_t dice = splitmix(seed ^ 11);
@@ -57,9 +58,10 @@ static int one_spec(uint64_t seed)
         for (int e = 0; e < entries; e++) {
             OK(optc_run(c.b, optc_rule_entry(c.r, e)));
             OK(optc_run(g.b, optc_rule_entry(c.r, e)));
-            snprintf(label, sizeof label, "seed %llu, with '%s', %s parameters, %s gradients, round %d, entry %s",
-                     (unsigned long long)seed, rule.with, type_info[c.tp].name, type_info[c.tg].name, round,
-                     optc_rule_entry(c.r, e));
+            snprintf(label, sizeof label,
+                     "seed %llu, with '%s', %s parameters, %s gradients, round %d, entry %s",
+                     (unsigned long long)seed, rule.with, type_info[c.tp].name,
+                     type_info[c.tg].name, round, optc_rule_entry(c.r, e));
             compare(label, &c, &g);
         }
     }
@@ -88,19 +90,24 @@ START_TEST(random_specs)
 }
 END_TEST
 
-/* States that start as draws, and rings of past values: initial bits, and those of each step over two rounds of the
- * ring, also with random launches. */
+/* States that start as draws, and rings of past values: initial bits, and those of each step over
+ * two rounds of the ring, also with random launches. */
 START_TEST(kept_values)
 {
-    static const struct { const char *text, *types; optc_type param; } specs[] = {
+    static const struct { const char *text, *types; optc_type param;
+    } specs[] = {
         {"return optimizer { name = 'x',\n"
          "state = { q = normal(), u = normal 'tensor', s = ring(3), w = ring(2, 'tensor') },\n"
          "step = function() q = 0.5 * q + u * s[2] + 0.1 * s.count s:push(g) w:push(sum(s[1]))\n"
-         "p = p - 0.1 * q + s[3] - 1e-3 * w[2] end }", NULL, OPTC_F32},
-        {"return optimizer { name = 'x', state = { q = normal 'row', s = ring(3), w = ring(4, 'row') },\n"
-         "step = function() s:push(2 * g + q) w:push(rowmax(abs(g))) p = p - s[3] * w[4] end }", NULL, OPTC_F64},
+         "p = p - 0.1 * q + s[3] - 1e-3 * w[2] end }",
+         NULL, OPTC_F32},
+        {"return optimizer { name = 'x', state = { q = normal 'row', s = ring(3), w = ring(4, "
+         "'row') },\n"
+         "step = function() s:push(2 * g + q) w:push(rowmax(abs(g))) p = p - s[3] * w[4] end }",
+         NULL, OPTC_F64},
         {"return optimizer { name = 'x', state = { q = normal(), s = ring(3) },\n"
-         "step = function() s:push(g * q) p = p - s[3] + s[2] end }", "s=bf16sr", OPTC_BF16}};
+         "step = function() s:push(g * q) p = p - s[3] + s[2] end }",
+         "s=bf16sr", OPTC_BF16}};
     Side c, g;
     char label[80];
     uint64_t dice = 5;

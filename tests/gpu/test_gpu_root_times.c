@@ -1,6 +1,6 @@
-/* Times of an inverse fourth root, or an inverse, on this GPU against cuSOLVER's batched eigenvectors in f32
- * (tests/gpu/roots.sh). Runs only if OPTC_ROOT_TIMES is set. Matrices have condition 1e6; the rule states that, and the
- * number of iterations follows from it. */
+/* Times of an inverse fourth root, or an inverse, on this GPU against cuSOLVER's batched
+ * eigenvectors in f32 (tests/gpu/roots.sh). Runs only if OPTC_ROOT_TIMES is set. Matrices have
+ * condition 1e6; the rule states that, and the number of iterations follows from it. */
 #include "tests/gpu/device_side.h"
 
 #include "runtime/core/matrix/cuda_library.h"
@@ -12,7 +12,8 @@
 #include <string.h>
 
 enum { ROUNDS = 5 };
-static const struct { int64_t n, side; double bar; int reps, p; } works[] = {{64, 256, 1, 5, 4}, {8, 1024, 7, 2, 4},
+static const struct { int64_t n, side; double bar; int reps, p; } works[] = {
+    {64, 256, 1, 5, 4}, {8, 1024, 7, 2, 4},
         {1, 4096, 1.8, 2, 4}, {24, 768, 0, 2, 4}, {500, 128, 0, 5, 4}, {2000, 64, 0, 5, 4},
     {64, 256, 1, 5, 1}, {8, 1024, 4, 2, 1}, {1, 4096, 1, 2, 1}};             /* p: A^(-1/p) */
 static CUevent from, to;
@@ -20,10 +21,10 @@ static CUevent from, to;
 /* cuSOLVER's functions, as declared in its header */
 typedef struct Solver {
     int (*create)(void **), (*params)(void **), (*stream)(void *, CUstream);
-    int (*size)(void *, void *, int, int, int64_t, int, const void *, int64_t, int, const void *, int, size_t *,
-                size_t *, int64_t);
-    int (*run)(void *, void *, int, int, int64_t, int, void *, int64_t, int, void *, int, void *, size_t, void *,
-               size_t, int *, int64_t);
+    int (*size)(void *, void *, int, int, int64_t, int, const void *, int64_t, int, const void *,
+                int, size_t *, size_t *, int64_t);
+    int (*run)(void *, void *, int, int, int64_t, int, void *, int64_t, int, void *, int, void *,
+               size_t, void *, size_t, int *, int64_t);
     void *handle, *settings, *host;
     size_t bytes, host_bytes;
     CUdeviceptr a, kept, w, space, info;
@@ -34,8 +35,9 @@ static bool open_solver(Solver *s, int64_t n, int64_t side, const float *one)
     static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11", NULL},
         *const folders[] = {"nvidia/cu13/lib", "nvidia/cusolver/lib", NULL};
     LibrarySearch find = {.names = names, .folders = folders};
-    static const char *const symbol[] = {"cusolverDnCreate", "cusolverDnCreateParams", "cusolverDnSetStream",
-                                         "cusolverDnXsyevBatched_bufferSize", "cusolverDnXsyevBatched"};
+    static const char *const symbol[] = {"cusolverDnCreate", "cusolverDnCreateParams",
+                                         "cusolverDnSetStream", "cusolverDnXsyevBatched_bufferSize",
+                                         "cusolverDnXsyevBatched"};
     void *to[5];
     memset(s, 0, sizeof *s);
     if (!library_find(&find))
@@ -51,11 +53,12 @@ static bool open_solver(Solver *s, int64_t n, int64_t side, const float *one)
     size_t each = 4 * (size_t)(side * side), all = each * (size_t)n;
     ck_assert(!s->create(&s->handle) && !s->params(&s->settings) && !s->stream(s->handle, NULL));
     ck_assert(!d->cuMemAlloc_v2(&s->a, all) && !d->cuMemAlloc_v2(&s->kept, all) &&
-              !d->cuMemAlloc_v2(&s->w, 4 * (size_t)(n * side)) && !d->cuMemAlloc_v2(&s->info, 4 * (size_t)n));
+              !d->cuMemAlloc_v2(&s->w, 4 * (size_t)(n * side)) &&
+              !d->cuMemAlloc_v2(&s->info, 4 * (size_t)n));
     for (int64_t i = 0; i < n; i++)
         ck_assert(!d->cuMemcpyHtoDAsync_v2(s->kept + (size_t)i * each, one, each, NULL));
-    ck_assert(!s->size(s->handle, s->settings, 1, 0, side, 0, (void *)(uintptr_t)s->a, side, 0, (void *)(uintptr_t)s->w,
-                       0, &s->bytes, &s->host_bytes, n));
+    ck_assert(!s->size(s->handle, s->settings, 1, 0, side, 0, (void *)(uintptr_t)s->a, side, 0,
+                       (void *)(uintptr_t)s->w, 0, &s->bytes, &s->host_bytes, n));
     s->host = malloc(s->host_bytes + 1);
     ck_assert(!d->cuMemAlloc_v2(&s->space, s->bytes + 1));
     return true;
@@ -64,8 +67,9 @@ static bool open_solver(Solver *s, int64_t n, int64_t side, const float *one)
 static void run_solver(Solver *s, int64_t n, int64_t side)
 {
     ck_assert(!d->cuMemcpyDtoDAsync_v2(s->a, s->kept, 4 * (size_t)(n * side * side), NULL));
-    ck_assert(!s->run(s->handle, s->settings, 1, 0, side, 0, (void *)(uintptr_t)s->a, side, 0, (void *)(uintptr_t)s->w,
-                      0, (void *)(uintptr_t)s->space, s->bytes, s->host, s->host_bytes, (int *)(uintptr_t)s->info, n));
+    ck_assert(!s->run(s->handle, s->settings, 1, 0, side, 0, (void *)(uintptr_t)s->a, side, 0,
+                      (void *)(uintptr_t)s->w, 0, (void *)(uintptr_t)s->space, s->bytes, s->host,
+                      s->host_bytes, (int *)(uintptr_t)s->info, n));
 }
 
 static void close_solver(Solver *s)
@@ -90,15 +94,17 @@ static void make_matrix(int64_t n, double low, float *out)
     }
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
-            out[i * n + j] = (float)((i == j ? pow(low, (double)i / (double)(n - 1))
-                    : 0) - 2 / norm * (dv[i] * v[j] + v[i] * dv[j]) + 4 / norm / norm * vdv * v[i] * v[j]);
+            out[i * n + j] = (float)((i == j ? pow(low, (double)i / (double)(n - 1)) : 0) -
+                                     2 / norm * (dv[i] * v[j] + v[i] * dv[j]) +
+                                     4 / norm / norm * vdv * v[i] * v[j]);
     free(v), free(dv);
 }
 
 static double elapsed(void)
 {
     float ms;
-    ck_assert(!d->cuEventRecord(to, NULL) && !d->cuEventSynchronize(to) && !d->cuEventElapsedTime(&ms, from, to));
+    ck_assert(!d->cuEventRecord(to, NULL) && !d->cuEventSynchronize(to) &&
+              !d->cuEventElapsedTime(&ms, from, to));
     return ms;
 }
 
@@ -113,7 +119,8 @@ START_TEST(root_times)
     if (!getenv("OPTC_ROOT_TIMES"))
         return;
     snprintf(text, sizeof text,
-             "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+             "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = "
+             "zeros 'rows' },\n"
              "  matrix = function() X = power(A, %s last = X })  A = A + 0 * sum(g)  p = p + 0 * g "
              "end, step = function() p = p + 0 * g end }",
              works[_i].p == 1 ? "-1, {" : "-1/4, { relative = 1e-6,");
@@ -151,8 +158,10 @@ START_TEST(root_times)
     double ours = t[0][ROUNDS / 2], theirs = t[1][ROUNDS / 2];
     OK(optc_state_read(g.b, 0, "X", wide, n * all));
     ck_assert_msg(wide[0] != 0 && isfinite(wide[0]), "the root was refused");
-    printf("inverse %s, %lld x %lld^2: %.2f ms; eigenvectors by cuSOLVER %.2f ms: %.2f times as fast\n",
-           works[_i].p == 1 ? "itself" : "fourth root", (long long)n, (long long)side, ours, theirs, theirs / ours);
+    printf("inverse %s, %lld x %lld^2: %.2f ms; eigenvectors by cuSOLVER %.2f ms: %.2f times as "
+           "fast\n",
+           works[_i].p == 1 ? "itself" : "fourth root", (long long)n, (long long)side, ours, theirs,
+           theirs / ours);
     fflush(stdout);
     if (there)
         close_solver(&s);
@@ -160,8 +169,8 @@ START_TEST(root_times)
     free(a), free(wide);
     d->cuEventDestroy_v2(from);
     d->cuEventDestroy_v2(to);
-    ck_assert_msg(!there || !works[_i].bar || theirs >= works[_i].bar * ours, "%.2f times as fast, not %.2f",
-                  theirs / ours, works[_i].bar);
+    ck_assert_msg(!there || !works[_i].bar || theirs >= works[_i].bar * ours,
+                  "%.2f times as fast, not %.2f", theirs / ours, works[_i].bar);
 }
 END_TEST
 
@@ -180,8 +189,12 @@ static bool open_columns(Columns *s, int64_t n, int side, const float *one)
 {
     static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11", NULL},
         *const folders[] = {"nvidia/cu13/lib", "nvidia/cusolver/lib", NULL};
-    static const char *const symbol[] = {"cusolverDnCreate", "cusolverDnSetStream", "cusolverDnSgeqrf_bufferSize",
-                                         "cusolverDnSorgqr_bufferSize", "cusolverDnSgeqrf", "cusolverDnSorgqr"};
+    static const char *const symbol[] = {"cusolverDnCreate",
+                                         "cusolverDnSetStream",
+                                         "cusolverDnSgeqrf_bufferSize",
+                                         "cusolverDnSorgqr_bufferSize",
+                                         "cusolverDnSgeqrf",
+                                         "cusolverDnSorgqr"};
     LibrarySearch find = {.names = names, .folders = folders};
     int (*create)(void **), (*stream)(void *, CUstream), work[2];
     void *to[6];
@@ -191,18 +204,20 @@ static bool open_columns(Columns *s, int64_t n, int side, const float *one)
     for (int i = 0; i < 6; i++)
         if (!(to[i] = dlsym(find.library, symbol[i])))
             return false;
-    void *const field[] =
-        {(void *)&create, (void *)&stream, (void *)&s->size, (void *)&s->size2, (void *)&s->factor, (void *)&s->make};
+    void *const field[] = {(void *)&create,   (void *)&stream,    (void *)&s->size,
+                           (void *)&s->size2, (void *)&s->factor, (void *)&s->make};
     for (int i = 0; i < 6; i++)
         memcpy(field[i], &to[i], sizeof to[i]);
     size_t each = 4 * (size_t)side * (size_t)side;
     ck_assert(!create(&s->handle) && !stream(s->handle, NULL));
-    ck_assert(!d->cuMemAlloc_v2(&s->a, each * (size_t)n) && !d->cuMemAlloc_v2(&s->kept, each * (size_t)n) &&
+    ck_assert(!d->cuMemAlloc_v2(&s->a, each * (size_t)n) &&
+              !d->cuMemAlloc_v2(&s->kept, each * (size_t)n) &&
               !d->cuMemAlloc_v2(&s->tau, 4 * (size_t)side) && !d->cuMemAlloc_v2(&s->info, 4));
     for (int64_t i = 0; i < n; i++)
         ck_assert(!d->cuMemcpyHtoDAsync_v2(s->kept + (size_t)i * each, one, each, NULL));
-    ck_assert(!s->size(s->handle, side, side, (float *)(uintptr_t)s->a, side, &work[0]) && !s->size2(s->handle, side,
-            side, side, (float *)(uintptr_t)s->a, side, (float *)(uintptr_t)s->tau, &work[1]));
+    ck_assert(!s->size(s->handle, side, side, (float *)(uintptr_t)s->a, side, &work[0]) &&
+              !s->size2(s->handle, side, side, side, (float *)(uintptr_t)s->a, side,
+                        (float *)(uintptr_t)s->tau, &work[1]));
     s->work = work[0] > work[1] ? work[0] : work[1];
     ck_assert(!d->cuMemAlloc_v2(&s->space, 4 * (size_t)s->work + 4));
     return true;
@@ -215,8 +230,10 @@ static void run_columns(Columns *s, int64_t n, int side)
     float *tau = (float *)(uintptr_t)s->tau, *space = (float *)(uintptr_t)s->space;
     for (int64_t i = 0; i < n; i++) {
         float *a = (float *)(uintptr_t)(s->a + (size_t)i * each);
-        ck_assert(!s->factor(s->handle, side, side, a, side, tau, space, s->work, (int *)(uintptr_t)s->info) &&
-                  !s->make(s->handle, side, side, side, a, side, tau, space, s->work, (int *)(uintptr_t)s->info));
+        ck_assert(!s->factor(s->handle, side, side, a, side, tau, space, s->work,
+                             (int *)(uintptr_t)s->info) &&
+                  !s->make(s->handle, side, side, side, a, side, tau, space, s->work,
+                           (int *)(uintptr_t)s->info));
     }
 }
 
@@ -237,7 +254,8 @@ static double off_one(const double *q, int64_t n)          /* the largest entry 
 START_TEST(column_times)
 {
     static const char text[] =
-        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros "
+        "'rows' },\n"
         "  matrix = function() X = qr(A, { last = X })  A = A + 0 * sum(g)  p = p + 0 * g end, "
         "step = function() p = p + 0 * g end }";
     enum { N = 24, SIDE = 768, ALL = SIDE * SIDE };
@@ -275,13 +293,15 @@ START_TEST(column_times)
     double ours = t[0][ROUNDS / 2], theirs = t[1][ROUNDS / 2];
     OK(optc_state_read(g.b, 0, "X", wide, (int64_t)N * ALL));
     double off = off_one(wide, SIDE);
-    printf("orthonormal columns, %d x %d^2, condition 1e6: %.2f ms, off by %.1e; by cuSOLVER one by one %.2f ms: %.2f "
-           "times as fast\n", N, SIDE, ours, off, theirs, theirs / ours);
+    printf("orthonormal columns, %d x %d^2, condition 1e6: %.2f ms, off by %.1e; by cuSOLVER one "
+           "by one %.2f ms: %.2f "
+           "times as fast\n",
+           N, SIDE, ours, off, theirs, theirs / ours);
     fflush(stdout);
     close_side(&g, 0);
     free(a), free(wide);
-    ck_assert_msg(off <= 1e-5 && (!there || theirs >= 5 * ours), "off by %g, %.2f times as fast, not 5", off,
-                  theirs / ours);
+    ck_assert_msg(off <= 1e-5 && (!there || theirs >= 5 * ours),
+                  "off by %g, %.2f times as fast, not 5", off, theirs / ours);
 }
 END_TEST
 

@@ -1,5 +1,5 @@
-/* Roots by products in f32: accurate enough; a matrix that f32 refuses gets f64 at its next refresh; runs are
- * repeatable. */
+/* Roots by products in f32: accurate enough; a matrix that f32 refuses gets f64 at its next
+ * refresh; runs are repeatable. */
 #include "tests/harness/basis.h"
 #include "tests/gpu/device_side.h"
 
@@ -11,24 +11,34 @@
 
 #define POWER "X = power(A, -1/2, { last = X })"
 enum { N = 24, HARD = 1, LOST = 2, LAST = 7 };
-static const TestShape few[NSHAPES] = {{2, {N, 3}}, {2, {N, 3}}, {2, {N, 3}}, {2, {N, 3}}, {2, {5, 3}}, {1, {4}}};
-static const struct { const char *text; int every; } rules[] = {
-    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, "
-     "step = function() p = p + 0 * g end,\n"
-     " matrix = function() " POWER "  A = A + 0 * sum(abs(p))  p = p - lr * mm(X, g) end }", 1},
-    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, "
-     "step = function() p = p + 0 * g end,\n"
-     " matrix = function() every(2, { first = true }, function() " POWER " end)  A = A + 0 * sum(abs(p))  p = p - lr * "
-     "mm(X, g) end }", 2},
-    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, "
-     "step = function() p = p + 0 * g end,\n"
-     " matrix = function() every(3, { stagger = true, first = true }, function() " POWER " end)  A = A + 0 * "
-     "sum(abs(p))  p = p - lr * "
-     "mm(X, g) end }", 3}};
+static const TestShape few[NSHAPES] = {{2, {N, 3}}, {2, {N, 3}}, {2, {N, 3}},
+                                       {2, {N, 3}}, {2, {5, 3}}, {1, {4}}};
+static const struct { const char *text; int every;
+} rules[] = {{"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros "
+              "'rows', X = eye(3, 'rows') }, "
+              "step = function() p = p + 0 * g end,\n"
+              " matrix = function() " POWER
+              "  A = A + 0 * sum(abs(p))  p = p - lr * mm(X, g) end }",
+              1},
+             {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros "
+              "'rows', X = eye(3, 'rows') }, "
+              "step = function() p = p + 0 * g end,\n"
+              " matrix = function() every(2, { first = true }, function() " POWER
+              " end)  A = A + 0 * sum(abs(p))  p = p - lr * "
+              "mm(X, g) end }",
+              2},
+             {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros "
+              "'rows', X = eye(3, 'rows') }, "
+              "step = function() p = p + 0 * g end,\n"
+              " matrix = function() every(3, { stagger = true, first = true }, function() " POWER
+              " end)  A = A + 0 * "
+              "sum(abs(p))  p = p - lr * "
+              "mm(X, g) end }",
+              3}};
 enum { NRULES = sizeof rules / sizeof *rules };
 
-/* Diagonal blocks of 2 x 2: 97, 107, … times three Fibonacci numbers whose determinant is 1. Exact in f32; divided by
- * the norm in f32, it has negative eigenvalues. */
+/* Diagonal blocks of 2 x 2: 97, 107, … times three Fibonacci numbers whose determinant is 1. Exact
+ * in f32; divided by the norm in f32, it has negative eigenvalues. */
 static const double fib[] = {10946, 6765, 4181};
 
 static double hard(int i, bool root)
@@ -37,7 +47,8 @@ static double hard(int i, bool root)
     double m = 97 + 10 * (row / 2), to = sqrt(fib[0] + fib[2] + 2) * sqrt(m);
     if (row / 2 != col / 2)
         return 0;
-    return !root ? m * fib[k] : (k == 1 ? -fib[1] : 1 + fib[2 - k]) / to;      /* (B^-1 + 1) / sqrt(trace + 2) */
+    /* (B^-1 + 1) / sqrt(trace + 2) */
+    return !root ? m * fib[k] : (k == 1 ? -fib[1] : 1 + fib[2 - k]) / to;
 }
 
 static void open_short(Side *g, int rule)
@@ -70,13 +81,17 @@ static void check(Side *g, int k, int turns, bool captured_first)
     OK(optc_factors_about(g->b, k, &said));
     bool stays = k == LOST || (k == HARD && (turns < 2 || captured_first));
     int refused = k == LOST || (k == HARD && captured_first) ? turns : k == HARD;
-    ck_assert_msg(said.computed == turns && said.refused == refused, "tensor %d: of %d roots %d refused, not %d of %d",
-                  k, (int)said.computed, (int)said.refused, refused, turns);
+    ck_assert_msg(said.computed == turns && said.refused == refused,
+                  "tensor %d: of %d roots %d refused, not %d of %d", k, (int)said.computed,
+                  (int)said.refused, refused, turns);
     for (int i = 0; i < (int)(n * n); i++) {
         bool diagonal = i % ((int)n + 1) == 0;
-        double want = stays ? (diagonal ? 3 : 0) : k == HARD ? hard(i, true) : diagonal ? 1 / sqrt(4.0 + k) : 0;
-        ck_assert_msg(fabs(x[i] - want) <= 1e-6 * (k == HARD ? 10 : 1), "tensor %d, %d after %d turns: %.9g, not %.9g",
-                      k, i, turns, x[i], want);
+        double want = stays       ? (diagonal ? 3 : 0)
+                      : k == HARD ? hard(i, true)
+                      : diagonal  ? 1 / sqrt(4.0 + k)
+                                  : 0;
+        ck_assert_msg(fabs(x[i] - want) <= 1e-6 * (k == HARD ? 10 : 1),
+                      "tensor %d, %d after %d turns: %.9g, not %.9g", k, i, turns, x[i], want);
     }
 }
 
@@ -108,15 +123,16 @@ static uint64_t side_bits(Side *g)
     return h;
 }
 
-/* f32 at first. Refused matrices get f64 from their next refresh on, and the others are unaffected. Two runs give the
- * same bits. */
+/* f32 at first. Refused matrices get f64 from their next refresh on, and the others are unaffected.
+ * Two runs give the same bits. */
 START_TEST(refused_then_f64)
 {
     SHARED();
     if (thinned(_i))
         return;
     uint64_t bits[2] = {0};
-    int small = getenv("OPTC_TEST_SMALL") != NULL;         /* the emulated GPU takes a second for each */
+    /* the emulated GPU takes a second for each */
+    int small = getenv("OPTC_TEST_SMALL") != NULL;
     for (int twice = small && _i < 2; twice < 2; twice++) {
         Side g;
         use_cublas(_i != 1);
@@ -136,8 +152,8 @@ START_TEST(refused_then_f64)
 }
 END_TEST
 
-/* A step captured after the second refresh uses f64 in every replay. One captured before uses f32: it is refused at
- * each replay, and its last root stays, also in steps after the replays. */
+/* A step captured after the second refresh uses f64 in every replay. One captured before uses f32:
+ * it is refused at each replay, and its last root stays, also in steps after the replays. */
 START_TEST(captured)
 {
     SHARED();
@@ -155,7 +171,8 @@ START_TEST(captured)
             OK(optc_set_stream(g.b, st));
             ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
             OK(optc_step(g.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+                      !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
         }
         if (step < first || step == first + 3)
             OK(optc_step(g.b));
@@ -178,18 +195,21 @@ START_TEST(choice_of_method)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'ways', state = { A = eye(1, 'rows') }, step = function() p = p - g end, matrix = "
+        "return optimizer { name = 'ways', state = { A = eye(1, 'rows') }, step = function() p = p "
+        "- g end, matrix = "
         "function() A = A + 0 * sum(g)\n"
         "  p = p - mm(power(A, -1/4, { relative = 0.05 }), g) - mm(power(A, -1/2, { relative = "
         "0.05 }), g) - mm(power(A, -1, { relative = 0.05 }), g) - mm(power(A, -1/8, { relative "
         "= 0.001 }), g) end }";
-    static const struct { int p, arch; int64_t rows; bool in_f32; } c[] = {{4, 89, 128, true}, {4, 75, 128, true},
-            {4, 120, 128, true}, {4, 103, 128, true}, {4, 86, 128, true}, {4, 90, 128, false},
-        {4, 80, 128, false}, {4, 100, 128, false}, {4, 89, 129, false}, {2, 89, 128, true}, {2, 89, 129, false},
-        {1, 89, 64, true}, {1, 89, 65, false}, {8, 89, 16, false}};
+    static const struct { int p, arch; int64_t rows; bool in_f32;
+    } c[] = {{4, 89, 128, true},  {4, 75, 128, true},  {4, 120, 128, true}, {4, 103, 128, true},
+             {4, 86, 128, true},  {4, 90, 128, false}, {4, 80, 128, false}, {4, 100, 128, false},
+             {4, 89, 129, false}, {2, 89, 128, true},  {2, 89, 129, false}, {1, 89, 64, true},
+             {1, 89, 65, false},  {8, 89, 16, false}};
     Side g;
     use_shapes(few);
-    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"},
+              0);
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         int found = 0;
         g.e->gpu->f64_fast = f64_fast(c[i].arch);
@@ -198,8 +218,8 @@ START_TEST(choice_of_method)
             if (!is_root(s) || call_root(s->call) != c[i].p)
                 continue;
             found++;
-            ck_assert_msg(root_in_f32(g.b, s, c[i].rows) == c[i].in_f32, "sm_%d, -1/%d of %d rows", c[i].arch, c[i].p,
-                          (int)c[i].rows);
+            ck_assert_msg(root_in_f32(g.b, s, c[i].rows) == c[i].in_f32, "sm_%d, -1/%d of %d rows",
+                          c[i].arch, c[i].p, (int)c[i].rows);
         }
         ck_assert_int_eq(found, 1);
     }
@@ -208,17 +228,19 @@ START_TEST(choice_of_method)
 }
 END_TEST
 
-/* Where f32 is chosen, its error is at most 1e-6 of the root's norm. The ridge raises all eigenvalues by a share of the
- * largest row sum. */
+/* Where f32 is chosen, its error is at most 1e-6 of the root's norm. The ridge raises all
+ * eigenvalues by a share of the largest row sum. */
 START_TEST(f32_accuracy)
 {
     SHARED();
     static const struct { int root, small, rows; } c[] = {{4, 40, 128}, {2, 40, 128}, {1, 40, 64}};
     int n = getenv("OPTC_TEST_SMALL") ? c[_i].small : c[_i].rows;
     char *text =
-        format("return optimizer { name = 'good', state = { A = zeros 'rows', X = zeros 'rows' }, matrix = function() "
+        format("return optimizer { name = 'good', state = { A = zeros 'rows', X = zeros 'rows' }, "
+               "matrix = function() "
                "X = power(A, -1/%d, { relative = 0.05 })  A = A + 0 * sum(g)  p = p + 0 * g end,"
-               " step = function() p = p + 0 * g end }", c[_i].root);
+               " step = function() p = p + 0 * g end }",
+               c[_i].root);
     TestShape one[NSHAPES] = {{2, {n, 1}}};
     size_t all = (size_t)n * (size_t)n;
     double *a = malloc(8 * all), *x = malloc(8 * all), off = 0, size = 0, norm = 0;
@@ -226,7 +248,8 @@ START_TEST(f32_accuracy)
     Side g;
     side_method = EIGEN_F32;
     use_shapes(one);
-    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"},
+              0);
     of_values(&m, 1, a);
     OK(optc_state_write(g.b, 0, "A", a, (int64_t)all));
     set_grads(&g, 1);
@@ -245,8 +268,8 @@ START_TEST(f32_accuracy)
         off += (x[i] - a[i]) * (x[i] - a[i]);
         size += a[i] * a[i];
     }
-    ck_assert_msg(sqrt(off / size) <= 1e-6, "a root (%d) of %d x %d in f32: off by %.2g", c[_i].root, n, n,
-                  sqrt(off / size));
+    ck_assert_msg(sqrt(off / size) <= 1e-6, "a root (%d) of %d x %d in f32: off by %.2g",
+                  c[_i].root, n, n, sqrt(off / size));
     close_short(&g);
     free(a), free(x), free(m.q), free(m.value), free(text);
 }

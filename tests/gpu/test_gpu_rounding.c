@@ -32,7 +32,8 @@ START_TEST(rounding)
             OK(optc_run(c.b, optc_rule_entry(c.r, e)));
             OK(optc_run(g.b, optc_rule_entry(c.r, e)));
         }
-        snprintf(label, sizeof label, "%s with '%s', rounding, launches %d", rounded[_i].spec, rounded[_i].with, s);
+        snprintf(label, sizeof label, "%s with '%s', rounding, launches %d", rounded[_i].spec,
+                 rounded[_i].with, s);
         compare(label, &c, &g);
     }
     close_side(&g, _i % 4);
@@ -57,7 +58,8 @@ START_TEST(rounding_in_graphs)
     OK(optc_set_stream(b.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(b.b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int s = 0; s < 4; s++) {
         if (s == 2)
             OK(optc_set_hyper(b.b, -1, "seed", 7));
@@ -86,8 +88,9 @@ START_TEST(rounding_of_pieces)
     SHARED();
     enum { N = 5000 };
     static const int64_t cut[] = {0, 3, 1028, 1030, 2054, N};
-    static const char text[] = "return optimizer { name = 'x', state = { m = zeros('elem', 'f16sr') },\n"
-                               "  step = function() m = m + g p = g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', state = { m = zeros('elem', 'f16sr') },\n"
+        "  step = function() m = m + g p = g end }";
     static unsigned short p[N], want[N];
     static float g[N];
     optc_engine *e[2];
@@ -99,18 +102,24 @@ START_TEST(rounding_of_pieces)
     for (int i = 0; i < N; i++)
         g[i] = (float)ref_value(1, 0, i);
     ck_assert(!d->cuMemAlloc_v2(&dp, sizeof p) && !d->cuMemAlloc_v2(&dg, sizeof g) &&
-              !d->cuMemcpyHtoDAsync_v2(dp, want, sizeof p, NULL) && !d->cuMemcpyHtoDAsync_v2(dg, g, sizeof g, NULL) &&
-              !d->cuStreamSynchronize(NULL));
+              !d->cuMemcpyHtoDAsync_v2(dp, want, sizeof p, NULL) &&
+              !d->cuMemcpyHtoDAsync_v2(dg, g, sizeof g, NULL) && !d->cuStreamSynchronize(NULL));
     for (int k = 0; k < 2; k++) {
-        optc_engine_options o = {.device = k ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")};
+        optc_engine_options o = {.device = k ? "cuda" : "cpu",
+                                 .cache_dir = getenv("OPTC_TEST_CACHE")};
         OK(optc_open(&o, &e[k]));
-        OK(optc_compile(e[k], &(optc_rule_options){.text = text, .param = OPTC_BF16SR, .grad = OPTC_F32}, &r[k]));
+        OK(optc_compile(e[k],
+                        &(optc_rule_options){.text = text, .param = OPTC_BF16SR, .grad = OPTC_F32},
+                        &r[k]));
     }
     for (int k = 0; k < 6; k++) {                          /* the last is the whole, on the CPU */
         int64_t at = k < 5 ? cut[k] : 0, n = k < 5 ? cut[k + 1] - cut[k] : N;
-        optc_tensor t = {.param = k < 5 ? (void *)(uintptr_t)(dp + 2 * (CUdeviceptr)at) : want, .rank = 1, .shape = &n,
+        optc_tensor t = {.param = k < 5 ? (void *)(uintptr_t)(dp + 2 * (CUdeviceptr)at) : want,
+                         .rank = 1,
+                         .shape = &n,
                          .grad = k < 5 ? (void *)(uintptr_t)(dg + 4 * (CUdeviceptr)at) : g,
-                         .global_shape = k < 5 ? &whole : NULL, .offset = k < 5 ? &at : NULL};
+                         .global_shape = k < 5 ? &whole : NULL,
+                         .offset = k < 5 ? &at : NULL};
         OK(optc_bind(r[k < 5], &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
         OK(optc_step(b));
         OK(optc_step(b));

@@ -1,5 +1,5 @@
-/* Sharded bindings on a GPU: the results equal those of a plain binding on the same GPU, bit for bit. The ranks are
- * threads that share the GPU, each with a stream of its own. */
+/* Sharded bindings on a GPU: the results equal those of a plain binding on the same GPU, bit for
+ * bit. The ranks are threads that share the GPU, each with a stream of its own. */
 #include "tests/gpu/device_side.h"
 #include "tests/harness/rank_threads.h"
 #include "tests/harness/shard_world.h"
@@ -22,8 +22,10 @@ static const ShardRule rules[] = {
     {.spec = "adamw", .with = "galore(3,2,0.25)"},
     {.spec = "muon", .with = "ema(0.9)"},
     /* states that begin as copies of the parameters; the second is the owner's */
-    {.text = "return optimizer { name = 'copied', hyper = { lr = 0.1 }, state = { s = copy(p), r = copy(p) },\n"
-             "  step = function() s = lerp(s, p, 0.5) p = p - lr * (g / (1 + sum(abs(r))) + p - s) r = r - g end,\n"
+    {.text = "return optimizer { name = 'copied', hyper = { lr = 0.1 }, state = { s = copy(p), r = "
+             "copy(p) },\n"
+             "  step = function() s = lerp(s, p, 0.5) p = p - lr * (g / (1 + sum(abs(r))) + p - s) "
+             "r = r - g end,\n"
              "  matrix = function() s = lerp(s, p, 0.5) r = mm(gram(r) / (1 + sum(r * r)), r) + g\n"
              "    p = p - lr * r - lr * (p - s) end }"},
 };
@@ -42,16 +44,22 @@ static const WorldTensor tensors[] = {
 enum { NTENSORS = sizeof tensors / sizeof *tensors };
 
 typedef struct ShardPair { int ranks; ShardCut cut; } ShardPair;
-static const ShardPair pairs[] = {{1, CUT_even},  {2, CUT_uneven}, {3, CUT_even},     {2, CUT_replicas}, {3, CUT_empty},
-                                  {2, CUT_cols},  {3, CUT_uneven}, {3, CUT_replicas}, {2, CUT_even},     {3, CUT_cols},
-                                  {3, CUT_mixed}, {2, CUT_empty},  {3, CUT_reversed}};
+static const ShardPair pairs[] = {
+    {1, CUT_even},  {2, CUT_uneven}, {3, CUT_even},     {2, CUT_replicas}, {3, CUT_empty},
+    {2, CUT_cols},  {3, CUT_uneven}, {3, CUT_replicas}, {2, CUT_even},     {3, CUT_cols},
+    {3, CUT_mixed}, {2, CUT_empty},  {3, CUT_reversed}};
 enum { NPAIRS = sizeof pairs / sizeof *pairs, FEW = 3 };
 
 static optc_rule *compile(optc_engine *e, const ShardRule *x)
 {
     optc_rule *r;
-    optc_status s = optc_compile(e, &(optc_rule_options){.spec = x->spec, .with = x->with, .options = x->options,
-                                                         .text = x->text, .types = x->types}, &r);
+    optc_status s = optc_compile(e,
+                                 &(optc_rule_options){.spec = x->spec,
+                                                      .with = x->with,
+                                                      .options = x->options,
+                                                      .text = x->text,
+                                                      .types = x->types},
+                                 &r);
     ck_assert_msg(s == OPTC_OK, "%s: %s", x->spec ? x->spec : "text", optc_message());
     return r;
 }
@@ -59,7 +67,8 @@ static optc_rule *compile(optc_engine *e, const ShardRule *x)
 static optc_engine *open_gpu(void)
 {
     optc_engine *e;
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
     return e;
 }
 
@@ -73,13 +82,17 @@ START_TEST(shards)
     optc_rule *r = compile(e, &rules[_i]);
     bool small = getenv("OPTC_TEST_SMALL") != NULL;
     /* steps 1, 2, 10 and 11 */
-    WorldCase c = {.rule = r, .tensor = small ? tensors : world_tensors, .n = small ? (int)NTENSORS : world_ntensors,
-                   .steps = 4, .at = {0, 0, 9, 0}};
+    WorldCase c = {.rule = r,
+                   .tensor = small ? tensors : world_tensors,
+                   .n = small ? (int)NTENSORS : world_ntensors,
+                   .steps = 4,
+                   .at = {0, 0, 9, 0}};
     Reference *plain = reference_run(&c, false);
     for (int i = 0; i < (small ? FEW : NPAIRS); i++) {
         const ShardPair *x = &pairs[small ? (_i * FEW + i) % NPAIRS : i];
         char *m = world_run(plain, x->cut, x->ranks);
-        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(r), x->ranks, shard_cut_name[x->cut], m);
+        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(r), x->ranks,
+                      shard_cut_name[x->cut], m);
     }
     reference_free(plain);
     OK(optc_release(r));
@@ -87,22 +100,25 @@ START_TEST(shards)
 }
 END_TEST
 
-/* Numbers that are drawn per element, of pieces that consist of runs: vectors inside of runs and across them, blocks of
- * codes, and dimensions whose runs are not equally far apart. */
+/* Numbers that are drawn per element, of pieces that consist of runs: vectors inside of runs and
+ * across them, blocks of codes, and dimensions whose runs are not equally far apart. */
 START_TEST(draws_of_runs)
 {
     SHARED();
     if (thinned(_i))
         return;
     static const WorldTensor t[] = {
-        {.name = "w", .shape = {2, {20, 64}}}, {.name = "odd", .shape = {2, {17, 30}}, .pauses = true},
-        {.name = "s", .shape = {3, {3, 4, 12}}}, {.name = "blocks", .shape = {2, {8, 1024}}},
+        {.name = "w", .shape = {2, {20, 64}}},
+        {.name = "odd", .shape = {2, {17, 30}}, .pauses = true},
+        {.name = "s", .shape = {3, {3, 4, 12}}},
+        {.name = "blocks", .shape = {2, {8, 1024}}},
         {.name = "v", .shape = {1, {129}}, .group = 1},
     };
     static const ShardRule drawing[] = {
         {.spec = "lion", .types = "param=bf16sr"},
-        {.text = "return optimizer { name = 'noise', hyper = { lr = 0.01 }, state = { m = zeros },\n"
-                 "  step = function() m = 0.5 * m + g + normal() p = p - lr * m * random() end }"},
+        {.text =
+             "return optimizer { name = 'noise', hyper = { lr = 0.01 }, state = { m = zeros },\n"
+             "  step = function() m = 0.5 * m + g + normal() p = p - lr * m * random() end }"},
         {.spec = "adamw", .types = "param=bf16sr,m=q8,v=q8u"},
     };
     static const ShardPair cuts[] = {{2, CUT_cols}, {4, CUT_grid}};
@@ -112,7 +128,8 @@ START_TEST(draws_of_runs)
     Reference *plain = reference_run(&c, false);
     for (int i = 0; i < 2; i++) {
         char *m = world_run(plain, cuts[i].cut, cuts[i].ranks);
-        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(r), cuts[i].ranks, shard_cut_name[cuts[i].cut], m);
+        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(r), cuts[i].ranks,
+                      shard_cut_name[cuts[i].cut], m);
     }
     reference_free(plain);
     OK(optc_release(r));
@@ -122,7 +139,9 @@ END_TEST
 
 /* ---- captures ---- */
 /* A single rank of a loopback: its collectives are copies on the stream. */
-typedef struct Single { optc_engine *e; optc_rule *r; optc_loopback *l; WorldCase c; RankData d; } Single;
+typedef struct Single {
+    optc_engine *e; optc_rule *r; optc_loopback *l; WorldCase c; RankData d;
+} Single;
 
 static void single_open(Single *x, const ShardRule *rule, bool sharded)
 {
@@ -154,8 +173,8 @@ static void same_singles(Single *a, Single *b)
     for (int k = 0; k < NTENSORS; k++) {
         rank_fetch(&a->d, k);
         rank_fetch(&b->d, k);
-        ck_assert_msg(!memcmp(a->d.p[k], b->d.p[k], (size_t)a->d.piece[k].count * 4), "%s: %s has other bits",
-                      optc_rule_name(a->r), tensors[k].name);
+        ck_assert_msg(!memcmp(a->d.p[k], b->d.p[k], (size_t)a->d.piece[k].count * 4),
+                      "%s: %s has other bits", optc_rule_name(a->r), tensors[k].name);
     }
 }
 
@@ -182,11 +201,12 @@ START_TEST(captured)
         graphs += p->segment[i].exec != NULL;
         covered += p->segment[i].exec ? p->segment[i].n : 0;
     }
-    ck_assert_msg(graphs && p->n - covered <= 5, "%s: %d of %d launches are in %d graphs", optc_rule_name(sharded.r),
-                  covered, p->n, graphs);
+    ck_assert_msg(graphs && p->n - covered <= 5, "%s: %d of %d launches are in %d graphs",
+                  optc_rule_name(sharded.r), covered, p->n, graphs);
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(sharded.d.binding));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+              !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < 3; i++)
         ck_assert(!d->cuGraphLaunch(exec, st));
     OK(optc_step(sharded.d.binding));
@@ -212,7 +232,8 @@ START_TEST(periods_refuse_captures)
     OK(optc_sync(x.d.binding));
     CUstream st = rank_stream(&x.d);
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-    FAILS(optc_step(x.d.binding), OPTC_ERROR_ARGUMENT, "exchanges them with other ranks at some steps");
+    FAILS(optc_step(x.d.binding), OPTC_ERROR_ARGUMENT,
+          "exchanges them with other ranks at some steps");
     ck_assert(strstr(optc_message(), with_periods[_i].spec) && !x.d.binding->gpu->captured);
     d->cuStreamEndCapture(st, &graph);
     OK(optc_step(x.d.binding));                            /* goes on as if nothing had happened */
@@ -242,8 +263,8 @@ static void tuned_rank(int rank, void *arg)
         x->s = rank_step(&x->d, &x->c, 1);
 }
 
-/* A result of the user, for the first stage with something to tune and all sizes. nth: which of the numbers of threads
- * that the model does not choose. Returns it. */
+/* A result of the user, for the first stage with something to tune and all sizes. nth: which of the
+ * numbers of threads that the model does not choose. Returns it. */
 static int give_result(TunedRank *x, int nth, int *fn)
 {
     const Plan *p = x->r->library->plan;
@@ -266,8 +287,8 @@ static int give_result(TunedRank *x, int nth, int *fn)
     return t.launch.v[KNOB_THREADS];
 }
 
-/* Ranks with engines of their own use the results of rank 0, also where their own files have others. 0: rank 0 has a
- * result. 1: it has none. Both: rank 1 has another, rank 2 has none. */
+/* Ranks with engines of their own use the results of rank 0, also where their own files have
+ * others. 0: rank 0 has a result. 1: it has none. Both: rank 1 has another, rank 2 has none. */
 START_TEST(results_of_rank_0)
 {
     SHARED();
@@ -294,8 +315,8 @@ START_TEST(results_of_rank_0)
         ck_assert_msg(x[i].s == OPTC_OK, "rank %d: %s", i, optc_status_name(x[i].s));
         int threads = x[i].d.binding->gpu->code->launch[fn].v[KNOB_THREADS];
         ck_assert_msg(_i ? threads != other : threads == want, "rank %d: %d threads", i, threads);
-        ck_assert_msg(_i || strstr(optc_rule_path(x[i].r), i ? "tuned (rank 0" : "tuned (user"), "rank %d: %s", i,
-                      optc_rule_path(x[i].r));
+        ck_assert_msg(_i || strstr(optc_rule_path(x[i].r), i ? "tuned (rank 0" : "tuned (user"),
+                      "rank %d: %s", i, optc_rule_path(x[i].r));
     }
     for (int i = 0; i < TUNED_RANKS; i++) {
         rank_free(&x[i].d, &x[i].c);

@@ -5,13 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int lengths[] = {1, 3, 31, 64, 100, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025,
-                              2000, 4095, 4096, 4097, 4196, 5120, 5121, 8192, 0, 100, 1};
+static const int lengths[] = {1,    3,    31,   64,   100,  127,  128,  129,  255,  256,
+                              257,  511,  512,  513,  1000, 1023, 1024, 1025, 2000, 4095,
+                              4096, 4097, 4196, 5120, 5121, 8192, 0,    100,  1};
 enum { NLENGTHS = sizeof lengths / sizeof *lengths };
 
-/* The same tensors on one device, consecutive in one allocation of parameters and one of gradients. */
+/* The same tensors on one device, consecutive in one allocation of parameters and one of
+ * gradients. */
 typedef struct Row {
-    Side s;                                    /* engine, rule and binding: functions that set launches need a Side */
+    /* engine, rule and binding: functions that set launches need a Side */
+    Side s;
     char *p, *g;
     CUdeviceptr dp, dg;
     size_t bytes[2];
@@ -20,7 +23,8 @@ typedef struct Row {
 static void open_row(Row *r, const char *device, optc_rule_options rule)
 {
     memset(r, 0, sizeof *r);
-    OK(optc_open(&(optc_engine_options){.device = device, .cache_dir = getenv("OPTC_TEST_CACHE")}, &r->s.e));
+    OK(optc_open(&(optc_engine_options){.device = device, .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &r->s.e));
     OK(optc_compile(r->s.e, &rule, &r->s.r));
     Type p = r->s.r->library->plan->p, g = r->s.r->library->plan->g;
     optc_tensor t[NLENGTHS];
@@ -40,7 +44,8 @@ static void open_row(Row *r, const char *device, optc_rule_options rule)
     if (strcmp(device, "cpu")) {
         ck_assert(!d->cuMemAlloc_v2(&r->dp, r->bytes[0]) && !d->cuMemAlloc_v2(&r->dg, r->bytes[1]));
         ck_assert(!d->cuMemcpyHtoDAsync_v2(r->dp, r->p, r->bytes[0], NULL) &&
-                  !d->cuMemcpyHtoDAsync_v2(r->dg, r->g, r->bytes[1], NULL) && !d->cuStreamSynchronize(NULL));
+                  !d->cuMemcpyHtoDAsync_v2(r->dg, r->g, r->bytes[1], NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         at[0] = (char *)(uintptr_t)r->dp;
         at[1] = (char *)(uintptr_t)r->dg;
     }
@@ -57,7 +62,8 @@ static void fetch_row(Row *r)
 {
     OK(optc_sync(r->s.b));
     if (r->dp)
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(r->p, r->dp, r->bytes[0], NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(r->p, r->dp, r->bytes[0], NULL) &&
+                  !d->cuStreamSynchronize(NULL));
 }
 
 static void close_row(Row *r)
@@ -71,11 +77,15 @@ static void close_row(Row *r)
     free(r->g);
 }
 
-/* Every length around those of a warp, a block and a unit, with the model's launches and random ones. */
+/* Every length around those of a warp, a block and a unit, with the model's launches and random
+ * ones. */
 START_TEST(few_elements)
 {
-    static const optc_rule_options rules[] = {{.spec = "adamw"}, {.spec = "adamw", .with = "clip(1)"},
-            {.spec = "lion", .param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_BF16}, {.spec = "lamb"}};
+    static const optc_rule_options rules[] = {
+        {.spec = "adamw"},
+        {.spec = "adamw", .with = "clip(1)"},
+        {.spec = "lion", .param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_BF16},
+        {.spec = "lamb"}};
     if (thinned(_i))
         return;
     Row c, g;
@@ -96,8 +106,8 @@ START_TEST(few_elements)
 }
 END_TEST
 
-/* Tensors that fit into a warp are stepped four to a block, those that fit into a block one to a block. (Earlier
- * versions used four blocks per tensor.) */
+/* Tensors that fit into a warp are stepped four to a block, those that fit into a block one to a
+ * block. (Earlier versions used four blocks per tensor.) */
 START_TEST(few_blocks)
 {
     const Launch l = {{128, 4, 2, 0, 0, 0, 0}};
@@ -111,8 +121,10 @@ START_TEST(few_blocks)
 }
 END_TEST
 
-/* One step with n gradients x on the CPU and on the GPU; out has the parameters of both, `each` bytes per element. */
-static void step_on_both(const optc_rule_options *rule, const float *x, int64_t n, void *const out[2], size_t each)
+/* One step with n gradients x on the CPU and on the GPU; out has the parameters of both, `each`
+ * bytes per element. */
+static void step_on_both(const optc_rule_options *rule, const float *x, int64_t n,
+                         void *const out[2], size_t each)
 {
     for (int k = 0; k < 2; k++) {
         optc_engine *e;
@@ -120,7 +132,9 @@ static void step_on_both(const optc_rule_options *rule, const float *x, int64_t 
         optc_binding *b;
         CUdeviceptr p = 0, g = 0;
         size_t bytes = (size_t)n * each, given = (size_t)n * sizeof *x;
-        OK(optc_open(&(optc_engine_options){.device = k ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+        OK(optc_open(&(optc_engine_options){.device = k ? "cuda" : "cpu",
+                                            .cache_dir = getenv("OPTC_TEST_CACHE")},
+                     &e));
         OK(optc_compile(e, rule, &r));
         if (k)
             ck_assert(!d->cuMemAlloc_v2(&p, bytes) && !d->cuMemAlloc_v2(&g, given) &&
@@ -131,50 +145,53 @@ static void step_on_both(const optc_rule_options *rule, const float *x, int64_t 
         OK(optc_step(b));
         OK(optc_sync(b));
         if (k)
-            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[1], p, bytes, NULL) && !d->cuStreamSynchronize(NULL) &&
-                      !d->cuMemFree_v2(p) && !d->cuMemFree_v2(g));
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[1], p, bytes, NULL) &&
+                      !d->cuStreamSynchronize(NULL) && !d->cuMemFree_v2(p) && !d->cuMemFree_v2(g));
         OK(optc_unbind(b));
         OK(optc_release(r));
         OK(optc_close(e));
     }
 }
 
-/* Every 16-bit pattern is stored as it was loaded. f32 values around each of them, and between two, are rounded alike
- * on both devices. Every NaN becomes 0x7fff. */
+/* Every 16-bit pattern is stored as it was loaded. f32 values around each of them, and between two,
+ * are rounded alike on both devices. Every NaN becomes 0x7fff. */
 START_TEST(narrow)
 {
     static const char *const types[] = {"bf16", "f16"};
     enum { N = 1 << 16, EACH = 5 };
     Type ty = (Type)type_by_name(types[_i]);
-    const optc_rule_options rule =
-        {.text = "return optimizer { name = 'x', hyper = { lr = 1 }, step = function() p = g * lr end }",
-         .param = _i ? OPTC_F16 : OPTC_BF16, .grad = OPTC_F32};
+    const optc_rule_options rule = {
+        .text =
+            "return optimizer { name = 'x', hyper = { lr = 1 }, step = function() p = g * lr end }",
+        .param = _i ? OPTC_F16 : OPTC_BF16,
+        .grad = OPTC_F32};
     static float x[N * EACH];
     static unsigned short out[2][N * EACH];
     for (int i = 0; i < N; i++) {
         unsigned short h = (unsigned short)i, next = (unsigned short)(i + 1);
-        float a = (float)type_load(ty, &h, 0), b = (float)type_load(ty, &next, 0), half = a / 2 + b / 2;
-        const float v[EACH] =
-            {a, nextafterf(a, INFINITY), half, nextafterf(half, INFINITY), nextafterf(half, -INFINITY)};
+        float a = (float)type_load(ty, &h, 0), b = (float)type_load(ty, &next, 0),
+              half = a / 2 + b / 2;
+        const float v[EACH] = {a, nextafterf(a, INFINITY), half, nextafterf(half, INFINITY),
+                               nextafterf(half, -INFINITY)};
         memcpy(x + i * EACH, v, sizeof v);
     }
     step_on_both(&rule, x, N * EACH, (void *const[]){out[0], out[1]}, sizeof *out[0]);
     for (int i = 0; i < N * EACH; i++) {
-        ck_assert_msg(out[0][i] == out[1][i], "%a: %04x on the CPU, %04x on the GPU", (double)x[i], out[0][i],
-                      out[1][i]);
+        ck_assert_msg(out[0][i] == out[1][i], "%a: %04x on the CPU, %04x on the GPU", (double)x[i],
+                      out[0][i], out[1][i]);
         if (i % EACH == 0)
             ck_assert_int_eq(out[0][i], isnan(x[i]) ? 0x7fff : i / EACH);
     }
 }
 END_TEST
 
-/* 1 / sqrt(x) of numbers of every sign and exponent, of zeros, infinities and NaNs. The GPU has a function for it
- * (templates/exact_cuda.h); the CPU divides by the root. */
+/* 1 / sqrt(x) of numbers of every sign and exponent, of zeros, infinities and NaNs. The GPU has a
+ * function for it (templates/exact_cuda.h); the CPU divides by the root. */
 START_TEST(reciprocal_roots)
 {
     enum { N = 1 << 16 };
-    const optc_rule_options rule =
-        {.text = "return optimizer { name = 'x', hyper = { lr = 1 }, step = function() p = lr * rsqrt(g) end }"};
+    const optc_rule_options rule = {.text = "return optimizer { name = 'x', hyper = { lr = 1 }, "
+                                            "step = function() p = lr * rsqrt(g) end }"};
     static float x[N], out[2][N];
     for (unsigned i = 0; i < N; i++) {
         unsigned bits = i << 16 | (i % 3 ? i * 40503u % 65536 : i % 2 ? 65535 : 0);

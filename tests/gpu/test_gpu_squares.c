@@ -1,5 +1,5 @@
-/* Values over rows x rows, cols x cols and the like: small stages over them, what they read by row and column, and
- * folds of whole arrays. */
+/* Values over rows x rows, cols x cols and the like: small stages over them, what they read by row
+ * and column, and folds of whole arrays. */
 #include "tests/harness/random_spec.h"
 #include "tests/harness/square_rules.h"
 #include "tests/gpu/device_side.h"
@@ -32,23 +32,26 @@ static void both(optc_rule_options o, uint64_t dice)
 START_TEST(squares)
 {
     SHARED();
-    static const optc_rule_options types[] = {{.param = OPTC_F32}, {.param = OPTC_F64, .grad = OPTC_F32},
-                                              {.param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_F32}};
+    static const optc_rule_options types[] = {
+        {.param = OPTC_F32},
+        {.param = OPTC_F64, .grad = OPTC_F32},
+        {.param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_F32}};
     optc_rule_options o = types[(_i + 2) % 3];
     o.text = square_rules[_i];
     both(o, _i == 1 || !getenv("OPTC_TEST_SMALL") ? 5 + (uint64_t)_i : 0);
 }
 END_TEST
 
-/* OPTC_FUZZ_SQUARES rules; none on the emulated GPU, which takes seconds to compile each. Without products, whose
- * summation order differs between devices. */
+/* OPTC_FUZZ_SQUARES rules; none on the emulated GPU, which takes seconds to compile each. Without
+ * products, whose summation order differs between devices. */
 START_TEST(random_rules)
 {
     SHARED();
     const char *n = getenv("OPTC_FUZZ_SQUARES");
     for (int seed = 1; seed <= (n ? atoi(n) : getenv("OPTC_TEST_SMALL") ? 0 : 6); seed++) {
         char *text = random_squares((uint64_t)seed, false, 0);
-        both((optc_rule_options){.text = text, .param = seed % 3 ? OPTC_F32 : OPTC_F64}, (uint64_t)seed);
+        both((optc_rule_options){.text = text, .param = seed % 3 ? OPTC_F32 : OPTC_F64},
+             (uint64_t)seed);
         free(text);
     }
 }

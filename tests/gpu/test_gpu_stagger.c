@@ -1,5 +1,5 @@
-/* every(k, { stagger = true }, …) on the GPU against the CPU, with cuBLAS and with optc's products: single steps,
- * tensors that are excluded and come back, and lists and graphs that are kept. */
+/* every(k, { stagger = true }, …) on the GPU against the CPU, with cuBLAS and with optc's products:
+ * single steps, tensors that are excluded and come back, and lists and graphs that are kept. */
 #include "tests/gpu/stagger_side.h"
 
 #include "runtime/core/matrix/gpu_calls.h"
@@ -12,7 +12,8 @@ START_TEST(staggered_steps)
     Side c, g;
     int rule = _i / 2, small = getenv("OPTC_TEST_SMALL") != NULL;
     if ((small && _i % 2 != rule % 2) || thinned(rule))
-        return;                                            /* the emulated GPU takes seconds for each */
+        /* the emulated GPU takes seconds for each */
+        return;
     use_cublas(_i % 2 == 0);
     open_both(&c, &g, rule);
     for (int step = 1; step <= (small ? 6 : 9); step++) {
@@ -31,8 +32,8 @@ START_TEST(staggered_steps)
 }
 END_TEST
 
-/* Counts the matrices that the second rule's first staggered block steps at t, by their slots and by the calls'
- * lists. */
+/* Counts the matrices that the second rule's first staggered block steps at t, by their slots and
+ * by the calls' lists. */
 static int64_t having(const Side *g, int t)
 {
     int64_t n = 0;
@@ -57,21 +58,23 @@ START_TEST(only_scheduled_tensors)
     SHARED();
     Side g;
     use_shapes(stagger_shapes);
-    open_side(&g, "cuda", (optc_rule_options){.text = stagger_rules[1], .param = OPTC_F64, .products = "f64"}, 0);
+    open_side(&g, "cuda",
+              (optc_rule_options){.text = stagger_rules[1], .param = OPTC_F64, .products = "f64"},
+              0);
     for (int t = 1; t <= 6; t++) {
         set_grads(&g, t);
         OK(optc_step(g.b));
         ck_assert_msg(gone_over(&g, 1) == having(&g, t) && having(&g, t) > 0,
-                "step %d: products of %d matrices, and %d have their turn", t, (int)gone_over(&g, 1),
-                (int)having(&g, t));
+                      "step %d: products of %d matrices, and %d have their turn", t,
+                      (int)gone_over(&g, 1), (int)having(&g, t));
     }
     close_side(&g, 0);
 }
 END_TEST
 
 /* ---- lists and graphs that are kept ---- */
-/* From the second cycle of slots on a step is one graph. It sends no lists, and keeps doing so if a gradient moves. A
- * change of participation drops all lists, and they are built again. */
+/* From the second cycle of slots on a step is one graph. It sends no lists, and keeps doing so if a
+ * gradient moves. A change of participation drops all lists, and they are built again. */
 START_TEST(kept_lists)
 {
     SHARED();
@@ -80,8 +83,10 @@ START_TEST(kept_lists)
     Side a, b;
     open_kept(&a, &b, stagger_rules[of[_i].rule]);
     step_kept(&a, &b, step);
-    ck_assert_msg(!graphs && launches && !a.b->gpu->slot_lists, "the first step runs a graph, or keeps its list");
-    ck_assert_msg(held_graphs(&a) > (int64_t)a.b->gpu->passing->bytes, "the first step's list is not counted");
+    ck_assert_msg(!graphs && launches && !a.b->gpu->slot_lists,
+                  "the first step runs a graph, or keeps its list");
+    ck_assert_msg(held_graphs(&a) > (int64_t)a.b->gpu->passing->bytes,
+                  "the first step's list is not counted");
     for (step = 2; step <= cycle + 1; step++) {
         int64_t before = held_graphs(&a) - (step == 2 ? a.b->gpu->passing->held : 0);
         step_kept(&a, &b, step);
@@ -92,17 +97,20 @@ START_TEST(kept_lists)
     for (; step <= 2 * cycle + 1; step++) {
         step_kept(&a, &b, step);
         ck_assert_msg(graphs == 1 && !uploads && !launches && held_graphs(&a) == all,
-                      "step %d: %d graphs, %d uploads, %d launches, %d bytes of %d", step, graphs, uploads, launches,
-                      (int)held_graphs(&a), (int)all);
+                      "step %d: %d graphs, %d uploads, %d launches, %d bytes of %d", step, graphs,
+                      uploads, launches, (int)held_graphs(&a), (int)all);
     }
     ck_assert(all <= a.e->workspace / 4);
-    for (int k = 0; k < 2; k++, step++) {                  /* the gradient of another tensor of the same shape */
+    /* the gradient of another tensor of the same shape */
+    for (int k = 0; k < 2; k++, step++) {
         CUdeviceptr other = a.g[k ? 3 : 7];
         OK(optc_set_grad(a.b, 3, (void *)(uintptr_t)other, 0));
         OK(optc_set_grad(b.b, 3, (void *)(uintptr_t)b.g[k ? 3 : 7], 0));
         step_kept(&a, &b, step);
-        ck_assert_msg(graphs == 1 && uploads == 1 && launches <= 2, "a moved gradient: %d graphs, %d uploads, %d "
-                      "launches", graphs, uploads, launches);
+        ck_assert_msg(graphs == 1 && uploads == 1 && launches <= 2,
+                      "a moved gradient: %d graphs, %d uploads, %d "
+                      "launches",
+                      graphs, uploads, launches);
     }
     for (int k = 0; k < 2; k++) {
         OK(optc_set_grad(a.b, 6, k ? (void *)(uintptr_t)a.g[6] : NULL, 0));
@@ -119,7 +127,8 @@ START_TEST(kept_lists)
 }
 END_TEST
 
-/* No more is kept than the limit allows. A list in use stays, one that a whole cycle did not use makes room. */
+/* No more is kept than the limit allows. A list in use stays, one that a whole cycle did not use
+ * makes room. */
 START_TEST(bounded_lists)
 {
     SHARED();
@@ -134,14 +143,17 @@ START_TEST(bounded_lists)
     for (int step = 3; step <= 18; step++) {
         step_kept(&a, &b, step);
         int64_t last = a.b->gpu->passing ? a.b->gpu->passing->held : 0;
-        ck_assert_msg(held_graphs(&a) == one + last && graphs == (step == 17) && (step == 17 ? !uploads : uploads == 1),
-                      "step %d: %d graphs, %d uploads, %d bytes", step, graphs, uploads, (int)held_graphs(&a));
+        ck_assert_msg(held_graphs(&a) == one + last && graphs == (step == 17) &&
+                          (step == 17 ? !uploads : uploads == 1),
+                      "step %d: %d graphs, %d uploads, %d bytes", step, graphs, uploads,
+                      (int)held_graphs(&a));
     }
     ck_assert(a.b->gpu->slot_lists == first && !first->next);
     for (int k = 0; k < 2; k++)
         OK(optc_set_t((k ? &b : &a)->b, -1, 1000));
     step_kept(&a, &b, 1001);
-    ck_assert_msg(graphs == 1 && held_graphs(&a) <= one + one / 2 && a.b->gpu->slot_lists->used == 1000,
+    ck_assert_msg(graphs == 1 && held_graphs(&a) <= one + one / 2 &&
+                      a.b->gpu->slot_lists->used == 1000,
                   "an old list does not make room");
     a.e->workspace = usual;
     close_side(&a, 0);
@@ -150,12 +162,13 @@ START_TEST(bounded_lists)
 END_TEST
 
 /* Steps with eigenvectors and steps without them are one graph each. */
-static const char bases[] =
-    "return optimizer { name = 'bases', hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, 'rows') },\n"
-    " step = function() p = p - lr * g end,\n"
-    " matrix = function() L = 0.5 * L + gram(g)  every(9, { stagger = true }, function() X = select(2, eigh(L, { last ="
-    " X })) end)\n"
-    "  p = p - lr * mm(X.T, g) end }";
+static const char bases[] = "return optimizer { name = 'bases', hyper = { lr = 0.125 }, state = { "
+                            "L = zeros 'rows', X = eye(1, 'rows') },\n"
+                            " step = function() p = p - lr * g end,\n"
+                            " matrix = function() L = 0.5 * L + gram(g)  every(9, { stagger = true "
+                            "}, function() X = select(2, eigh(L, { last ="
+                            " X })) end)\n"
+                            "  p = p - lr * mm(X.T, g) end }";
 
 START_TEST(eigen_lists)
 {
@@ -171,7 +184,8 @@ START_TEST(eigen_lists)
         step_kept(&a, &b, step);
         if (step < 11)
             continue;
-        ck_assert_msg(!uploads && graphs == 1 && !launches, "step %d%s: %d graphs, %d uploads, %d launches", step,
+        ck_assert_msg(!uploads && graphs == 1 && !launches,
+                      "step %d%s: %d graphs, %d uploads, %d launches", step,
                       any ? " with eigenvectors" : "", graphs, uploads, launches);
         with += any, without += !any;
     }

@@ -66,11 +66,12 @@ START_TEST(captured)
 }
 END_TEST
 
-/* Captures a step with a driver of this version, and counts its conditional nodes and their bodies. */
+/* Captures a step with a driver of this version, and counts its conditional nodes and their
+ * bodies. */
 static const Driver *real;
 static int conditions, bodies;
-static int count_condition(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
-                           CUgraphNodeParams *p)
+static int count_condition(CUgraphNode *out, CUgraph g, const CUgraphNode *after,
+                           const CUgraphEdgeData *edge, size_t n, CUgraphNodeParams *p)
 {
     conditions++;
     bodies += (int)p->of.conditional.size;
@@ -88,22 +89,26 @@ static void capture_counted(Side *g, Captured *c, int version)
     g->e->gpu->d = real;
 }
 
-/* Drivers from CUDA 12.8 on select the body by one switch node, older ones by an IF node for each. The steps of a rule
- * with slots, with slots and periods, and with periods alone have the bits of steps one by one, and compute as many
- * factors. */
+/* Drivers from CUDA 12.8 on select the body by one switch node, older ones by an IF node for each.
+ * The steps of a rule with slots, with slots and periods, and with periods alone have the bits of
+ * steps one by one, and compute as many factors. */
 static const char periods[] =
-    "return optimizer { name = 'periods', hyper = { lr = 0.125 }, state = { L = eye(0.5, 'rows') },\n"
+    "return optimizer { name = 'periods', hyper = { lr = 0.125 }, state = { L = eye(0.5, 'rows') "
+    "},\n"
     " step = function() p = p - lr * g end,\n"
-    " matrix = function() L = 0.5 * L + gram(g)  every(2, function() L = L + mm(L, L) / (1 + slice.norm(L)) end)\n"
+    " matrix = function() L = 0.5 * L + gram(g)  every(2, function() L = L + mm(L, L) / (1 + "
+    "slice.norm(L)) end)\n"
     "  every(3, function() p = p - lr * g end)  p = p - lr * mm(L, g) / (1 + slice.norm(L)) end }";
 
 START_TEST(captured_factors)
 {
     SHARED();
-    const struct { const char *text; int bodies; } of[] = {{stagger_rules[2], 4}, {stagger_rules[0], 7}, {periods, 4}};
+    const struct { const char *text; int bodies; } of[] = {
+        {stagger_rules[2], 4}, {stagger_rules[0], 7}, {periods, 4}};
     Side a, b;
     Captured c;
-    int rule = _i / 2, older = _i % 2 ? SWITCH_NEEDED - 10 : 0, most = getenv("OPTC_TEST_SMALL") && rule ? 5 : 9;
+    int rule = _i / 2, older = _i % 2 ? SWITCH_NEEDED - 10 : 0,
+        most = getenv("OPTC_TEST_SMALL") && rule ? 5 : 9;
     optc_rule_options o = {.text = of[rule].text, .param = OPTC_F64, .products = "f64"};
     if (thinned(_i))
         return;
@@ -119,8 +124,8 @@ START_TEST(captured_factors)
         } else if (step == 2) {
             capture_counted(&a, &c, older);
             bool one = a.e->gpu->d->version >= SWITCH_NEEDED && !older;
-            ck_assert_msg(bodies == of[rule].bodies && conditions == (one ? 1 : bodies), "%d bodies in %d nodes",
-                          bodies, conditions);
+            ck_assert_msg(bodies == of[rule].bodies && conditions == (one ? 1 : bodies),
+                          "%d bodies in %d nodes", bodies, conditions);
         }
         if (step >= 2 && step <= most - 2)
             replay(&c);
@@ -134,19 +139,21 @@ START_TEST(captured_factors)
 }
 END_TEST
 
-/* Two periods above 4096 whose common steps are far apart: those at multiples of 175000 have all slots in turn. The
- * captured step has a body for each of them. */
+/* Two periods above 4096 whose common steps are far apart: those at multiples of 175000 have all
+ * slots in turn. The captured step has a body for each of them. */
 START_TEST(captured_rarely)
 {
     SHARED();
-    static const char text[] =
-        "return optimizer { name = 'rarely', hyper = { lr = 0.125 }, state = { L = eye(0.5, 'rows'), X = eye(1, "
-        "'rows'), n = zeros 'tensor' },\n"
-        " step = function() p = p - lr * g end,\n"
-        " matrix = function() L = 0.5 * L + gram(g) / ncols\n"
-        "  every(3, { stagger = true }, function() X = (mm(L, L) + eye(1, 'rows')) / (1 + slice.norm(L)) end)\n"
-        "  every(25000, function() L = L + eye(0.125, 'rows') end)  every(35000, function() n = n + 1 end)\n"
-        "  p = p - lr * mm(X, g) / (1 + n) end }";
+    static const char text[] = "return optimizer { name = 'rarely', hyper = { lr = 0.125 }, state "
+                               "= { L = eye(0.5, 'rows'), X = eye(1, "
+                               "'rows'), n = zeros 'tensor' },\n"
+                               " step = function() p = p - lr * g end,\n"
+                               " matrix = function() L = 0.5 * L + gram(g) / ncols\n"
+                               "  every(3, { stagger = true }, function() X = (mm(L, L) + eye(1, "
+                               "'rows')) / (1 + slice.norm(L)) end)\n"
+                               "  every(25000, function() L = L + eye(0.125, 'rows') end)  "
+                               "every(35000, function() n = n + 1 end)\n"
+                               "  p = p - lr * mm(X, g) / (1 + n) end }";
     Side a, b;
     Captured c;
     optc_rule_options o = {.text = text, .param = OPTC_F64, .products = "f64"};
@@ -157,7 +164,8 @@ START_TEST(captured_rarely)
     for (int64_t t = at - 1; t <= at + 1; t++) {
         set_grads(&a, (int)(t - at + 2));
         set_grads(&b, (int)(t - at + 2));
-        if (t == at - 1) {                                 /* the step before runs outside of the capture */
+        /* the step before runs outside of the capture */
+        if (t == at - 1) {
             OK(optc_set_t(a.b, -1, t - 1));
             OK(optc_set_t(b.b, -1, t - 1));
             OK(optc_step(a.b));
@@ -174,8 +182,9 @@ START_TEST(captured_rarely)
 }
 END_TEST
 
-/* A guard (such as a GradScaler's found_inf) is read on the device: the host launches the kernel that reads it and one
- * graph, and waits for nothing. The graph selects the slots of the steps that were not skipped. */
+/* A guard (such as a GradScaler's found_inf) is read on the device: the host launches the kernel
+ * that reads it and one graph, and waits for nothing. The graph selects the slots of the steps that
+ * were not skipped. */
 START_TEST(guarded_lists)
 {
     SHARED();
@@ -186,7 +195,8 @@ START_TEST(guarded_lists)
     OK(optc_set_guard(a.b, (void *)(uintptr_t)guard, OPTC_F32));
     for (int step = 1; step <= 9; step++) {
         float skips = step % 4 == 3;
-        ck_assert(!d->cuMemcpyHtoDAsync_v2(guard, &skips, sizeof skips, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(guard, &skips, sizeof skips, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         set_grads(&a, step);
         set_grads(&b, step);
         counted_step(&a);
@@ -194,7 +204,8 @@ START_TEST(guarded_lists)
             step_without_lists(&b);
         same_params(&a, &b, format("step %d", step));
         ck_assert_msg(step == 1 || (graphs == 1 && !uploads && launches == 1 && !waits),
-                      "step %d: %d graphs, %d uploads, %d launches, %d waits", step, graphs, uploads, launches, waits);
+                      "step %d: %d graphs, %d uploads, %d launches, %d waits", step, graphs,
+                      uploads, launches, waits);
     }
     int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
     ck_assert_msg(x == y, "%d factors, not %d", (int)x, (int)y);
@@ -206,7 +217,8 @@ END_TEST
 
 /* Eigenvectors of step 1 only, as in SOAP. */
 static const char starts[] =
-    "return optimizer { name = 'starts', hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, 'rows') },\n"
+    "return optimizer { name = 'starts', hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = "
+    "eye(1, 'rows') },\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function() L = 0.5 * L + gram(g)\n"
     "  every(2, { stagger = true }, function() L = L + mm(L, L) / (1 + slice.norm(L)) end)\n"
@@ -231,7 +243,8 @@ static optc_checkpoint saved(Side *s)
     return to;
 }
 
-/* A captured step has bodies for the slots of all steps, step 1 too: replays continue from a file of any step. */
+/* A captured step has bodies for the slots of all steps, step 1 too: replays continue from a file
+ * of any step. */
 START_TEST(captured_start)
 {
     SHARED();
@@ -274,13 +287,14 @@ START_TEST(captured_start)
 }
 END_TEST
 
-/* If the lists of a captured step cannot be made, nothing is freed in the stream that is captured: the driver would
- * refuse it, or add it to the caller's graph. */
+/* If the lists of a captured step cannot be made, nothing is freed in the stream that is captured:
+ * the driver would refuse it, or add it to the caller's graph. */
 static CUstream captured_stream;
 static int uploads_left, frees_inside;
 static int fail_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
 {
-    return uploads_left-- > 0 ? real->cuMemcpyHtoDAsync_v2(to, from, n, s) : CUDA_ERROR_OUT_OF_MEMORY;
+    return uploads_left-- > 0 ? real->cuMemcpyHtoDAsync_v2(to, from, n, s)
+                              : CUDA_ERROR_OUT_OF_MEMORY;
 }
 static int watch_free(CUdeviceptr p, CUstream s)
 {
@@ -314,8 +328,9 @@ START_TEST(captured_failure)
         if (graph)
             d->cuGraphDestroy(graph);
         OK(optc_memory_info(a.e, &after));
-        ck_assert_msg(!frees_inside && after.ours == before.ours, "%d uploads: %d frees in the capture, %d bytes left",
-                      n, frees_inside, (int)(after.ours - before.ours));
+        ck_assert_msg(!frees_inside && after.ours == before.ours,
+                      "%d uploads: %d frees in the capture, %d bytes left", n, frees_inside,
+                      (int)(after.ours - before.ours));
     }
     a.e->gpu->d = real;
     step_kept(&a, &b, 3);
@@ -326,7 +341,8 @@ START_TEST(captured_failure)
 }
 END_TEST
 
-/* A graph that cannot be made is found before the guard is read on the device, which decrements t of a skipped step. */
+/* A graph that cannot be made is found before the guard is read on the device, which decrements t
+ * of a skipped step. */
 static bool graphs_fail;
 static int fail_instantiate(CUgraphExec *e, CUgraph g, unsigned long long flags)
 {
@@ -374,7 +390,8 @@ static void capture_only(Side *g)
     drop_captured(g, &c);
 }
 
-/* Steps before a capture keep lists. They do not use up the limit of the captured step, and are freed after it. */
+/* Steps before a capture keep lists. They do not use up the limit of the captured step, and are
+ * freed after it. */
 START_TEST(captured_after_lists)
 {
     SHARED();
@@ -383,22 +400,26 @@ START_TEST(captured_after_lists)
     for (int step = 1; step <= 4; step++)
         step_kept(&a, &b, step);
     capture_only(&b);
-    int64_t usual = a.e->workspace, kept = held_graphs(&a), needed = held_graphs(&b) - b.b->gpu->passing->held;
+    int64_t usual = a.e->workspace, kept = held_graphs(&a),
+            needed = held_graphs(&b) - b.b->gpu->passing->held;
     const SlotSwitch *w = b.b->gpu->calls->slot_switch;
     ck_assert(kept && w->n);
     const BodyTable *table = b.b->gpu->calls->bodies;
     int64_t memory = (int64_t)table->bytes + w->bodies;
     for (int i = 0; i < w->n; i++)
         memory += (int64_t)w->list[i]->bytes;
-    ck_assert_msg(table->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed, (int)memory);
+    ck_assert_msg(table->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed,
+                  (int)memory);
     a.e->workspace = 4 * needed;
     capture_only(&a);
     ck_assert_msg(a.b->gpu->calls->slot_switch->n && held_graphs(&a) == kept + needed,
-                  "the kept lists leave no room: %d of %d bytes", (int)held_graphs(&a), (int)(kept + needed));
+                  "the kept lists leave no room: %d of %d bytes", (int)held_graphs(&a),
+                  (int)(kept + needed));
     OK(optc_step(a.b));
     OK(optc_step(b.b));
     same_params(&a, &b, "after the capture");
-    ck_assert_msg(held_graphs(&a) == needed, "%d bytes are held, %d are used", (int)held_graphs(&a), (int)needed);
+    ck_assert_msg(held_graphs(&a) == needed, "%d bytes are held, %d are used", (int)held_graphs(&a),
+                  (int)needed);
     a.e->workspace = usual;
     close_side(&a, 0);
     close_side(&b, 0);

@@ -1,7 +1,8 @@
-/* Check sends a message for every assertion that holds, so that it can tell where a test crashed. Assertions in loops
- * took most of the time of some suites: 93 % of suite ops, and under the address sanitizer, whose memmove is slow, 45 %
- * of suite master. This file replaces the function that sends them, at link time (--wrap). It sends the first message
- * of each location: a crash is reported after the last assertion that was new. */
+/* Check sends a message for every assertion that holds, so that it can tell where a test crashed.
+ * Assertions in loops took most of the time of some suites: 93 % of suite ops, and under the
+ * address sanitizer, whose memmove is slow, 45 % of suite master. This file replaces the function
+ * that sends them, at link time (--wrap). It sends the first message of each location: a crash is
+ * reported after the last assertion that was new. */
 #include <stdatomic.h>
 #include <stdint.h>
 

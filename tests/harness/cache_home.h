@@ -1,5 +1,5 @@
-/* Shared by the suites of the cache: a folder for each test, objects with known contents, and a builder that appends a
- * byte to a file per run. */
+/* Shared by the suites of the cache: a folder for each test, objects with known contents, and a
+ * builder that appends a byte to a file per run. */
 #ifndef OPTC_CACHE_HOME_H
 #define OPTC_CACHE_HOME_H
 #include "tests/harness/help.h"
@@ -79,7 +79,8 @@ static inline double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Looks up or builds like the runtime does. Returns 1 if it was found, 0 if it was built, -1 if its bytes are wrong. */
+/* Looks up or builds like the runtime does. Returns 1 if it was found, 0 if it was built, -1 if its
+ * bytes are wrong. */
 static inline int obtain(const Cache *c, const char *k, int build_ms)
 {
     static const CacheNote note = {"own", "clip(1)", "", "f32", "x86-64-v3", "cc"};
@@ -119,7 +120,8 @@ static inline char *slurp(const char *path, size_t *n)
 static inline void spill(const char *path, const char *buf, size_t n)
 {
     FILE *f = fopen(path, "wb");
-    ck_assert_msg(f && fwrite(buf, 1, n, f) == n && fclose(f) == 0, "%s: %s", path, strerror(errno));
+    ck_assert_msg(f && fwrite(buf, 1, n, f) == n && fclose(f) == 0, "%s: %s", path,
+                  strerror(errno));
     chmod(path, 0600);
 }
 

@@ -6,7 +6,8 @@
 const TestShape run_shapes[TENSORS] = {{2, {80, 60}}, {1, {7}}, {0, {0}}, {3, {4, 9, 5}}};
 const char *const run_names[TENSORS] = {"layers.0/weight", "b\"\\ä\n", NULL, "conv"};
 
-void run_open_as(Run *x, const optc_engine_options *eo, const optc_rule_options *ro, const char *const *called)
+void run_open_as(Run *x, const optc_engine_options *eo, const optc_rule_options *ro,
+                 const char *const *called)
 {
     optc_tensor t[TENSORS];
     memset(x, 0, sizeof *x);
@@ -21,7 +22,10 @@ void run_open_as(Run *x, const optc_engine_options *eo, const optc_rule_options 
         x->g[k] = calloc((size_t)x->n[k], 8);
         for (int64_t i = 0; i < x->n[k]; i++)
             type_store(x->r->program->p, x->p[k], i, 0.5 * ref_value(k, 0, i));
-        t[k] = (optc_tensor){.name = called[k], .param = x->p[k], .grad = x->g[k], .rank = run_shapes[k].rank,
+        t[k] = (optc_tensor){.name = called[k],
+                             .param = x->p[k],
+                             .grad = x->g[k],
+                             .rank = run_shapes[k].rank,
                              .shape = run_shapes[k].dim};
     }
     without_kernels(x->r, t, TENSORS);
@@ -31,7 +35,8 @@ void run_open_as(Run *x, const optc_engine_options *eo, const optc_rule_options 
 
 void run_open(Run *x, const char *spec, const char *types, int threads)
 {
-    run_open_as(x, &(optc_engine_options){.threads = threads, .cache_dir = getenv("OPTC_TEST_CACHE")},
+    run_open_as(x,
+                &(optc_engine_options){.threads = threads, .cache_dir = getenv("OPTC_TEST_CACHE")},
                 &(optc_rule_options){.spec = spec, .types = types}, run_names);
 }
 
@@ -56,10 +61,12 @@ uint64_t run_hash(const Run *x)
     SavedList l;
     OK(saved_make(&l, "test", &x->b, 1, &(optc_checkpoint){0}, true));
     for (int64_t i = 0; i < l.n; i++)
-        h = checkpoint_hash(h, l.item[i].host ? l.item[i].host : l.item[i].at, (size_t)saved_bytes(&l.item[i]));
+        h = checkpoint_hash(h, l.item[i].host ? l.item[i].host : l.item[i].at,
+                            (size_t)saved_bytes(&l.item[i]));
     saved_free(&l);
     for (int k = 0; k < TENSORS; k++)
-        h = checkpoint_hash(h, x->p[k], (size_t)(x->n[k] * x->r->program->type[x->r->program->p].bytes));
+        h = checkpoint_hash(h, x->p[k],
+                            (size_t)(x->n[k] * x->r->program->type[x->r->program->p].bytes));
     return h;
 }
 

@@ -15,11 +15,13 @@ typedef struct Run {
     void *p[TENSORS], *g[TENSORS];
     int64_t n[TENSORS];
 } Run;
-void run_open_as(Run *x, const optc_engine_options *eo, const optc_rule_options *ro, const char *const *called);
+void run_open_as(Run *x, const optc_engine_options *eo, const optc_rule_options *ro,
+                 const char *const *called);
 void run_open(Run *x, const char *spec, const char *types, int threads);
 /* Steps from..to. Tensor 1 misses step 2, and the learning rate of group 1 changes at step 3. */
 void run_steps(Run *x, int from, int to);
-uint64_t run_hash(const Run *x);               /* of all parameters, states, step counts and hyperparameters */
+/* of all parameters, states, step counts and hyperparameters */
+uint64_t run_hash(const Run *x);
 void run_copy_params(Run *to, const Run *from);
 void run_close(Run *x);
 /* A checkpoint in memory; the caller frees c.memory. */

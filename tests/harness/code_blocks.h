@@ -1,4 +1,5 @@
-/* Block codes as runtime/TYPES.md defines them: blocks and whole states, for tests that compare bytes. */
+/* Block codes as runtime/TYPES.md defines them: blocks and whole states, for tests that compare
+ * bytes. */
 #ifndef OPTC_TEST_CODES_H
 #define OPTC_TEST_CODES_H
 #include "optc.h"
@@ -9,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Check reports every assertion to its parent process, which takes longer than the work of these loops. */
+/* Check reports every assertion to its parent process, which takes longer than the work of these
+ * loops. */
 #define EACH(holds, ...) \
     do { \
         if (!(holds)) \
@@ -28,17 +30,20 @@ typedef struct CodeType {
 enum { NCODES = 4 };
 extern const CodeType code_types[NCODES];      /* q8, q8u, f8, f8u */
 
-/* each: element i has its own dither, that of element i after `dither`; otherwise all have `dither`, a multiple of
- * 2^20. Returns the scale. */
-float code_encode(const CodeType *c, const float *x, int n, unsigned dither, bool each, unsigned char *code);
+/* each: element i has its own dither, that of element i after `dither`; otherwise all have
+ * `dither`, a multiple of 2^20. Returns the scale. */
+float code_encode(const CodeType *c, const float *x, int n, unsigned dither, bool each,
+                  unsigned char *code);
 void code_decode(const CodeType *c, const unsigned char *code, float scale, float *x, int n);
 /* What encoding may change x by: one step of the code at x. */
 double code_bound(const CodeType *c, float x, float scale);
 
-/* A state of a tensor with n values: codes padded to whole blocks, then scales; f32 for small tensors. */
+/* A state of a tensor with n values: codes padded to whole blocks, then scales; f32 for small
+ * tensors. */
 enum { CODE_LEAST = 4096 };                    /* smaller tensors store f32 */
 size_t state_size(int64_t n);
-float state_scale(const unsigned char *state, int64_t n, int64_t i);         /* of the block of value i */
+/* of the block of value i */
+float state_scale(const unsigned char *state, int64_t n, int64_t i);
 void state_decode(const CodeType *c, const unsigned char *state, int64_t n, float *x);
 void state_encode(const CodeType *c, unsigned char *state, int64_t n, const float *x, int step);
 #endif

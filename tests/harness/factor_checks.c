@@ -1,5 +1,5 @@
-/* Checks factors, solutions and orders against their definitions, independently of the evaluator, with LAPACK and with
- * optc's own code. */
+/* Checks factors, solutions and orders against their definitions, independently of the evaluator,
+ * with LAPACK and with optc's own code. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "tests/harness/factor_checks.h"
 #include "tests/harness/help.h"
@@ -14,8 +14,8 @@ static double g_at(int i, int j) { return ref_value(0, 1, i * COLS + j); }
 static void step_once(Fixture *f, const char *rule, const double *g)
 {
     static const TestShape one[] = {{2, {ROWS, COLS}}};
-    fix_open(f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1,
-             NULL, 0);
+    fix_open(f, &(optc_engine_options){.threads = 1},
+             &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1, NULL, 0);
     for (int64_t i = 0; i < ROWS * COLS; i++)
         type_store(f->type, f->g[0], i, g ? g[i] : g_at((int)i / COLS, (int)i % COLS));
     OK(optc_step(f->binding));
@@ -37,9 +37,10 @@ static void near_to(const double *a, const double *b, int n, double bound, const
         ck_assert_msg(fabs(a[i] - b[i]) <= bound, "%s, %d: %.17g for %.17g", what, i, a[i], b[i]);
 }
 
-/* Checks n x some eigenvectors: columns are orthonormal, A V = V diag(w), largest first, the largest entry of each is
- * positive. */
-static void are_eigenvectors(const double *a, const double *v, const double *w, int n, int some, double size)
+/* Checks n x some eigenvectors: columns are orthonormal, A V = V diag(w), largest first, the
+ * largest entry of each is positive. */
+static void are_eigenvectors(const double *a, const double *v, const double *w, int n, int some,
+                             double size)
 {
     double av[ROWS * ROWS], vw[ROWS * ROWS], vv[ROWS * ROWS], one[ROWS * ROWS];
     multiply(av, a, v, n, n, some, false);
@@ -61,7 +62,8 @@ static void are_eigenvectors(const double *a, const double *v, const double *w, 
 START_TEST(eigenvectors)
 {
     Fixture f;
-    double a[ROWS * ROWS] = {0}, b[COLS * COLS], v[ROWS * ROWS], w[ROWS], some[COLS * 3], e[3], g[ROWS * COLS];
+    double a[ROWS * ROWS] = {0}, b[COLS * COLS], v[ROWS * ROWS], w[ROWS], some[COLS * 3], e[3],
+                    g[ROWS * COLS];
     use_blas(_i);
     step_once(&f, factor_rules[7], NULL);
     for (int i = 0; i < ROWS * COLS; i++)
@@ -69,7 +71,8 @@ START_TEST(eigenvectors)
     multiply(b, g, g, COLS, ROWS, COLS, true);
     for (int i = 0; i < ROWS * ROWS; i++)
         for (int k = 0; k < COLS; k++)
-            a[i] += g[i / ROWS * COLS + k] * g[i % ROWS * COLS + k] * (i / ROWS == i % ROWS ? 2 : 1);
+            a[i] +=
+                g[i / ROWS * COLS + k] * g[i % ROWS * COLS + k] * (i / ROWS == i % ROWS ? 2 : 1);
     OK(optc_state_read(f.binding, 0, "V", v, ROWS * ROWS));
     OK(optc_state_read(f.binding, 0, "w", w, ROWS));
     OK(optc_state_read(f.binding, 0, "P", some, COLS * 3));
@@ -79,7 +82,8 @@ START_TEST(eigenvectors)
     double trace = 0, all = 0;
     for (int i = 0; i < ROWS; i++)
         trace += a[i * ROWS + i], all += w[i];
-    ck_assert(fabs(trace - all) < 1e-12 * trace);              /* no eigenvalue occurs twice, none is missing */
+    /* no eigenvalue occurs twice, none is missing */
+    ck_assert(fabs(trace - all) < 1e-12 * trace);
     fix_close(&f);
 }
 END_TEST
@@ -87,16 +91,20 @@ END_TEST
 START_TEST(solutions)
 {
     Fixture f;
-    double c[ROWS * ROWS], d[COLS * COLS], x[ROWS * COLS], r[ROWS], back[ROWS * COLS], g[ROWS * COLS], sums[ROWS] = {0};
+    double c[ROWS * ROWS], d[COLS * COLS], x[ROWS * COLS], r[ROWS], back[ROWS * COLS],
+        g[ROWS * COLS], sums[ROWS] = {0};
     double s[ROWS * COLS], dt[COLS * COLS], y[ROWS * COLS];
-    const char *rule =
-        "return optimizer { name = 'x', state = { C = zeros 'rows', D = zeros 'cols', X = zeros 'elem', r = zeros "
-        "'row', R = zeros 'elem', T = zeros 'elem', S = zeros 'elem', U = zeros 'elem' }, products = 'f64',\n"
-        "  matrix = function() local A, B = gram(g) + eye(1, 'rows'), gram(g.T) + eye(1, 'cols')  C = chol(A)  D = "
-        "chol(B)  X = solve(C, g)  r = solve(C.T, rowsum(g))\n"
-        "    R = solve(D, g, { right = true })  T = solve(D, g.T).T  S = solve(A, g, { spd = true })  U = solve(B, g, "
-        "{ spd = true, right = true }) p = p - g end,\n"
-        "  step = function() p = p - g end }";
+    const char *rule = "return optimizer { name = 'x', state = { C = zeros 'rows', D = zeros "
+                       "'cols', X = zeros 'elem', r = zeros "
+                       "'row', R = zeros 'elem', T = zeros 'elem', S = zeros 'elem', U = zeros "
+                       "'elem' }, products = 'f64',\n"
+                       "  matrix = function() local A, B = gram(g) + eye(1, 'rows'), gram(g.T) + "
+                       "eye(1, 'cols')  C = chol(A)  D = "
+                       "chol(B)  X = solve(C, g)  r = solve(C.T, rowsum(g))\n"
+                       "    R = solve(D, g, { right = true })  T = solve(D, g.T).T  S = solve(A, "
+                       "g, { spd = true })  U = solve(B, g, "
+                       "{ spd = true, right = true }) p = p - g end,\n"
+                       "  step = function() p = p - g end }";
     use_blas(_i);
     step_once(&f, rule, NULL);
     for (int i = 0; i < ROWS * COLS; i++)
@@ -132,15 +140,17 @@ END_TEST
 /* Ties, NaN, both zeros, and indices out of range. */
 START_TEST(orders)
 {
-    static const double first[ROWS] = {3, NAN, -1, 3, 0, INFINITY, -0.0}, place[ROWS] = {5, 0, 3, 4, 6, 2, 1};
+    static const double first[ROWS] = {3, NAN, -1, 3, 0, INFINITY, -0.0},
+                        place[ROWS] = {5, 0, 3, 4, 6, 2, 1};
     Fixture f;
     double g[ROWS * COLS], o[ROWS], x[ROWS * COLS], y[ROWS * COLS], q[COLS];
-    const char *rule =
-        "return optimizer { name = 'x', state = { o = zeros 'row', q = zeros 'col', X = zeros 'elem', Y = zeros "
-        "'elem', Z = zeros 'row' }, products = 'f64',\n"
-        "  matrix = function() o = sort(rowmax(g))  q = sort(colmin(g))  X = take(g, o)  Y = take(g, q, 'cols')  Z = "
-        "take(o, o + 0.5 * o)  p = p - take(g.T, o, 'cols').T end,\n"
-        "  step = function() p = p - g end }";
+    const char *rule = "return optimizer { name = 'x', state = { o = zeros 'row', q = zeros 'col', "
+                       "X = zeros 'elem', Y = zeros "
+                       "'elem', Z = zeros 'row' }, products = 'f64',\n"
+                       "  matrix = function() o = sort(rowmax(g))  q = sort(colmin(g))  X = "
+                       "take(g, o)  Y = take(g, q, 'cols')  Z = "
+                       "take(o, o + 0.5 * o)  p = p - take(g.T, o, 'cols').T end,\n"
+                       "  step = function() p = p - g end }";
     use_blas(_i);
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < COLS; j++)
@@ -166,26 +176,29 @@ START_TEST(orders)
 }
 END_TEST
 
-/* Zero, rank-deficient, condition 1e12, tiny and huge matrices: a result if there is one, otherwise the previous
- * value. */
+/* Zero, rank-deficient, condition 1e12, tiny and huge matrices: a result if there is one, otherwise
+ * the previous value. */
 START_TEST(bad_input)
 {
     const char *rule =
-        "return optimizer { name = 'x', state = { w = zeros 'row', V = eye(1, 'rows'), X = eye(7, 'rows'), Q = zeros "
+        "return optimizer { name = 'x', state = { w = zeros 'row', V = eye(1, 'rows'), X = eye(7, "
+        "'rows'), Q = zeros "
         "'rows', C = eye(7, 'rows'), S = fill(7, 'elem') }, products = 'f64',\n"
-        "  matrix = function() local A = gram(g)  w, V = eigh(A)  X = power(A, -0.5, { relative = 1e-13, last = X })  "
+        "  matrix = function() local A = gram(g)  w, V = eigh(A)  X = power(A, -0.5, { relative = "
+        "1e-13, last = X })  "
         "Q = qr(A)  C = chol(A, { last = C })\n"
         "    S = solve(A, g, { last = S }) p = p - g end, step = function() p = p - g end }";
     use_blas(_i);
     for (int kind = 0; kind < 5; kind++) {
         Fixture f;
-        double g[ROWS * COLS], a[ROWS * ROWS], v[ROWS * ROWS], w[ROWS], x[ROWS * ROWS], q[ROWS * ROWS], c[ROWS * ROWS],
-            one[ROWS * ROWS], qq[ROWS * ROWS], s[ROWS * COLS];
+        double g[ROWS * COLS], a[ROWS * ROWS], v[ROWS * ROWS], w[ROWS], x[ROWS * ROWS],
+            q[ROWS * ROWS], c[ROWS * ROWS], one[ROWS * ROWS], qq[ROWS * ROWS], s[ROWS * COLS];
         double scale = kind == 3 ? 1e-150 : kind == 4 ? 1e150 : 1;
         for (int i = 0; i < ROWS; i++)
             for (int j = 0; j < COLS; j++)
                 g[i * COLS + j] = !kind ? 0
-                : scale * (kind == 2 ? pow(10, -1.5 * j) * (j == i) : ref_value(2, kind, i * COLS + j));
+                                        : scale * (kind == 2 ? pow(10, -1.5 * j) * (j == i)
+                                                             : ref_value(2, kind, i * COLS + j));
         step_once(&f, rule, g);
         for (int i = 0; i < ROWS * ROWS; i++) {
             a[i] = 0, one[i] = i / ROWS == i % ROWS;
@@ -213,13 +226,15 @@ END_TEST
 /* Large enough for LAPACK's blocked algorithms: the number of threads changes no bit. */
 START_TEST(threads_alike)
 {
-    static const TestShape many[] = {{2, {150, 3}}, {2, {150, 3}}, {2, {97, 3}}, {2, {150, 3}}, {2, {64, 3}}};
-    const char *rule =
-        "return optimizer { name = 'x', state = { X = zeros 'rows', V = zeros 'rows', Q = zeros 'rows', S = zeros "
-        "'elem' }, products = 'f64',\n"
-        "  matrix = function() local A = gram(normal 'rows rank') + eye(1, 'rows') X = power(A, -0.25)  local w w, V = "
-        "eigh(A)  Q = qr(A)  S = solve(A, g, { spd = true }) p = p - g end,\n"
-        "  rank = 3, step = function() p = p - g end }";
+    static const TestShape many[] = {
+        {2, {150, 3}}, {2, {150, 3}}, {2, {97, 3}}, {2, {150, 3}}, {2, {64, 3}}};
+    const char *rule = "return optimizer { name = 'x', state = { X = zeros 'rows', V = zeros "
+                       "'rows', Q = zeros 'rows', S = zeros "
+                       "'elem' }, products = 'f64',\n"
+                       "  matrix = function() local A = gram(normal 'rows rank') + eye(1, 'rows') "
+                       "X = power(A, -0.25)  local w w, V = "
+                       "eigh(A)  Q = qr(A)  S = solve(A, g, { spd = true }) p = p - g end,\n"
+                       "  rank = 3, step = function() p = p - g end }";
     uint64_t hash[2];
     for (int k = 0; k < 2; k++) {
         Fixture f;
@@ -237,9 +252,11 @@ START_TEST(threads_alike)
 }
 END_TEST
 
-/* A LAPACK that overwrites its input and reports failure: optc's own code takes over, without further effects. */
-static void syevd_fails(const char *job, const char *uplo, const int *n, double *a, const int *lda, double *w,
-                        double *work, const int *lwork, int *iwork, const int *liwork, int *info)
+/* A LAPACK that overwrites its input and reports failure: optc's own code takes over, without
+ * further effects. */
+static void syevd_fails(const char *job, const char *uplo, const int *n, double *a, const int *lda,
+                        double *w, double *work, const int *lwork, int *iwork, const int *liwork,
+                        int *info)
 {
     (void)job, (void)uplo, (void)lda, (void)work, (void)lwork, (void)iwork, (void)liwork;
     a[0] = w[0] = NAN;
@@ -249,8 +266,8 @@ static void potrf_fails(const char *uplo, const int *n, double *a, const int *ld
 {
     (void)uplo, (void)lda, a[0] = NAN, *info = *n;
 }
-static void geqrf_fails(const int *m, const int *n, double *a, const int *lda, double *tau, double *work,
-                        const int *lwork, int *info)
+static void geqrf_fails(const int *m, const int *n, double *a, const int *lda, double *tau,
+                        double *work, const int *lwork, int *info)
 {
     (void)n, (void)lda, (void)work, (void)lwork;
     a[0] = tau[0] = NAN;
@@ -259,25 +276,27 @@ static void geqrf_fails(const int *m, const int *n, double *a, const int *lda, d
 
 START_TEST(lapack_fails)
 {
-    const char *rule =
-        "return optimizer { name = 'x', state = { X = zeros 'rows', C = zeros 'rows', Q = zeros 'rows' }, products = "
-        "'f64',\n"
-        "  matrix = function() local A = gram(g) + eye(1, 'rows') X = power(A, -0.5)  C = chol(A)  Q = qr(A)  p = p - "
-        "mm(X, g) end, step = function() p = p - g end }";
+    const char *rule = "return optimizer { name = 'x', state = { X = zeros 'rows', C = zeros "
+                       "'rows', Q = zeros 'rows' }, products = "
+                       "'f64',\n"
+                       "  matrix = function() local A = gram(g) + eye(1, 'rows') X = power(A, "
+                       "-0.5)  C = chol(A)  Q = qr(A)  p = p - "
+                       "mm(X, g) end, step = function() p = p - g end }";
     static const TestShape one[] = {{2, {ROWS, COLS}}};
     double x[2][3][ROWS * ROWS];
     for (int fails = 0; fails < 2; fails++) {
         Fixture f;
         use_blas(true);
-        fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one,
-                 1, NULL, 0);
+        fix_open(&f, &(optc_engine_options){.threads = 1},
+                 &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1, NULL, 0);
         Blas *blas = f.binding->blas;
         bool has = blas->lapack[0] != NULL;
-        ck_assert_msg(strstr(optc_rule_path(f.rule), has ? "; factors: its LAPACK" : "; factors: our own"), "%s",
-                      optc_rule_path(f.rule));
+        ck_assert_msg(
+            strstr(optc_rule_path(f.rule), has ? "; factors: its LAPACK" : "; factors: our own"),
+            "%s", optc_rule_path(f.rule));
         if (fails && has) {
-            void (*call[])(void) =
-                {(void (*)(void))syevd_fails, (void (*)(void))potrf_fails, (void (*)(void))geqrf_fails};
+            void (*call[])(void) = {(void (*)(void))syevd_fails, (void (*)(void))potrf_fails,
+                                    (void (*)(void))geqrf_fails};
             blas->wide = false;
             blas->gemm[0] = NULL;                              /* its integers might have 64 bits */
             for (int k = 0; k < 3; k++)
@@ -287,7 +306,11 @@ START_TEST(lapack_fails)
             type_store(f.type, f.g[0], i, g_at((int)i / COLS, (int)i % COLS));
         OK(optc_step(f.binding));
         for (int n = 0; n < 3; n++)
-            OK(optc_state_read(f.binding, 0, n == 0 ? "X" : n == 1 ? "C" : "Q", x[fails][n], ROWS * ROWS));
+            OK(optc_state_read(f.binding, 0,
+                               n == 0   ? "X"
+                               : n == 1 ? "C"
+                                        : "Q",
+                               x[fails][n], ROWS * ROWS));
         fix_close(&f);
     }
     for (int n = 0; n < 3; n++)

@@ -1,5 +1,5 @@
-/* Overwrites copies of states that other ranks hold (WorldCase.forgets). In its own file: other headers of the harness
- * define some names of the core differently. */
+/* Overwrites copies of states that other ranks hold (WorldCase.forgets). In its own file: other
+ * headers of the harness define some names of the core differently. */
 #include "runtime/core/shard/shard.h"
 
 #include <math.h>
@@ -13,11 +13,14 @@ void forget_states(const optc_binding *b)
             const ProgArray *m = &b->program->array[k];
             const Cut *c = &b->shards->cut[i];
             const Tensor *all = &b->tensor[c->rows[ROWS_ALL]];
-            int64_t n = dom_len(m->dom, all->shape), cols = all->whole.cols, rank = b->shards->comm.rank;
-            if (m->kind != MEM_STATE || m->type != T_F32 || (m->dom != ROW && m->dom != COL) || !all->mem[k])
+            int64_t n = dom_len(m->dom, all->shape), cols = all->whole.cols,
+                    rank = b->shards->comm.rank;
+            if (m->kind != MEM_STATE || m->type != T_F32 || (m->dom != ROW && m->dom != COL) ||
+                !all->mem[k])
                 continue;
             for (int64_t x = 0; x < n; x++)
-                if (m->dom == COL ? c->owner != rank : x < c->first[rank] / cols || x >= c->end[rank] / cols)
+                if (m->dom == COL ? c->owner != rank
+                                  : x < c->first[rank] / cols || x >= c->end[rank] / cols)
                     ((float *)all->mem[k])[x] = NAN;
         }
 }

@@ -39,7 +39,8 @@ const FunctionCase function_cases[] = {
     {.kind = DO_QR, .type = F64, .m = 5, .n = 11, .batch = 2, .gap = 3},
     {.kind = DO_QR, .type = OPTC_BF16, .m = 6, .n = 4, .batch = 2},
     {.kind = DO_QR, .type = F64, .m = 1, .n = 3, .batch = 2}};
-_Static_assert(sizeof function_cases / sizeof *function_cases == FUNCTION_CASES, "the number of cases");
+_Static_assert(sizeof function_cases / sizeof *function_cases == FUNCTION_CASES,
+               "the number of cases");
 
 static Type type_of(optc_type t) { return (Type)(t - 1); }
 static double ulp_of(optc_type t)
@@ -53,7 +54,10 @@ static double draw(int seed, int64_t i)
 
 /* ---- plain matrices of doubles ---- */
 typedef struct Plain { int64_t rows, cols; double *v; } Plain;
-static Plain plain(int64_t rows, int64_t cols) { return (Plain){rows, cols, calloc((size_t)(rows * cols) + 1, 8)}; }
+static Plain plain(int64_t rows, int64_t cols)
+{
+    return (Plain){rows, cols, calloc((size_t)(rows * cols) + 1, 8)};
+}
 static double at(Plain x, int64_t i, int64_t j) { return x.v[i * x.cols + j]; }
 
 static Plain times(Plain a, bool ta, Plain b, bool tb)
@@ -63,7 +67,8 @@ static Plain times(Plain a, bool ta, Plain b, bool tb)
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
             for (int64_t q = 0; q < k; q++)
-                c.v[i * n + j] += (ta ? at(a, q, i) : at(a, i, q)) * (tb ? at(b, j, q) : at(b, q, j));
+                c.v[i * n + j] +=
+                    (ta ? at(a, q, i) : at(a, i, q)) * (tb ? at(b, j, q) : at(b, q, j));
     return c;
 }
 
@@ -118,13 +123,15 @@ static Plain array_get(const Where *w, const FunctionCase *x, const Array *y, in
     char *host = malloc(y->bytes);
     w->get(host, y->m.data, y->bytes);
     for (int64_t i = 0; i < y->rows * y->cols; i++)
-        p.v[i] = type_load(type_of(x->type), host, nth * y->m.next + i / y->cols * y->m.ld + i % y->cols);
+        p.v[i] = type_load(type_of(x->type), host,
+                           nth * y->m.next + i / y->cols * y->m.ld + i % y->cols);
     free(host);
     return p;
 }
 
 /* ---- operands ---- */
-/* Symmetric positive definite with eigenvalues from 1 to about 3; triangular with a diagonal from 1 on; any. */
+/* Symmetric positive definite with eigenvalues from 1 to about 3; triangular with a diagonal from 1
+ * on; any. */
 static Plain operand(const FunctionCase *x, int64_t nth)
 {
     bool square = x->kind <= DO_SOLVE, triangle = x->kind == DO_SOLVE && !(x->flags & 4);
@@ -173,10 +180,12 @@ static double power_off(const FunctionCase *x, Plain a, Plain y)
 
 static double qr_off(Plain a, Plain q, Plain r)
 {
-    double d = off(times(q, false, r, false), a), ones = off(times(q, true, q, false), (Plain){0, 0, NULL});
+    double d = off(times(q, false, r, false), a),
+           ones = off(times(q, true, q, false), (Plain){0, 0, NULL});
     for (int64_t i = 0; i < r.rows; i++)
         for (int64_t j = 0; j <= i && j < r.cols; j++)
-            ck_assert_msg(j < i ? at(r, i, j) == 0 : at(r, i, j) >= 0, "R at (%lld, %lld)", (long long)i, (long long)j);
+            ck_assert_msg(j < i ? at(r, i, j) == 0 : at(r, i, j) >= 0, "R at (%lld, %lld)",
+                          (long long)i, (long long)j);
     return d > ones ? d : ones;
 }
 
@@ -186,7 +195,8 @@ static double polar_off(Plain a, Plain u)
     Plain h = times(u, true, a, false), turned = plain(h.rows, h.cols);
     for (int64_t i = 0; i < h.rows * h.cols; i++)
         turned.v[i] = at(h, i % h.cols, i / h.cols);
-    double ones = off(tall ? times(u, true, u, false) : times(u, false, u, true), (Plain){0, 0, NULL}),
+    double ones =
+               off(tall ? times(u, true, u, false) : times(u, false, u, true), (Plain){0, 0, NULL}),
            d = off(h, turned);
     free(turned.v);
     return d > ones ? d : ones;
@@ -250,8 +260,13 @@ static Array rounded(const Where *w, const FunctionCase *x, int64_t rows, int64_
 char *function_case(optc_engine *e, const Where *w, const FunctionCase *x, size_t *bytes)
 {
     bool solve = x->kind == DO_SOLVE, right = x->flags & 2;
-    int64_t k = x->m < x->n ? x->m : x->n, rows = x->kind >= DO_POLAR ? x->m : solve && right ? x->m : x->n,
-            cols = solve ? (right ? x->n : x->m) : x->kind == DO_QR ? k : x->n;
+    int64_t k = x->m < x->n ? x->m : x->n,
+            rows = x->kind >= DO_POLAR ? x->m
+                   : solve && right    ? x->m
+                                       : x->n,
+            cols = solve              ? (right ? x->n : x->m)
+                   : x->kind == DO_QR ? k
+                                      : x->n;
     Plain *a = calloc((size_t)x->batch, sizeof *a), *b = calloc((size_t)x->batch, sizeof *b);
     double residual = -1;
     for (int64_t i = 0; i < x->batch; i++) {
@@ -261,23 +276,39 @@ char *function_case(optc_engine *e, const Where *w, const FunctionCase *x, size_
             b[i].v[j] = draw(77 + (int)i, j);
     }
     Array from = rounded(w, x, a[0].rows, a[0].cols, a), other = rounded(w, x, rows, cols, b),
-          to = array_open(w, x, rows, cols), second = array_open(w, x, x->kind == DO_QR ? k : 1, x->n);
-    optc_function f = {.a = from.m, .b = other.m, .x = to.m, .y = second.m, .type = x->type, .m = x->m, .n = x->n,
-                       .batch = x->batch, .exponent = x->root > 0 ? -1.0 / x->root : -1.0 / (double)x->root,
-                       .ridge = x->ridge, .relative = x->relative, .floor = x->floor, .upper = x->flags & 1,
-                       .right = right, .positive = (x->flags & 4) != 0, .residual = &residual};
+          to = array_open(w, x, rows, cols),
+          second = array_open(w, x, x->kind == DO_QR ? k : 1, x->n);
+    optc_function f = {.a = from.m,
+                       .b = other.m,
+                       .x = to.m,
+                       .y = second.m,
+                       .type = x->type,
+                       .m = x->m,
+                       .n = x->n,
+                       .batch = x->batch,
+                       .exponent = x->root > 0 ? -1.0 / x->root : -1.0 / (double)x->root,
+                       .ridge = x->ridge,
+                       .relative = x->relative,
+                       .floor = x->floor,
+                       .upper = x->flags & 1,
+                       .right = right,
+                       .positive = (x->flags & 4) != 0,
+                       .residual = &residual};
     Array *result = x->in_place ? (solve ? &other : &from) : &to;
     f.x = result->m;
     call_function(e, x, &f);
-    double bound = 32 * (double)(x->n + x->m) * (ulp_of(x->type) + (x->type == F64 ? 0 : FLT_EPSILON));
+    double bound =
+        32 * (double)(x->n + x->m) * (ulp_of(x->type) + (x->type == F64 ? 0 : FLT_EPSILON));
     for (int64_t i = 0; i < x->batch; i++) {
         Plain y = array_get(w, x, result, i), z = array_get(w, x, &second, i);
         double d = case_off(x, a[i], b[i], y, z);
-        ck_assert_msg(d <= bound, "function %d, type %d, %lld x %lld, matrix %lld: off by %g, at most %g",
-                      (int)x->kind, (int)x->type, (long long)x->m, (long long)x->n, (long long)i, d, bound);
+        ck_assert_msg(
+            d <= bound, "function %d, type %d, %lld x %lld, matrix %lld: off by %g, at most %g",
+            (int)x->kind, (int)x->type, (long long)x->m, (long long)x->n, (long long)i, d, bound);
         free(y.v), free(z.v), free(a[i].v), free(b[i].v);
     }
-    ck_assert_msg(x->floor ? isnan(residual) : residual >= 0 && residual < 1e-3, "residual %g", residual);
+    ck_assert_msg(x->floor ? isnan(residual) : residual >= 0 && residual < 1e-3, "residual %g",
+                  residual);
     *bytes = result->bytes;
     char *got = malloc(result->bytes);
     w->get(got, result->m.data, result->bytes);

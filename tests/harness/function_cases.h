@@ -1,11 +1,14 @@
-/* Functions of matrices without a rule, against their definitions in f64. Shared by the CPU suite and the GPU suite. */
+/* Functions of matrices without a rule, against their definitions in f64. Shared by the CPU suite
+ * and the GPU suite. */
 #ifndef OPTC_TESTS_FUNCTION_CASES_H
 #define OPTC_TESTS_FUNCTION_CASES_H
 #include "tests/harness/reference_product.h"
 
 typedef enum { DO_POWER, DO_EIGH, DO_CHOLESKY, DO_SOLVE, DO_POLAR, DO_QR } FunctionKind;
-/* root: of powers: x^root a = 1 for root > 0, x^-root = a for root < 0. gap: padding between rows and between matrices.
- * in_place: the result is the operand's memory. flags: of optc_solve: 1 upper, 2 right, 4 positive */
+/* root: of powers: x^root a = 1 for root > 0, x^-root = a for root < 0. gap: padding between rows
+ * and between matrices.
+ * in_place: the result is the operand's memory. flags: of optc_solve: 1 upper, 2 right, 4
+ * positive */
 typedef struct FunctionCase {
     FunctionKind kind;
     optc_type type;

@@ -63,14 +63,15 @@ double ref_value(int tensor, int step, int64_t i)
     return (double)((int64_t)(z >> 40) - 8388608) / 8388608.0;
 }
 
-void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n,
-              const optc_setting *set, int nset)
+void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro,
+              const TestShape *shape, int n, const optc_setting *set, int nset)
 {
     fix_open_groups(f, eo, ro, shape, n, set, nset, &(FixtureGroups){0});
 }
 
-void fix_open_groups(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape,
-                     int n, const optc_setting *set, int nset, const FixtureGroups *groups)
+void fix_open_groups(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro,
+                     const TestShape *shape, int n, const optc_setting *set, int nset,
+                     const FixtureGroups *groups)
 {
     memset(f, 0, sizeof *f);
     OK(optc_open(eo, &f->engine));
@@ -87,7 +88,10 @@ void fix_open_groups(Fixture *f, const optc_engine_options *eo, const optc_rule_
         f->g[k] = calloc((size_t)f->count[k] + 1, 8);
         for (int64_t i = 0; i < f->count[k]; i++)
             type_store(f->type, f->p[k], i, 0.5 * ref_value(k, 0, i));
-        t[k] = (optc_tensor){.param = f->p[k], .grad = f->g[k], .rank = shape[k].rank, .shape = shape[k].dim,
+        t[k] = (optc_tensor){.param = f->p[k],
+                             .grad = f->g[k],
+                             .rank = shape[k].rank,
+                             .shape = shape[k].dim,
                              .tags = groups->tag};
     }
     without_kernels(f->rule, t, n);
@@ -104,8 +108,9 @@ void fix_open_groups(Fixture *f, const optc_engine_options *eo, const optc_rule_
         if (!own)
             other[nother++] = set[k];
     }
-    optc_group g[2] = {{.tensors = t, .ntensors = first, .hyper = set, .nhyper = nset},
-                       {.tensors = t + first, .ntensors = n - first, .hyper = other, .nhyper = nother}};
+    optc_group g[2] = {
+        {.tensors = t, .ntensors = first, .hyper = set, .nhyper = nset},
+        {.tensors = t + first, .ntensors = n - first, .hyper = other, .nhyper = nother}};
     OK(optc_bind(f->rule, g, first < n ? 2 : 1, &f->binding));
 }
 
@@ -169,12 +174,15 @@ static void load_all(Type t, const void *p, int64_t n, double *x)
 static double code_error(Type t, const void *data, int64_t n, int64_t i, double lo, double hi)
 {
     bool coded = type_coded(t) && n >= CODE_LEAST;
-    return coded ? code_bound(code_type(t), (float)fmax(fabs(lo), fabs(hi)), state_scale(data, n, i)) : 0;
+    return coded
+               ? code_bound(code_type(t), (float)fmax(fabs(lo), fabs(hi)), state_scale(data, n, i))
+               : 0;
 }
 
 static Vals vals(Type t, const void *p, int64_t n)
 {
-    Vals v = {malloc(8 * (size_t)(n + 1)), malloc(8 * (size_t)(n + 1)), malloc(8 * (size_t)(n + 1)), n};
+    Vals v = {malloc(8 * (size_t)(n + 1)), malloc(8 * (size_t)(n + 1)), malloc(8 * (size_t)(n + 1)),
+              n};
     if (p)
         load_all(t, p, n, v.v);
     if (p && n) {
@@ -195,19 +203,32 @@ static EvalJob job_of(const optc_binding *b, int entry)
 {
     const Plan *p = b->rule->library->plan;
     const Rule *r = p->rule;
-    EvalJob j = {.rule = r, .entry = entry, .t = (double)(b->steps + 1), .ntensor = b->ntensor, .ngroup = b->ngroup,
-                 .bounds = true, .real = p->real, .p = p->p, .state = p->state, .product = p->precision};
+    EvalJob j = {.rule = r,
+                 .entry = entry,
+                 .t = (double)(b->steps + 1),
+                 .ntensor = b->ntensor,
+                 .ngroup = b->ngroup,
+                 .bounds = true,
+                 .real = p->real,
+                 .p = p->p,
+                 .state = p->state,
+                 .product = p->precision};
     j.tensor = calloc((size_t)b->ntensor + 1, sizeof *j.tensor);
     j.group = calloc((size_t)b->ngroup + 1, sizeof *j.group);
     for (int i = 0; i < b->ntensor; i++) {
         const Tensor *t = &b->tensor[i];
         EvalTensor *x = &j.tensor[i];
-        *x = (EvalTensor){.shape = t->shape, .whole = t->whole, .variant = t->variant, .group = t->group,
-                          .p = vals(p->p, t->mem[0], t->shape.n), .g = vals(p->g, t->mem[1], t->shape.n),
+        *x = (EvalTensor){.shape = t->shape,
+                          .whole = t->whole,
+                          .variant = t->variant,
+                          .group = t->group,
+                          .p = vals(p->p, t->mem[0], t->shape.n),
+                          .g = vals(p->g, t->mem[1], t->shape.n),
                           .input = calloc((size_t)r->ninput + 1, sizeof(Vals)),
                           .state = calloc((size_t)r->nstate + 1, sizeof(Vals))};
         for (int k = 0; k < p->nmem; k++)
-            if ((p->mem[k].kind == MEM_STATE || p->mem[k].kind == MEM_INPUT) && p->mem[k].dom != GROUP && t->mem[k])
+            if ((p->mem[k].kind == MEM_STATE || p->mem[k].kind == MEM_INPUT) &&
+                p->mem[k].dom != GROUP && t->mem[k])
                 (p->mem[k].kind == MEM_STATE ? x->state : x->input)[p->mem[k].sym] =
                 vals(p->mem[k].type, t->mem[k], dom_len(p->mem[k].dom, t->shape));
     }
@@ -215,7 +236,8 @@ static EvalJob job_of(const optc_binding *b, int entry)
         j.group[i] = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)),
                                  calloc((size_t)r->nstate + 1, sizeof(Vals)), 0};
         for (int k = 0; k < p->nmem; k++)
-            if ((p->mem[k].kind == MEM_STATE || p->mem[k].kind == MEM_INPUT) && p->mem[k].dom == GROUP)
+            if ((p->mem[k].kind == MEM_STATE || p->mem[k].kind == MEM_INPUT) &&
+                p->mem[k].dom == GROUP)
                 (p->mem[k].kind == MEM_STATE ? j.group[i].state : j.group[i].input)[p->mem[k].sym] =
                 vals(p->mem[k].type, b->group[i].mem[k], 1);
     }
@@ -246,15 +268,17 @@ static void job_drop(EvalJob *j)
     free(j->group);
 }
 
-/* Is the stored value inside the interval, rounded to its storage type? It must be NaN where the evaluator has NaN or
- * gave up. Stochastic rounding moves a number by up to a whole step, rounding to nearest by half of one. Numbers beyond
- * the largest one are stored as that or as infinity, by type. bound: of the block code. */
+/* Is the stored value inside the interval, rounded to its storage type? It must be NaN where the
+ * evaluator has NaN or gave up. Stochastic rounding moves a number by up to a whole step, rounding
+ * to nearest by half of one. Numbers beyond the largest one are stored as that or as infinity, by
+ * type. bound: of the block code. */
 static bool inside(Type t, double got, double lo, double v, double hi, double bound)
 {
     if (isnan(v) || isnan(lo) || isnan(hi))
         return isnan(got) || (lo == -INFINITY && hi == INFINITY) || isnan(lo);
     Type plain = type_coded(t) ? T_F32 : t;
-    double rel = ldexp(1, (type_info[t].draws > 0) - type_info[plain].digits), tiny = type_info[plain].least;
+    double rel = ldexp(1, (type_info[t].draws > 0) - type_info[plain].digits),
+           tiny = type_info[plain].least;
     double most = type_info[plain].most;
     lo -= fabs(lo) * rel + tiny + bound;
     hi += fabs(hi) * rel + tiny + bound;
@@ -272,9 +296,11 @@ static char *compare(const char *what, int tensor, Type t, const void *data, con
     if (data)
         load_all(t, data, v->n, got);
     for (int64_t i = 0; data && i < v->n && !m; i++)
-        if (!inside(t, got[i], v->lo[i], v->v[i], v->hi[i], code_error(t, data, v->n, i, v->lo[i], v->hi[i])))
-            m = format("%s of tensor %d, element %lld: got %.17g, evaluator %.17g in [%.17g, %.17g]", what, tensor,
-                       (long long)i, got[i], v->v[i], v->lo[i], v->hi[i]);
+        if (!inside(t, got[i], v->lo[i], v->v[i], v->hi[i],
+                    code_error(t, data, v->n, i, v->lo[i], v->hi[i])))
+            m = format(
+                "%s of tensor %d, element %lld: got %.17g, evaluator %.17g in [%.17g, %.17g]", what,
+                tensor, (long long)i, got[i], v->v[i], v->lo[i], v->hi[i]);
     free(got);
     return m;
 }
@@ -293,12 +319,14 @@ char *step_in_bounds(Fixture *f, const char *entry)
         m = compare("p", i, p->p, b->tensor[i].mem[0], &j.tensor[i].p);
         for (int k = 0; k < p->nmem && !m; k++)
             if (p->mem[k].kind == MEM_STATE && p->mem[k].dom != GROUP)
-                m = compare(p->mem[k].name, i, p->mem[k].type, b->tensor[i].mem[k], &j.tensor[i].state[p->mem[k].sym]);
+                m = compare(p->mem[k].name, i, p->mem[k].type, b->tensor[i].mem[k],
+                            &j.tensor[i].state[p->mem[k].sym]);
     }
     for (int i = 0; i < b->ngroup && !m; i++)
         for (int k = 0; k < p->nmem && !m; k++)
             if (p->mem[k].kind == MEM_STATE && p->mem[k].dom == GROUP)
-                m = compare(p->mem[k].name, i, p->mem[k].type, b->group[i].mem[k], &j.group[i].state[p->mem[k].sym]);
+                m = compare(p->mem[k].name, i, p->mem[k].type, b->group[i].mem[k],
+                            &j.group[i].state[p->mem[k].sym]);
     job_drop(&j);
     return m;
 }
@@ -325,7 +353,8 @@ uint64_t fix_hash(const Fixture *f)
         h = hash_array(h, p->p, b->tensor[i].mem[0], b->tensor[i].shape.n);
         for (int k = 0; k < p->nmem; k++)
             if (p->mem[k].kind == MEM_STATE && p->mem[k].dom != GROUP)
-                h = hash_array(h, p->mem[k].type, b->tensor[i].mem[k], dom_len(p->mem[k].dom, b->tensor[i].shape));
+                h = hash_array(h, p->mem[k].type, b->tensor[i].mem[k],
+                               dom_len(p->mem[k].dom, b->tensor[i].shape));
     }
     for (int i = 0; i < b->ngroup; i++)
         for (int k = 0; k < p->nmem; k++)
@@ -334,7 +363,10 @@ uint64_t fix_hash(const Fixture *f)
     return h;
 }
 
-static Source source_of(const char *name, const char *text) { return (Source){name, text, strlen(text)}; }
+static Source source_of(const char *name, const char *text)
+{
+    return (Source){name, text, strlen(text)};
+}
 
 static void read_damaged(const char *text, const Damage *x)
 {
@@ -343,8 +375,9 @@ static void read_damaged(const char *text, const Damage *x)
     const char *at = strstr(text, x->was);
     ck_assert_msg(at != NULL, "%s", x->was);
     buf_printf(&other, "%.*s%s%s", (int)(at - text), text, x->now, at + strlen(x->was));
-    ck_assert_msg(!gen_read_ir(&g, source_of("x.ir", buf_text(&other)), &(GenOptions){.rule_only = true}),
-                  "'%s' was taken", x->now);
+    ck_assert_msg(
+        !gen_read_ir(&g, source_of("x.ir", buf_text(&other)), &(GenOptions){.rule_only = true}),
+        "'%s' was taken", x->now);
     ck_assert_msg(strstr(g.diag.text, x->says), "'%s' for '%s': %s", x->now, x->was, g.diag.text);
     gen_free(&g);
     buf_free(&other);
@@ -354,10 +387,12 @@ void reads_back(const char *spec, const Damage *bad, int n)
 {
     Gen g = {0}, back = {0};
     Buf b = {0}, again = {0};
-    ck_assert_msg(gen_compile(&g, source_of("x.lua", spec), &(GenOptions){.rule_only = true}), "%s", g.diag.text);
+    ck_assert_msg(gen_compile(&g, source_of("x.lua", spec), &(GenOptions){.rule_only = true}), "%s",
+                  g.diag.text);
     rule_print(&b, g.rule);
-    ck_assert_msg(gen_read_ir(&back, source_of("x.ir", buf_text(&b)), &(GenOptions){.rule_only = true}), "%s",
-                  back.diag.text);
+    ck_assert_msg(
+        gen_read_ir(&back, source_of("x.ir", buf_text(&b)), &(GenOptions){.rule_only = true}), "%s",
+        back.diag.text);
     rule_print(&again, back.rule);
     ck_assert_str_eq(buf_text(&b), buf_text(&again));
     for (int i = 0; i < n; i++)

@@ -3,7 +3,8 @@
 #include <math.h>
 
 enum { SAMPLES = 32 };
-const TestShape net[NET_TENSORS] = {{2, {NET_MID, NET_IN}}, {1, {NET_MID}}, {2, {NET_OUT, NET_MID}}};
+const TestShape net[NET_TENSORS] = {
+    {2, {NET_MID, NET_IN}}, {1, {NET_MID}}, {2, {NET_OUT, NET_MID}}};
 
 double network(void *const *p, void *const *g)
 {
@@ -29,7 +30,8 @@ double network(void *const *p, void *const *g)
         }
         for (int i = 0; i < NET_MID; i++)
             for (int j = -1; j < NET_IN; j++)
-                *(j < 0 ? &gb[i] : &gw[i * NET_IN + j]) += e[i] * (1 - h[i] * h[i]) * (j < 0 ? 1 : ref_value(9, s, j));
+                *(j < 0 ? &gb[i] : &gw[i * NET_IN + j]) +=
+                    e[i] * (1 - h[i] * h[i]) * (j < 0 ? 1 : ref_value(9, s, j));
     }
     for (int i = 0; i < NET_MID * NET_IN; i++)
         ((float *)g[0])[i] = (float)gw[i];

@@ -1,4 +1,5 @@
-/* A small network (6 inputs, 8 hidden units, 3 outputs) that learns a sum of sines. Used for tests with many steps. */
+/* A small network (6 inputs, 8 hidden units, 3 outputs) that learns a sum of sines. Used for tests
+ * with many steps. */
 #ifndef OPTC_TEST_NETWORK_H
 #define OPTC_TEST_NETWORK_H
 #include "tests/harness/help.h"

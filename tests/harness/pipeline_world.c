@@ -58,7 +58,8 @@ static void run_one(Pipeline *x)
     for (int i = 0; i < STEPS; i++)
         OK(optc_run_all(b, STAGES, "step"));
     OK(optc_sync(b[0]));
-    for (int i = 1; i < STAGES; i++)                       /* rank_free destroys the stream of binding 0 first */
+    /* rank_free destroys the stream of binding 0 first */
+    for (int i = 1; i < STAGES; i++)
         OK(optc_set_stream(b[i], rank_stream(&x->one[i])));
 }
 
@@ -101,7 +102,8 @@ char *pipeline_run(optc_engine *e, const char *spec, const char *with)
     run_one(&x);
     run_ranks(RANKS, pipeline_rank, &x);
     for (int i = 0; i < RANKS && !wrong; i++)
-        wrong = x.status[i] == OPTC_OK ? compare_rank(&x, i) : format("rank %d: %s", i, x.message[i]);
+        wrong =
+            x.status[i] == OPTC_OK ? compare_rank(&x, i) : format("rank %d: %s", i, x.message[i]);
     for (int i = 0; i < RANKS; i++)
         rank_free(&x.d[i], &x.c[i / SHARDS]);
     for (int i = 0; i < STAGES; i++) {

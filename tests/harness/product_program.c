@@ -26,7 +26,8 @@ void hand_open(Hand *h, const optc_engine_options *o)
 
 void hand_array(Hand *h, int k, MemKind kind, Dom d, Type t, const char *name)
 {
-    h->array[k] = (ProgArray){.kind = kind, .dom = d, .from = d, .type = t, .name = name, .held_by = 1};
+    h->array[k] =
+        (ProgArray){.kind = kind, .dom = d, .from = d, .type = t, .name = name, .held_by = 1};
     h->program.narray = k >= h->program.narray ? k + 1 : h->program.narray;
 }
 
@@ -36,9 +37,16 @@ void hand_call(Hand *h, ProgCall c)
     h->call[n] = c;
     h->reads[n][0] = c.a, h->reads[n][1] = c.b, h->reads[n][2] = c.c;
     h->writes[n] = c.out;
-    h->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .reads = h->reads[n], .nreads = c.c < 0 ? 2 : 3,
-                              .writes = &h->writes[n], .nwrites = 1, .kernel = "", .name = "call",
-                              .where = "x.lua:7", .call = &h->call[n]};
+    h->stage[n] = (ProgStage){.kind = S_CALL,
+                              .fn = -1,
+                              .reads = h->reads[n],
+                              .nreads = c.c < 0 ? 2 : 3,
+                              .writes = &h->writes[n],
+                              .nwrites = 1,
+                              .kernel = "",
+                              .name = "call",
+                              .where = "x.lua:7",
+                              .call = &h->call[n]};
     h->action[n] = (ProgAction){ACT_LAUNCH, n, 0, 0};
     h->program.nstage = h->phase.naction = n + 1;
 }
@@ -108,8 +116,8 @@ static Matrix operand(const Hand *h, int tensor, int k, bool turned)
 {
     Shape s = h->binding->tensor[tensor].shape;
     MatrixAxes m = dom_matrix(h->array[k].dom, turned);
-    Matrix x =
-        {calloc((size_t)hand_length(h, tensor, k) + 1, sizeof(double)), axis_len(m.down, s), axis_len(m.across, s)};
+    Matrix x = {calloc((size_t)hand_length(h, tensor, k) + 1, sizeof(double)), axis_len(m.down, s),
+                axis_len(m.across, s)};
     for (int64_t at = 0, each = x.down * x.across; at < s.slices * each; at++) {
         int64_t i = at % each, from = turned ? at - i + i % x.across * x.down + i / x.across : at;
         x.v[at] = type_load(h->array[k].type, h->binding->tensor[tensor].mem[k], from);
@@ -129,18 +137,21 @@ void check_product(const Hand *h, int tensor, const ProgCall *c, const double *w
     for (int64_t at = 0; at < s.slices * m * n; at++) {
         int64_t slice = at / n / m, i = at / n % m, j = at % n;
         const double *x = a.v + (slice * m + i) * a.across, *y = b.v + slice * a.across * n + j;
-        double sum = 0, size = 0, got = type_load(h->array[c->out].type, h->binding->tensor[tensor].mem[c->out], at);
+        double sum = 0, size = 0,
+               got = type_load(h->array[c->out].type, h->binding->tensor[tensor].mem[c->out], at);
         for (int64_t k = 0; k < a.across; k++) {
             sum += x[k] * y[k * n];
             size += fabs(x[k] * y[k * n]);
         }
         double add = c->c >= 0 ? c->beta * was[at] : 0, diagonal = i == j ? c->diagonal : 0,
-            want = c->alpha * sum + add + diagonal, roundings = (double)(a.across + 3 + (diagonal != 0)),
-            bound = unit * 1.01 * roundings * (fabs(c->alpha) * size + fabs(add) + fabs(diagonal));
+               want = c->alpha * sum + add + diagonal,
+               roundings = (double)(a.across + 3 + (diagonal != 0)),
+               bound =
+                   unit * 1.01 * roundings * (fabs(c->alpha) * size + fabs(add) + fabs(diagonal));
         if (!(fabs(got - want) <= bound))
             ck_abort_msg("%s %s, flags %u: slice %lld (%lld, %lld): %.17g, wanted %.17g within %g",
-                         dom_info[h->array[c->a].dom].name, dom_info[h->array[c->b].dom].name, c->flags,
-                         (long long)slice, (long long)i, (long long)j, got, want, bound);
+                         dom_info[h->array[c->a].dom].name, dom_info[h->array[c->b].dom].name,
+                         c->flags, (long long)slice, (long long)i, (long long)j, got, want, bound);
     }
     free(a.v);
     free(b.v);

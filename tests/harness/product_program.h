@@ -1,5 +1,6 @@
-/* Hand-made programs that contain only products, independent of the compiler. The reference is a plain loop in f64. The
- * bound holds for any order of summation: (k + 3) roundings of the sum of magnitudes, and one for a diagonal. */
+/* Hand-made programs that contain only products, independent of the compiler. The reference is a
+ * plain loop in f64. The bound holds for any order of summation: (k + 3) roundings of the sum of
+ * magnitudes, and one for a diagonal. */
 #ifndef OPTC_TEST_HAND_H
 #define OPTC_TEST_HAND_H
 #include "tests/harness/help.h"
@@ -19,7 +20,8 @@ typedef struct Hand {
     ProgPhase phase;
     ProgEntry entry;
     void *memory;
-    int fails, asked;                  /* number of the allocation that fails during binding; count of allocations */
+    int fails, asked;                  /* number of the allocation that fails during binding; count
+                                        * of allocations */
 } Hand;
 
 void hand_open(Hand *h, const optc_engine_options *o);

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* shared: step and matrix must agree on the group's state, so neither writes it. turns: inside every() with stagger,
- * where no group state may be written. */
+/* shared: step and matrix must agree on the group's state, so neither writes it. turns: inside
+ * every() with stagger, where no group state may be written. */
 typedef struct { uint64_t s; Buf *out; bool rows, global, draws, shared, matrix, turns; } Fuzz;
 
 static unsigned pick(Fuzz *f, unsigned n) { return (unsigned)((f->s = splitmix(f->s)) >> 33) % n; }
@@ -27,12 +27,14 @@ static Expr made(Dom d, const char *fmt, ...)
 
 static Expr leaf(Fuzz *f)
 {
-    static const struct { const char *name; Dom d; } v[] =
-        {{"p", ELEM}, {"g", ELEM}, {"g", ELEM}, {"m", ELEM}, {"a", GROUP}, {"b", GROUP}, {"t", GROUP},
-        {"x", TENSOR}, {"k", GROUP}, {"numel", TENSOR}, {"h", ELEM}, {"r", ROW}, {"c", COL}, {"s", SLICE}};
+    static const struct { const char *name; Dom d;
+    } v[] = {{"p", ELEM},  {"g", ELEM},  {"g", ELEM},   {"m", ELEM},  {"a", GROUP},
+             {"b", GROUP}, {"t", GROUP}, {"x", TENSOR}, {"k", GROUP}, {"numel", TENSOR},
+             {"h", ELEM},  {"r", ROW},   {"c", COL},    {"s", SLICE}};
     unsigned i = pick(f, f->rows ? 18 : 15);
     if (i >= 14 || (i >= 11 && !f->rows))
-        return made(CONST_, "%s", ((const char *[]){"0.25", "3", "-1.5", "1e-3", "0.7"})[pick(f, 5)]);
+        return made(CONST_, "%s",
+                    ((const char *[]){"0.25", "3", "-1.5", "1e-3", "0.7"})[pick(f, 5)]);
     return made(v[i].d, "%s", v[i].name);
 }
 
@@ -40,11 +42,30 @@ static Expr expr(Fuzz *f, int depth);
 
 static Expr unary(Fuzz *f, int depth)
 {
-    static const char *const form[] = {"abs(%s)", "-(%s)", "sqrt(abs(%s))", "tanh(%s)", "erf(%s)", "exp(-abs(%s))",
-                                       "log1p(abs(%s))", "sign(%s)", "floor(%s)", "round(%s)", "ceil(%s)",
-        "cbrt(%s)", "sin(%s)", "cos(%s)", "sigmoid(%s)", "rsqrt(abs(%s) + 0.5)", "(%s) ^ 2", "(%s) ^ 3",
-        "(abs(%s) + 0.5) ^ -0.7", "log(abs(%s) + 0.1)", "expm1(min(%s, 2))",
-        "atan2(%s, 1.5)", "(abs(%s) + 0.1) ^ 0.5", "clamp(%s, -2, 2)"};
+    static const char *const form[] = {"abs(%s)",
+                                       "-(%s)",
+                                       "sqrt(abs(%s))",
+                                       "tanh(%s)",
+                                       "erf(%s)",
+                                       "exp(-abs(%s))",
+                                       "log1p(abs(%s))",
+                                       "sign(%s)",
+                                       "floor(%s)",
+                                       "round(%s)",
+                                       "ceil(%s)",
+                                       "cbrt(%s)",
+                                       "sin(%s)",
+                                       "cos(%s)",
+                                       "sigmoid(%s)",
+                                       "rsqrt(abs(%s) + 0.5)",
+                                       "(%s) ^ 2",
+                                       "(%s) ^ 3",
+                                       "(abs(%s) + 0.5) ^ -0.7",
+                                       "log(abs(%s) + 0.1)",
+                                       "expm1(min(%s, 2))",
+                                       "atan2(%s, 1.5)",
+                                       "(abs(%s) + 0.1) ^ 0.5",
+                                       "clamp(%s, -2, 2)"};
     Expr a = expr(f, depth - 1);
     Buf b = {0};
     const char *s = form[pick(f, sizeof form / sizeof *form)];
@@ -101,7 +122,8 @@ static Expr reduction(Fuzz *f, int depth)
 /* An expression broadcast to elements, or reduced to rows. */
 static Expr over(Fuzz *f, Dom d, int depth)
 {
-    Expr a = expr(f, depth - 1), r = made(d, d == ELEM ? "(%s + 0*p)" : "rowmean(%s + 0*p)", a.text);
+    Expr a = expr(f, depth - 1),
+         r = made(d, d == ELEM ? "(%s + 0*p)" : "rowmean(%s + 0*p)", a.text);
     free(a.text);
     return r;
 }
@@ -163,10 +185,14 @@ static Expr expr(Fuzz *f, int depth)
     unsigned i = pick(f, 20);
     if (f->draws && i == 19)
         return pick(f, 2) ? made(ELEM, "random()") : made(ELEM, "normal()");
-    return i < 7 ? unary(f, depth) : i < 15 ? binary(f, depth) : i < 18 ? reduction(f, depth) : leaf(f);
+    return i < 7    ? unary(f, depth)
+           : i < 15 ? binary(f, depth)
+           : i < 18 ? reduction(f, depth)
+                    : leaf(f);
 }
 
-/* One assignment. The value is reduced to the target's domain and bounded, so that error bounds stay narrow. */
+/* One assignment. The value is reduced to the target's domain and bounded, so that error bounds
+ * stay narrow. */
 static void statement(Fuzz *f, const char *indent)
 {
     if (f->matrix && pick(f, 4) == 0) {
@@ -175,8 +201,9 @@ static void statement(Fuzz *f, const char *indent)
         free(s.text);
         return;
     }
-    static const struct { const char *name; Dom d; } target[] =
-        {{"p", ELEM}, {"p", ELEM}, {"m", ELEM}, {"x", TENSOR}, {"k", GROUP}, {"r", ROW}, {"c", COL}, {"s", SLICE}};
+    static const struct { const char *name; Dom d;
+    } target[] = {{"p", ELEM},  {"p", ELEM}, {"m", ELEM}, {"x", TENSOR},
+                  {"k", GROUP}, {"r", ROW},  {"c", COL},  {"s", SLICE}};
     unsigned i = pick(f, f->rows ? 8 : 5);
     if ((f->shared || f->turns) && target[i].d == GROUP)
         i = 0;
@@ -184,8 +211,12 @@ static void statement(Fuzz *f, const char *indent)
     Dom d = target[i].d;
     const char *down = "%s";
     if (dom_join(e.dom, d) != d)
-        down = d == ROW ? "rowmean(%s + 0*p)" : d == COL ? "colmean(%s + 0*p)" : d == SLICE ? "slice.mean(%s + 0*p)"
-        : d == TENSOR ? "mean(%s + 0*p)" : f->global ? "global.mean(%s + 0*p)" : "0.5*k";
+        down = d == ROW      ? "rowmean(%s + 0*p)"
+               : d == COL    ? "colmean(%s + 0*p)"
+               : d == SLICE  ? "slice.mean(%s + 0*p)"
+               : d == TENSOR ? "mean(%s + 0*p)"
+               : f->global   ? "global.mean(%s + 0*p)"
+                             : "0.5*k";
     if (d == GROUP && !f->global && e.dom > GROUP)
         down = "0.5 * k";
     buf_printf(f->out, "%s%s = clamp(", indent, target[i].name);
@@ -207,7 +238,9 @@ static void entry(Fuzz *f, const char *name)
             unsigned how = (unsigned)(splitmix(f->s ^ 0x51) % 4);
             f->turns = how < 2;
             buf_printf(f->out, "    every(%u, %sfunction()\n", 2 + pick(f, 2),
-                       how == 0 ? "{ stagger = true, first = true }, " : how == 1 ? "{ stagger = true }, " : "");
+                       how == 0   ? "{ stagger = true, first = true }, "
+                       : how == 1 ? "{ stagger = true }, "
+                                  : "");
             statement(f, "      ");
             buf_puts(f->out, "    end)\n");
             f->turns = false;
@@ -228,9 +261,12 @@ char *random_spec(uint64_t seed, bool products)
     /* the other seeds give the same specs as before products were added */
     f.matrix = products && f.rows && splitmix(seed ^ 0x3a) % 2;
     buf_printf(&b,
-               "-- seed %llu\nreturn optimizer {\n  name = \"fuzz\", view = \"%s\",\n  hyper = { a = 0.3, b = { 1.7, "
-               "min = 0 } }, inputs = { h = \"elem\" },\n", (unsigned long long)seed, pick(&f, 2) ? "first" : "last");
-    buf_printf(&b, "  state = { m = zeros, x = fill(0.5, \"tensor\"), k = fill(1, \"group\")%s%s },\n",
+               "-- seed %llu\nreturn optimizer {\n  name = \"fuzz\", view = \"%s\",\n  hyper = { a "
+               "= 0.3, b = { 1.7, "
+               "min = 0 } }, inputs = { h = \"elem\" },\n",
+               (unsigned long long)seed, pick(&f, 2) ? "first" : "last");
+    buf_printf(&b,
+               "  state = { m = zeros, x = fill(0.5, \"tensor\"), k = fill(1, \"group\")%s%s },\n",
                f.rows ? ", r = zeros \"row\", c = fill(0.25, \"col\"), s = zeros \"slice\"" : "",
                f.matrix ? ", L = eye(0.5, \"rows\")" : "");
     f.shared = f.rows && !f.global && pick(&f, 2);
@@ -245,7 +281,8 @@ char *random_spec(uint64_t seed, bool products)
     }
     /* every state is written by some entry */
     buf_printf(&b, "  last = function() m = m * 0.5; x = x * 0.5; k = k * 0.5%s%s end,\n}\n",
-               f.rows ? "; r = r * 0.5; c = c * 0.5; s = s * 0.5" : "", f.matrix ? "; L = L * 0.5; p = p * 0.5" : "");
+               f.rows ? "; r = r * 0.5; c = c * 0.5; s = s * 0.5" : "",
+               f.matrix ? "; L = L * 0.5; p = p * 0.5" : "");
     return buf_take(&b);
 }
 
@@ -266,8 +303,10 @@ char *crowded_spec(int cols, int sums)
         buf_printf(&all, "%sx%d", i ? " + " : "", i);
     }
     buf_printf(&text,
-               "return optimizer {\n  name = \"crowd\", hyper = { lr = 0.1 }, state = { m = zeros%s },\n  matrix = "
-               "function()\n%s    p = p - lr * g * (%s)\n  end,\n  step = function() m = g; p = p - lr * m end,\n}\n",
+               "return optimizer {\n  name = \"crowd\", hyper = { lr = 0.1 }, state = { m = "
+               "zeros%s },\n  matrix = "
+               "function()\n%s    p = p - lr * g * (%s)\n  end,\n  step = function() m = g; p = p "
+               "- lr * m end,\n}\n",
                head.s, folds.s, all.s);
     buf_free(&head);
     buf_free(&folds);

@@ -4,7 +4,9 @@
 #include <pthread.h>
 
 enum { MOST_RANKS = 64 };
-typedef struct RankThread { pthread_t thread; void (*fn)(int rank, void *arg); void *arg; int rank; } RankThread;
+typedef struct RankThread {
+    pthread_t thread; void (*fn)(int rank, void *arg); void *arg; int rank;
+} RankThread;
 
 static void *rank_main(void *at)
 {

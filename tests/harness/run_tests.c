@@ -1,4 +1,5 @@
-/* Runs all suites in one program. CK_RUN_SUITE=name runs one suite, CK_VERBOSITY=verbose shows each test. */
+/* Runs all suites in one program. CK_RUN_SUITE=name runs one suite, CK_VERBOSITY=verbose shows each
+ * test. */
 #include "tests/harness/suites.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* Pieces of tensors, and one rank's arrays, binding and steps, for worlds of ranks (shard_world.h). */
+/* Pieces of tensors, and one rank's arrays, binding and steps, for worlds of ranks
+ * (shard_world.h). */
 #include "tests/harness/shard_world.h"
 
 #include "runtime/core/gpu/gpu_device.h"
@@ -13,7 +14,8 @@ const char *const shard_cut_name[NCUTS] = {
 #undef CUT_NAME
 };
 
-/* 300 x 128 has more than 4096 elements for each of 8 ranks; 18 rows leave two of 8 ranks without any. */
+/* 300 x 128 has more than 4096 elements for each of 8 ranks; 18 rows leave two of 8 ranks without
+ * any. */
 const WorldTensor world_tensors[] = {
     {.name = "up", .shape = {2, {96, 64}}},
     {.name = "down", .shape = {2, {64, 96}}, .pauses = true},
@@ -191,7 +193,10 @@ static void gpu_free(RankData *d, const WorldCase *c)
 }
 
 /* The pointers that are bound. */
-static void *bound_param(const RankData *d, int k) { return d->gpu ? (void *)(uintptr_t)d->gpu->p[k] : d->p[k]; }
+static void *bound_param(const RankData *d, int k)
+{
+    return d->gpu ? (void *)(uintptr_t)d->gpu->p[k] : d->p[k];
+}
 static void *bound_grad(const RankData *d, int k, int step)
 {
     return d->gpu ? (void *)(uintptr_t)d->gpu->g[step % 2][k] : d->g[k];
@@ -207,7 +212,8 @@ void rank_fill(RankData *d, const WorldCase *c, ShardCut cut, int rank, int rank
         d->p[k] = calloc(1, array_bytes(d, k));
         d->g[k] = calloc(1, array_bytes(d, k));
         for (int64_t i = 0; i < d->piece[k].count; i++)
-            type_store(type, d->p[k], i, value(type, k, 0, piece_place(&c->tensor[k], &d->piece[k], i)));
+            type_store(type, d->p[k], i,
+                       value(type, k, 0, piece_place(&c->tensor[k], &d->piece[k], i)));
     }
     if (c->rule->engine->gpu)
         gpu_make(d, c);
@@ -218,7 +224,8 @@ void rank_grads(RankData *d, const WorldCase *c, int step)
     Type type = c->rule->library->plan->g;
     for (int k = 0; k < c->n; k++) {
         for (int64_t i = 0; i < d->piece[k].count; i++)
-            type_store(type, d->g[k], i, value(type, k, step, piece_place(&c->tensor[k], &d->piece[k], i)));
+            type_store(type, d->g[k], i,
+                       value(type, k, step, piece_place(&c->tensor[k], &d->piece[k], i)));
         if (d->gpu)
             gpu_copy(d, d->gpu->g[step % 2][k], d->g[k], array_bytes(d, k));
     }
@@ -232,8 +239,13 @@ optc_status rank_bind(RankData *d, const WorldCase *c, const optc_comm *comm)
     int ngroups = 0, has_lr = 0;
     for (int k = 0; k < c->n; k++) {
         const WorldTensor *x = &c->tensor[k];
-        t[k] = (optc_tensor){.name = x->name, .param = bound_param(d, k), .grad = x->never ? NULL : bound_grad(d, k, 1),
-                             .rank = x->shape.rank, .shape = x->shape.dim, .split = x->split, .tags = x->tags};
+        t[k] = (optc_tensor){.name = x->name,
+                             .param = bound_param(d, k),
+                             .grad = x->never ? NULL : bound_grad(d, k, 1),
+                             .rank = x->shape.rank,
+                             .shape = x->shape.dim,
+                             .split = x->split,
+                             .tags = x->tags};
     }
     without_kernels(c->rule, t, c->n);                     /* decides by the whole shapes */
     for (int i = 0; i < optc_rule_hypers(c->rule); i++) {
@@ -244,12 +256,14 @@ optc_status rank_bind(RankData *d, const WorldCase *c, const optc_comm *comm)
         const WorldTensor *x = &c->tensor[k];
         bool whole = d->piece[k].count == whole_count(&x->shape);
         t[k].shape = d->piece[k].shape;
-        if (comm && x->shape.rank && !(whole && k % 2)) {  /* a whole tensor may have a global shape, or none */
+        /* a whole tensor may have a global shape, or none */
+        if (comm && x->shape.rank && !(whole && k % 2)) {
             t[k].global_shape = x->shape.dim;
             t[k].offset = d->piece[k].offset;
         }
         if (!g[x->group].tensors)
-            g[x->group] = (optc_group){.tensors = &t[k], .hyper = slow, .nhyper = x->group && has_lr ? 1 : 0};
+            g[x->group] =
+                (optc_group){.tensors = &t[k], .hyper = slow, .nhyper = x->group && has_lr ? 1 : 0};
         g[x->group].ntensors++;
         ngroups = x->group + 1;
     }
@@ -272,7 +286,8 @@ optc_status rank_step(RankData *d, const WorldCase *c, int step)
     optc_status s = c->at[step - 1] ? optc_set_t(d->binding, -1, c->at[step - 1]) : OPTC_OK;
     rank_grads(d, c, step);
     for (int k = 0; k < c->n; k++)
-        g[k] = c->tensor[k].never || (c->tensor[k].pauses && step == 2) ? NULL : bound_grad(d, k, step);
+        g[k] = c->tensor[k].never || (c->tensor[k].pauses && step == 2) ? NULL
+                                                                        : bound_grad(d, k, step);
     if (s == OPTC_OK)
         s = optc_set_grads(d->binding, g, c->n);
     if (s == OPTC_OK && has_entry(c->rule, "perturb"))

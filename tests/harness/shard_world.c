@@ -15,12 +15,14 @@ static optc_status run_others(RankData *d, const WorldCase *c)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < optc_rule_entries(c->rule) && s == OPTC_OK; i++)
-        if (strcmp(optc_rule_entry(c->rule, i), "step") && strcmp(optc_rule_entry(c->rule, i), "perturb"))
+        if (strcmp(optc_rule_entry(c->rule, i), "step") &&
+            strcmp(optc_rule_entry(c->rule, i), "perturb"))
             s = optc_run(d->binding, optc_rule_entry(c->rule, i));
     return s;
 }
 
-typedef struct Values { double *v; int64_t n; } Values;  /* n -1: the tensor does not have this state */
+/* n -1: the tensor does not have this state */
+typedef struct Values { double *v; int64_t n; } Values;
 /* Everything at one time. Group states and values are indexed by group in place of the tensor. */
 typedef struct Snapshot {
     Values p[WORLD_TENSORS], state[WORLD_STATES][WORLD_TENSORS], value[WORLD_STATES][WORLD_GROUPS];
@@ -186,12 +188,16 @@ static void entries_of_rank(int rank, void *arg)
         rank_failed(w, rank, "optc_run");
 }
 
-static bool same_bits(double a, double b) { return (isnan(a) && isnan(b)) || !memcmp(&a, &b, sizeof a); }
+static bool same_bits(double a, double b)
+{
+    return (isnan(a) && isnan(b)) || !memcmp(&a, &b, sizeof a);
+}
 
-/* Where value i of a piece's state is in the whole state. A cut along dimension 0 cuts a state into as many parts, in
- * the same proportions, or does not cut it. -1: the number of values fits neither. */
-static int64_t whole_place(const WorldTensor *t, const Piece *x, const char *domain, int64_t n, int64_t whole,
-                           int64_t i)
+/* Where value i of a piece's state is in the whole state. A cut along dimension 0 cuts a state into
+ * as many parts, in the same proportions, or does not cut it. -1: the number of values fits
+ * neither. */
+static int64_t whole_place(const WorldTensor *t, const Piece *x, const char *domain, int64_t n,
+                           int64_t whole, int64_t i)
 {
     if (n == whole)
         return i;
@@ -204,18 +210,21 @@ static int64_t whole_place(const WorldTensor *t, const Piece *x, const char *dom
 }
 
 /* Compares a rank's values with the whole, and marks in `seen` the values that it has. */
-static char *compare(const World *w, int rank, const char *what, int k, const char *domain, const Values *got,
-                     const Values *want, char *seen)
+static char *compare(const World *w, int rank, const char *what, int k, const char *domain,
+                     const Values *got, const Values *want, char *seen)
 {
     for (int64_t i = 0; i < got->n; i++) {
-        int64_t at = k < 0 ? i : whole_place(&w->c->tensor[k], &w->rank[rank].piece[k], domain, got->n, want->n, i);
+        int64_t at = k < 0 ? i
+                           : whole_place(&w->c->tensor[k], &w->rank[rank].piece[k], domain, got->n,
+                                         want->n, i);
         if (at < 0 || at >= want->n)
-            return format("rank %d has %lld values of %s, the whole has %lld", rank, (long long)got->n, what,
-                          (long long)want->n);
+            return format("rank %d has %lld values of %s, the whole has %lld", rank,
+                          (long long)got->n, what, (long long)want->n);
         seen[at] = 1;
         if (!same_bits(got->v[i], want->v[at]))
-            return format("rank %d: %s, element %lld of the piece, %lld of %lld: %.17g, plain %.17g", rank, what,
-                          (long long)i, (long long)at, (long long)want->n, got->v[i], want->v[at]);
+            return format(
+                "rank %d: %s, element %lld of the piece, %lld of %lld: %.17g, plain %.17g", rank,
+                what, (long long)i, (long long)at, (long long)want->n, got->v[i], want->v[at]);
     }
     return NULL;
 }
@@ -224,21 +233,23 @@ static char *not_covered(const char *what, const Values *want, const char *seen)
 {
     for (int64_t i = 0; i < want->n; i++)
         if (!seen[i])
-            return format("no rank has %s, element %lld of %lld", what, (long long)i, (long long)want->n);
+            return format("no rank has %s, element %lld of %lld", what, (long long)i,
+                          (long long)want->n);
     return NULL;
 }
 
 static char *compare_params(const World *w, const Snapshot *s, int k)
 {
-    char *seen = calloc((size_t)s->p[k].n + 1, 1), *m = NULL, *what = format("p of %s", w->c->tensor[k].name);
+    char *seen = calloc((size_t)s->p[k].n + 1, 1), *m = NULL,
+         *what = format("p of %s", w->c->tensor[k].name);
     for (int rank = 0; rank < w->ranks && !m; rank++) {
         Values got = read_param(&w->rank[rank], w->c, k);
         int64_t t;
         OK(optc_get_t(w->rank[rank].binding, k, &t));
         m = compare(w, rank, what, k, "elem", &got, &s->p[k], seen);
         if (!m && t != s->t[k])
-            m = format("rank %d: %s has taken %lld steps, plain %lld", rank, w->c->tensor[k].name, (long long)t,
-                       (long long)s->t[k]);
+            m = format("rank %d: %s has taken %lld steps, plain %lld", rank, w->c->tensor[k].name,
+                       (long long)t, (long long)s->t[k]);
         free(got.v);
     }
     if (!m)
@@ -274,8 +285,8 @@ static char *compare_state(const World *w, const optc_state_info *info, int i, c
         if (!m && (owner < 0 || owner == rank)) {
             Values got = read_state(b, i, info->name);
             if (owner == rank && got.n != want->n)
-                m = format("rank %d owns %s and has %lld of %lld values", rank, what, (long long)got.n,
-                           (long long)want->n);
+                m = format("rank %d owns %s and has %lld of %lld values", rank, what,
+                           (long long)got.n, (long long)want->n);
             else
                 m = compare(w, rank, what, group ? -1 : i, info->domain, &got, want, seen);
             free(got.v);
@@ -288,7 +299,8 @@ static char *compare_state(const World *w, const optc_state_info *info, int i, c
     return m;
 }
 
-static char *compare_value(const World *w, const optc_state_info *info, int group, const Values *want)
+static char *compare_value(const World *w, const optc_state_info *info, int group,
+                           const Values *want)
 {
     char seen[2], *m = NULL;
     for (int rank = 0; rank < w->ranks && !m && want->n >= 0; rank++) {

@@ -1,5 +1,5 @@
-/* Shared by the suites of tuning results: hand-written texts, so that reader and printer do not only confirm each
- * other, and a folder for each test. */
+/* Shared by the suites of tuning results: hand-written texts, so that reader and printer do not
+ * only confirm each other, and a folder for each test. */
 #ifndef OPTC_TUNED_HOME_H
 #define OPTC_TUNED_HOME_H
 #include "tests/harness/help.h"
@@ -58,7 +58,8 @@ static const char *in_home(const char *name)
 static inline void spill(const char *path, const char *text, size_t n)
 {
     FILE *f = fopen(path, "wb");
-    ck_assert_msg(f && fwrite(text, 1, n, f) == n && fclose(f) == 0, "%s: %s", path, strerror(errno));
+    ck_assert_msg(f && fwrite(text, 1, n, f) == n && fclose(f) == 0, "%s: %s", path,
+                  strerror(errno));
 }
 
 static inline char *slurp(const char *path)
@@ -83,12 +84,17 @@ static inline TunedList list_of(const char *text)
     return l;
 }
 
-static inline Tuned entry(const char *device, LaunchForm form, const char *stage, int bucket, double ms, double model,
-                          int samples)
+static inline Tuned entry(const char *device, LaunchForm form, const char *stage, int bucket,
+                          double ms, double model, int samples)
 {
-    static const Launch usual[NFORM] = {[FORM_MAP] = {{256, 4, 2, 0, 0, 0, 0}}, [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}},
+    static const Launch usual[NFORM] = {[FORM_MAP] = {{256, 4, 2, 0, 0, 0, 0}},
+                                        [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}},
                                         [FORM_CPU] = {{3, 1, 77, 0, 0, 0, 0}}};
-    Tuned t = {.launch = usual[form], .ms = ms, .model_ms = model, .samples = samples, .label = "rule kernel"};
+    Tuned t = {.launch = usual[form],
+               .ms = ms,
+               .model_ms = model,
+               .samples = samples,
+               .label = "rule kernel"};
     tuned_set_device(&t.key, device, 132, 580);
     t.key.form = form;
     strcpy(t.key.types, "f32,f32,f32");

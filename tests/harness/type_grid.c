@@ -28,15 +28,22 @@ const RefusedTypes grid_refused[] = {
     {"param=q8", "param=q8: block codes are for states only; use bf16"},
     {"grad=q8u", "grad=q8u: block codes are for states only; use bf16"},
     {"grad=bf16sr", "grad=bf16sr: gradients are only read, so stochastic rounding does not apply"},
-    {"state=i16", "i16 and i8 hold only what bf16 parameters round away: use master=low16 or master=low8"},
+    {"state=i16",
+     "i16 and i8 hold only what bf16 parameters round away: use master=low16 or master=low8"},
     {"param=f32,master=f32", "master=f32: parameters in f32 round nothing away"},
     {"param=f64,master=low16", "master=low16: parameters in f64 round nothing away"},
-    {"param=f16,master=low16", "master=low16: the remainder belongs to parameters in bf16, not in f16"},
-    {"param=f16,master=low8", "master=low8: the remainder belongs to parameters in bf16, not in f16"},
-    {"param=bf16sr,grad=bf16,master=kahan", "master=kahan: parameters in bf16sr cannot have it; choose param=bf16"},
-    {"copy=q8", "copy=q8: a copy of the parameters needs a type that rounds each number by itself, to nearest"},
-    {"copy=bf16sr", "copy=bf16sr: a copy of the parameters needs a type that rounds each number by itself, to nearest"},
-    {"param=bf16sr,grad=bf16,lost=count", "lost=count: parameters in bf16sr round up or down at random"},
+    {"param=f16,master=low16",
+     "master=low16: the remainder belongs to parameters in bf16, not in f16"},
+    {"param=f16,master=low8",
+     "master=low8: the remainder belongs to parameters in bf16, not in f16"},
+    {"param=bf16sr,grad=bf16,master=kahan",
+     "master=kahan: parameters in bf16sr cannot have it; choose param=bf16"},
+    {"copy=q8", "copy=q8: a copy of the parameters needs a type that rounds each number by itself, "
+                "to nearest"},
+    {"copy=bf16sr", "copy=bf16sr: a copy of the parameters needs a type that rounds each number by "
+                    "itself, to nearest"},
+    {"param=bf16sr,grad=bf16,lost=count",
+     "lost=count: parameters in bf16sr round up or down at random"},
     {NULL, NULL},
 };
 
@@ -58,7 +65,8 @@ int grid_rules(void)
 
 bool grid_runs(int i, int share)
 {
-    /* the first set follows from the rule's name: more rules in the library do not change the sets of the others */
+    /* the first set follows from the rule's name: more rules in the library do not change the sets
+     * of the others */
     const char *rule = grid_rule(i / NGRID);
     return sample(rule, NGRID) < 0 || (i % NGRID + sample(rule, NGRID)) % NGRID < share;
 }
@@ -68,7 +76,8 @@ bool grid_products(const char *rule)
     Gen g = {0};
     Source s;
     GenOptions o = {.find = find_wrapper, .types = {.p = T_F32, .g = T_F32, .state = T_F32}};
-    bool any = find_spec(NULL, rule, &g.arena, &s, &g.diag) && gen_compile(&g, s, &o) && plan_calls(g.plan);
+    bool any = find_spec(NULL, rule, &g.arena, &s, &g.diag) && gen_compile(&g, s, &o) &&
+               plan_calls(g.plan);
     gen_free(&g);
     return any;
 }

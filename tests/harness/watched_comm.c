@@ -29,6 +29,9 @@ static int watched_exchange(void *context, const void *send, const size_t *send_
 optc_comm watched_comm(WatchedComm *w, const optc_comm *real)
 {
     w->real = *real;
-    return (optc_comm){.rank = real->rank, .ranks = real->ranks, .context = w, .all_gather = watched_gather,
+    return (optc_comm){.rank = real->rank,
+                       .ranks = real->ranks,
+                       .context = w,
+                       .all_gather = watched_gather,
                        .all_to_all = watched_exchange};
 }

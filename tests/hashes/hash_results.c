@@ -1,11 +1,14 @@
-/* Prints a hash of the results of every rule of the library, for each storage type and wrapper. Two builds whose
- * outputs are equal compute the same bits. It needs optc.h only, so it compiles against older versions too.
+/* Prints a hash of the results of every rule of the library, for each storage type and wrapper. Two
+ * builds whose outputs are equal compute the same bits. It needs optc.h only, so it compiles
+ * against older versions too.
  *
- *   hash-results [--device cpu|cuda] [--isa NAME] [PREFIX…]     only rules whose names start with a PREFIX
+ *   hash-results [--device cpu|cuda] [--isa NAME] [PREFIX…] only rules whose names start with a
+ *   PREFIX
  *
- * One line per case: rule+wrapper parameter/state shapes device hash. The device is "any" for rules without matrix
- * products: their hashes are the same on every device. Rules with products depend on the device and its libraries.
- * A composition that the compiler refuses has the hash "refused". */
+ * One line per case: rule+wrapper parameter/state shapes device hash. The device is "any" for rules
+ * without matrix
+ * products: their hashes are the same on every device. Rules with products depend on the device and
+ * its libraries. A composition that the compiler refuses has the hash "refused". */
 #include "optc.h"
 
 #include <dlfcn.h>
@@ -18,20 +21,22 @@ enum { STEPS = 4 };
 
 typedef struct { int rank; int64_t dim[4]; const char *tags; } Shape;
 static const Shape shapes[] = {
-    {0, {0}, NULL}, {1, {129}, NULL}, {2, {1, 70}, NULL}, {2, {37, 65}, NULL}, {2, {33, 33}, "head"},
-    {4, {6, 5, 3, 3}, NULL},
+    {0, {0}, NULL},      {1, {129}, NULL},      {2, {1, 70}, NULL},
+    {2, {37, 65}, NULL}, {2, {33, 33}, "head"}, {4, {6, 5, 3, 3}, NULL},
 };
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 static const char shape_set[] = "scalar,129,1x70,37x65,33x33,6x5x3x3";
 
 typedef struct { const char *name; optc_type param, state; } Types;
 static const Types all_types[] = {
-    {"f32/f32", OPTC_F32, OPTC_F32}, {"f64/f64", OPTC_F64, OPTC_F64}, {"bf16/f32", OPTC_BF16, OPTC_F32},
-    {"bf16/bf16", OPTC_BF16, OPTC_BF16}, {"f16/f32", OPTC_F16, OPTC_F32}, {"f16/f16", OPTC_F16, OPTC_F16},
+    {"f32/f32", OPTC_F32, OPTC_F32},   {"f64/f64", OPTC_F64, OPTC_F64},
+    {"bf16/f32", OPTC_BF16, OPTC_F32}, {"bf16/bf16", OPTC_BF16, OPTC_BF16},
+    {"f16/f32", OPTC_F16, OPTC_F32},   {"f16/f16", OPTC_F16, OPTC_F16},
 };
 static const char *const wrappers[] = {
-    "cautious", "centralize", "clip(1)", "clip_norm(1)", "clip_value(0.5)", "ema(0.9)", "fira(3,2,1)",
-    "galore(3,2,0.25)", "lookahead(2,0.5)", "sam(0.05)", "skip",
+    "cautious",         "centralize", "clip(1)",     "clip_norm(1)",
+    "clip_value(0.5)",  "ema(0.9)",   "fira(3,2,1)", "galore(3,2,0.25)",
+    "lookahead(2,0.5)", "sam(0.05)",  "skip",
 };
 static const char *const wrapped[] = {"adamw", "adafactor", "muon"};
 
@@ -52,7 +57,8 @@ static void must(optc_status s, const char *what)
 /* ---- memory of the GPU, through the driver ---- */
 static bool gpu;
 static int (*gpu_alloc)(unsigned long long *, size_t), (*gpu_free)(unsigned long long);
-static int (*gpu_put)(unsigned long long, const void *, size_t), (*gpu_get)(void *, unsigned long long, size_t);
+static int (*gpu_put)(unsigned long long, const void *, size_t),
+    (*gpu_get)(void *, unsigned long long, size_t);
 
 static void *driver_function(void *driver, const char *name)
 {
@@ -80,7 +86,8 @@ static void gpu_open(void)
 static void *memory_alloc(size_t bytes)
 {
     unsigned long long at = 0;
-    void *p = gpu ? (gpu_alloc(&at, bytes) ? NULL : (void *)(uintptr_t)at) : aligned_alloc(64, (bytes + 63) / 64 * 64);
+    void *p = gpu ? (gpu_alloc(&at, bytes) ? NULL : (void *)(uintptr_t)at)
+                  : aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!p)
         die("memory", "none left");
     return p;
@@ -124,10 +131,13 @@ static uint64_t mix(uint64_t x)
 /* f32 bits to f16, for 0 and values that f16 stores exactly and normalised. */
 static uint16_t half_bits(uint32_t f)
 {
-    return (uint16_t)(f << 1 ? (f >> 16 & 0x8000) | (((f >> 23 & 255) - 112) << 10) | (f >> 13 & 1023) : 0);
+    return (uint16_t)(f << 1
+                          ? (f >> 16 & 0x8000) | (((f >> 23 & 255) - 112) << 10) | (f >> 13 & 1023)
+                          : 0);
 }
 
-/* Multiples of 1/64 below 2, which every type stores exactly; f32 and f64 get more bits below that. */
+/* Multiples of 1/64 below 2, which every type stores exactly; f32 and f64 get more bits below
+ * that. */
 static void store_value(void *at, int64_t i, optc_type type, uint64_t seed)
 {
     uint64_t bits = mix(seed * 1000003u + (uint64_t)i);
@@ -148,7 +158,10 @@ static void store_value(void *at, int64_t i, optc_type type, uint64_t seed)
 
 static uint64_t infinity_bits(optc_type t)
 {
-    return t == OPTC_F64 ? 0x7ff0000000000000u : t == OPTC_F32 ? 0x7f800000u : t == OPTC_BF16 ? 0x7f80u : 0x7c00u;
+    return t == OPTC_F64    ? 0x7ff0000000000000u
+           : t == OPTC_F32  ? 0x7f800000u
+           : t == OPTC_BF16 ? 0x7f80u
+                            : 0x7c00u;
 }
 
 static uint64_t hash_bytes(uint64_t h, const unsigned char *data, size_t bytes, optc_type type)
@@ -187,7 +200,8 @@ static optc_status bind_all(Case *c, unsigned flags_of_kernels)
     optc_tensor t[NSHAPES] = {{0}};
     for (int k = 0; k < NSHAPES; k++) {
         const Shape *s = &shapes[k];
-        t[k] = (optc_tensor){.param = c->p[k], .grad = c->g[k], .rank = s->rank, .shape = s->dim, .tags = s->tags};
+        t[k] = (optc_tensor){
+            .param = c->p[k], .grad = c->g[k], .rank = s->rank, .shape = s->dim, .tags = s->tags};
         t[k].flags = s->rank > 2 ? flags_of_kernels : 0;
     }
     optc_group g = {.tensors = t, .ntensors = NSHAPES};
@@ -269,7 +283,8 @@ static void bind_case(Case *c)
         c->g[k] = memory_alloc(bytes);
         fill(c, c->p[k], k, 7);
     }
-    if (bind_all(c, 0) != OPTC_OK)                         /* some rules refuse matrices of rank 4 */
+    /* some rules refuse matrices of rank 4 */
+    if (bind_all(c, 0) != OPTC_OK)
         must(bind_all(c, OPTC_USE_STEP), optc_rule_name(c->rule));
 }
 
@@ -278,7 +293,8 @@ static void print_case(optc_engine *e, const char *rule, const char *with, const
     Case c = {.types = types};
     char name[128];
     snprintf(name, sizeof name, "%s%s%s", rule, with ? "+" : "", with ? with : "");
-    optc_rule_options o = {.spec = rule, .with = with, .param = types->param, .state = types->state};
+    optc_rule_options o = {
+        .spec = rule, .with = with, .param = types->param, .state = types->state};
     optc_status s = optc_compile(e, &o, &c.rule);
     if (s == OPTC_ERROR_SPEC) {
         printf("%s %s %s any refused\n", name, types->name, shape_set);
@@ -293,7 +309,8 @@ static void print_case(optc_engine *e, const char *rule, const char *with, const
     optc_held held;
     must(optc_binding_held(c.binding, &held), name);
     const char *device = !held.batches ? "any" : gpu ? "cuda" : "cpu";
-    printf("%s %s %s %s %016llx\n", name, types->name, shape_set, device, (unsigned long long)run_case(&c));
+    printf("%s %s %s %s %016llx\n", name, types->name, shape_set, device,
+           (unsigned long long)run_case(&c));
     fflush(stdout);
     must(optc_unbind(c.binding), name);
     must(optc_release(c.rule), name);
@@ -326,7 +343,8 @@ int main(int argc, char **argv)
     }
     if ((gpu = strncmp(o.device, "cuda", 4) == 0))
         gpu_open();
-    setenv("OPTC_BLAS", "none", 0);                        /* products by optc's own loops: every machine has those */
+    /* products by optc's own loops: every machine has those */
+    setenv("OPTC_BLAS", "none", 0);
     optc_engine *e;
     must(optc_open(&o, &e), "open");
     for (int i = 0; i < optc_library_size(); i++) {
@@ -339,7 +357,8 @@ int main(int argc, char **argv)
     for (size_t r = 0; r < sizeof wrapped / sizeof *wrapped; r++)
         if (chosen(wrapped[r], argc - first, argv + first))
             for (size_t w = 0; w < sizeof wrappers / sizeof *wrappers; w++)
-                for (size_t k = 0; k < 3; k++)             /* f32, f64 and bf16 with states in f32 */
+                /* f32, f64 and bf16 with states in f32 */
+                for (size_t k = 0; k < 3; k++)
                     print_case(e, wrapped[r], wrappers[w], &all_types[k]);
     must(optc_close(e), "close");
     return failures != 0;

@@ -3,8 +3,8 @@
  *   FAKE_BUILD     the text about its build (default: with DYNAMIC_ARCH)
  *   FAKE_PARALLEL  0: sequential, 1 (default): with threads of its own
  *   FAKE_NEWEST    a core type that it does not know: asked for that, it takes FAKE_CORE
- *   FAKE_LOADS     if set, the number of times that the process has loaded it, in place of another thread that sets a
- *                  variable meanwhile */
+ *   FAKE_LOADS     if set, the number of times that the process has loaded it, in place of another
+ *                  thread that sets a variable meanwhile */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,16 +1,22 @@
-/* Compares a package with the library: the same tensors, the same steps, every bit of parameters and states. Links
- * both; the library is the reference.
- *    compare DEVICE TYPE ID SPEC WITH …      each rule ID of the package with SPEC and WITH, compiled by the library.
- *                                            TYPE: of parameters, and types of states after a +: f32+state=q8
- *                                            DEVICE: cpu, cuda, or launches: compares the launches that
- *                                            tests/cuda/fake_driver.c logs
+/* Compares a package with the library: the same tensors, the same steps, every bit of parameters
+ * and states. Links both; the library is the reference.
+ *    compare DEVICE TYPE ID SPEC WITH …      each rule ID of the package with SPEC and WITH,
+ *                                            compiled by the library.
+ *                                            TYPE: of parameters, and types of states after a +:
+ *                                            f32+state=q8
+ *                                            DEVICE: cpu, cuda, or launches: compares the launches
+ *                                            that tests/cuda/fake_driver.c logs
  *    compare best                            prints the device that the library chooses for "best"
- *    compare elsewhere ID SPEC WITH          both refuse memory of another GPU and accept managed memory; needs 2 GPUs
- *    compare time DEVICE ID SPEC WITH [BITS] times a step of 2^BITS elements (2^26; 2^22 on a CPU) with each
- *    compare first DEVICE ID                 times from opening the package to the end of the first step */
+ *    compare elsewhere ID SPEC WITH          both refuse memory of another GPU and accept managed
+ *                                            memory; needs 2 GPUs
+ *    compare time DEVICE ID SPEC WITH [BITS] times a step of 2^BITS elements (2^26; 2^22 on a CPU)
+ *    with each
+ *    compare first DEVICE ID                 times from opening the package to the end of the first
+ *                                            step */
 #include "ship_pair.h"
 
-/* The library loads what the package saved, and the package what the library saved; then both go on. */
+/* The library loads what the package saved, and the package what the library saved; then both go
+ * on. */
 static void swap_checkpoints(Both *b)
 {
     optc_checkpoint lc;
@@ -75,12 +81,13 @@ static void steps(Both *b)
     swap_checkpoints(b);
 }
 
-/* During a capture of the package's stream, calls that would copy are refused and change nothing; the capture
- * continues. A value that was set in spite of that would differ at the first replay. */
+/* During a capture of the package's stream, calls that would copy are refused and change nothing;
+ * the capture continues. A value that was set in spite of that would differ at the first replay. */
 static void refuses(const Both *b, const char *call, rules_status s)
 {
-    if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(),
-            "not allowed while the binding's stream is being captured") || !strstr(rules_message(), call))
+    if (s != RULES_ERROR_ARGUMENT ||
+        !strstr(rules_message(), "not allowed while the binding's stream is being captured") ||
+        !strstr(rules_message(), call))
         stop(call, s ? rules_message() : "it was done inside a capture");
     for (int i = 0; i < 2; i++) {
         double x, y;
@@ -98,7 +105,8 @@ static void refused(Both *b)
     refuses(b, "rules_set_t", rules_set_t(b->pb, -1, 3));
     for (int i = 0; i < optc_rule_inputs(b->lr); i++)
         if (optc_set_scalar(b->lb, -1, optc_rule_input(b->lr, i), 0.25) == OPTC_OK)
-            refuses(b, "rules_set_scalar", rules_set_scalar(b->pb, -1, optc_rule_input(b->lr, i), 7));
+            refuses(b, "rules_set_scalar",
+                    rules_set_scalar(b->pb, -1, optc_rule_input(b->lr, i), 7));
     for (int i = 0; i < optc_rule_states(b->lr); i++) {
         optc_state_info info;
         optc_state_view v;
@@ -115,8 +123,8 @@ static void refused(Both *b)
     }
 }
 
-/* Captures the package's step in a graph of the caller, replays it, and continues with single steps; the library runs
- * the same steps one by one. */
+/* Captures the package's step in a graph of the caller, replays it, and continues with single
+ * steps; the library runs the same steps one by one. */
 static void captured(Both *b)
 {
     enum { REPLAYS = 5 };
@@ -142,7 +150,8 @@ static void captured(Both *b)
         stop(b->id, "no capture");
     refused(b);
     LIB(optc_get_t(b->lb, -1, &x));
-    PKG(rules_get_t(b->pb, -1, &y));                              /* no step was captured yet: the host knows t */
+    /* no step was captured yet: the host knows t */
+    PKG(rules_get_t(b->pb, -1, &y));
     if (x != y)
         stop(b->id, "rules_set_t was refused, and t has changed");
     PKG(rules_step(b->pb));
@@ -150,8 +159,8 @@ static void captured(Both *b)
     refuses(b, "rules_get_t", rules_get_t(b->pb, -1, &y));
     if (x != y)
         stop(b->id, "rules_get_t was refused, and yet said something");
-    /* a binding that is created and freed meanwhile does not matter, nor does setting its scalars, which does not
-     * wait */
+    /* a binding that is created and freed meanwhile does not matter, nor does setting its scalars,
+     * which does not wait */
     PKG(rules_bind(b->pr, &one, 1, &other));
     for (int i = 0; i < rules_rule_inputs(b->pr); i++)
         if (optc_set_scalar(b->lb, -1, rules_rule_input(b->pr, i), 0.25) == OPTC_OK)
@@ -175,7 +184,8 @@ static void captured(Both *b)
     compare_states(b, 1);
 }
 
-static void one_rule(const char *device, const char *types, const char *id, const char *spec, const char *with)
+static void one_rule(const char *device, const char *types, const char *id, const char *spec,
+                     const char *with)
 {
     Both b;
     char type[8];
@@ -186,7 +196,8 @@ static void one_rule(const char *device, const char *types, const char *id, cons
     b.type = type;
     rules_engine_options o = pkg_options(device, 3);
     optc_engine_options lo = {.device = device, .threads = 2};
-    optc_rule_options ro = {.spec = spec, .with = with, .param = lib_type(type), .types = plus ? plus + 1 : NULL};
+    optc_rule_options ro = {
+        .spec = spec, .with = with, .param = lib_type(type), .types = plus ? plus + 1 : NULL};
     LIB(optc_open(&lo, &b.le));
     PKG(rules_open(&o, &b.pe));
     b.pr = pkg_rule(b.pe, id);
@@ -197,7 +208,8 @@ static void one_rule(const char *device, const char *types, const char *id, cons
     steps(&b);
     if (gpu && optc_rule_entries(b.lr) == 1)
         captured(&b);
-    printf("%s: equal on %s, the library's %s\n", id, rules_device_name(b.pe), optc_rule_path(b.lr));
+    printf("%s: equal on %s, the library's %s\n", id, rules_device_name(b.pe),
+           optc_rule_path(b.lr));
     if (rules_close(b.pe) != RULES_ERROR_BUSY || rules_release(b.pr) != RULES_ERROR_BUSY)
         stop(id, "closed with a binding");
     LIB(optc_unbind(b.lb));
@@ -217,7 +229,8 @@ static void one_rule(const char *device, const char *types, const char *id, cons
 /* ---- memory of another GPU ---- */
 static void lies(const char *what, int s, const char *message, int here)
 {
-    if (here ? s != 0 : s != OPTC_ERROR_ARGUMENT || !strstr(message, "is not in the memory of cuda:"))
+    if (here ? s != 0
+             : s != OPTC_ERROR_ARGUMENT || !strstr(message, "is not in the memory of cuda:"))
         stop(what, s ? message : "memory of another GPU was taken");
 }
 
@@ -236,7 +249,8 @@ static void elsewhere(const char *id, const char *spec, const char *with)
     }
     if (managed(&p, 4096 * 4, 1))
         stop("memory", "none that is managed");
-    at[2] = (void *)(uintptr_t)p;                             /* allocated on GPU 1, accessible by all */
+    /* allocated on GPU 1, accessible by all */
+    at[2] = (void *)(uintptr_t)p;
     for (int i = 0; i < 2; i++) {
         char device[] = "cuda:0";
         device[5] = (char)('0' + i);
@@ -266,10 +280,10 @@ static void elsewhere(const char *id, const char *spec, const char *with)
             lies("optc_bind", (int)optc_bind(lr, &lg, 1, &lb), optc_message(), here);
             lies("rules_bind", (int)rules_bind(pr, &pg, 1, &pb), rules_message(), here);
             for (int j = 0; here && j < 3; j++) {
-                lies("optc_set_grad", (int)optc_set_grad(lb, 0, (char *)at[j] + 128 * 4, 0), optc_message(),
-                     j == i || j == 2);
-                lies("rules_set_grad", (int)rules_set_grad(pb, 0, (char *)at[j] + 128 * 4, 0), rules_message(),
-                     j == i || j == 2);
+                lies("optc_set_grad", (int)optc_set_grad(lb, 0, (char *)at[j] + 128 * 4, 0),
+                     optc_message(), j == i || j == 2);
+                lies("rules_set_grad", (int)rules_set_grad(pb, 0, (char *)at[j] + 128 * 4, 0),
+                     rules_message(), j == i || j == 2);
             }
             LIB(optc_unbind(lb));
             PKG(rules_unbind(pb));
@@ -282,7 +296,8 @@ static void elsewhere(const char *id, const char *spec, const char *with)
     printf("%s: memory of another GPU is refused\n", id);
 }
 
-/* ---- launches on a GPU that does nothing: the log's lines of both must be equal but for the package's prefix ---- */
+/* ---- launches on a GPU that does nothing: the log's lines of both must be equal but for the
+ * package's prefix ---- */
 static void launches(const char *id, const char *spec, const char *with)
 {
     Both b;
@@ -347,7 +362,8 @@ static void times(const char *device, const char *id, const char *spec, const ch
     PKG(rules_open(&o, &b.pe));
     b.pr = pkg_rule(b.pe, id);
     LIB(optc_compile(b.le, &ro, &b.lr));
-    optc_tensor lt = {.param = room((size_t)n * 4), .grad = room((size_t)n * 4), .rank = 2, .shape = shape};
+    optc_tensor lt = {
+        .param = room((size_t)n * 4), .grad = room((size_t)n * 4), .rank = 2, .shape = shape};
     rules_tensor pt;
     memset(&pt, 0, sizeof pt);
     pt.param = room((size_t)n * 4), pt.grad = room((size_t)n * 4), pt.rank = 2, pt.shape = shape;
@@ -358,8 +374,9 @@ static void times(const char *device, const char *id, const char *spec, const ch
     double x = best_of(&b, 0), y = best_of(&b, 1), x2 = best_of(&b, 0), y2 = best_of(&b, 1);
     x = x2 < x ? x2 : x;
     y = y2 < y ? y2 : y;
-    printf("%s: a step of %lld elements takes %.4f ms by the library, %.4f ms by the package (%.3f times)\n", id,
-           (long long)n, x, y, y / x);
+    printf("%s: a step of %lld elements takes %.4f ms by the library, %.4f ms by the package (%.3f "
+           "times)\n",
+           id, (long long)n, x, y, y / x);
     if (y > x * (!gpu ? 2 : n < 1 << 25 ? 1.2 : 1.03))
         stop(id, "the package is slower");
 }
@@ -382,8 +399,8 @@ static void first(const char *device, const char *id)
     PKG(rules_step(b));
     PKG(rules_sync(b));
     double t2 = now();
-    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id, rules_device_name(e),
-           t1 - t0, t2 - t1, t2 - t0);
+    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id,
+           rules_device_name(e), t1 - t0, t2 - t1, t2 - t0);
     if (t2 - t0 > 100)
         stop(id, "over 100 ms");
 }
@@ -406,7 +423,8 @@ int main(int argc, char **argv)
         elsewhere(argv[2], argv[3], argv[4]);
         return 0;
     }
-    if (argc > 3 && !strcmp(!strcmp(mode, "time") || !strcmp(mode, "first") ? argv[2] : mode, "cuda"))
+    if (argc > 3 &&
+        !strcmp(!strcmp(mode, "time") || !strcmp(mode, "first") ? argv[2] : mode, "cuda"))
         gpu_setup();
     if (!strcmp(mode, "time") && argc > 5)
         times(argv[2], argv[3], argv[4], argv[5], argc > 6 ? atoi(argv[6]) : 0);

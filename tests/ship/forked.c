@@ -1,5 +1,5 @@
-/* Two packages and the library in one program share OpenMP's threads, which do not exist in a child of fork(). All of
- * them step in the child, whichever stepped before the fork. */
+/* Two packages and the library in one program share OpenMP's threads, which do not exist in a child
+ * of fork(). All of them step in the child, whichever stepped before the fork. */
 #include "optc.h"
 #include "rules.h"
 #include "rules2.h"
@@ -12,18 +12,18 @@
 enum { N = 300000 };
 static float p[N], g[N];
 
-#define STEPS(X, which)                                                                                              \
-    static int X##_steps(void)                                                                                       \
-    {                                                                                                                \
-        X##_engine *e;                                                                                               \
-        X##_rule *r;                                                                                                 \
-        X##_binding *b;                                                                                              \
-        int64_t n = N;                                                                                               \
-        X##_tensor t = {.param = p, .grad = g, .rank = 1, .shape = &n};                                              \
-        return X##_open(&(X##_engine_options){.device = "cpu", .threads = 2}, &e) == 0 &&                            \
-               X##_compile(e, &(X##_rule_options){.spec = which}, &r) == 0 &&                                        \
-               X##_bind(r, &(X##_group){.tensors = &t, .ntensors = 1}, 1, &b) == 0 && X##_step(b) == 0 &&            \
-               X##_unbind(b) == 0 && X##_release(r) == 0 && X##_close(e) == 0;                                       \
+#define STEPS(X, which) \
+    static int X##_steps(void) \
+    { \
+        X##_engine *e; \
+        X##_rule *r; \
+        X##_binding *b; \
+        int64_t n = N; \
+        X##_tensor t = {.param = p, .grad = g, .rank = 1, .shape = &n}; \
+        return X##_open(&(X##_engine_options){.device = "cpu", .threads = 2}, &e) == 0 && \
+               X##_compile(e, &(X##_rule_options){.spec = which}, &r) == 0 && \
+               X##_bind(r, &(X##_group){.tensors = &t, .ntensors = 1}, 1, &b) == 0 && \
+               X##_step(b) == 0 && X##_unbind(b) == 0 && X##_release(r) == 0 && X##_close(e) == 0; \
     }
 STEPS(rules, "adamw_clip")
 STEPS(rules2, "sgd")

@@ -1,4 +1,5 @@
-/* Calls that must fail, each with its status and message; the binding then works as if they had not been made. */
+/* Calls that must fail, each with its status and message; the binding then works as if they had not
+ * been made. */
 #include "rules.h"
 
 #include <math.h>
@@ -11,8 +12,8 @@ static void fails(int line, rules_status got, rules_status want, const char *par
 {
     if (got == want && strstr(rules_message(), part))
         return;
-    printf("line %d: %s: %s; wanted %s: %s\n", line, rules_status_name(got), rules_message(), rules_status_name(want),
-           part);
+    printf("line %d: %s: %s; wanted %s: %s\n", line, rules_status_name(got), rules_message(),
+           rules_status_name(want), part);
     wrong = 1;
 }
 #define FAILS(call, status, part) fails(__LINE__, (call), (status), (part))
@@ -27,7 +28,8 @@ static void fails(int line, rules_status got, rules_status want, const char *par
 static rules_engine *e;
 static rules_rule *r;
 static float p[64], g[64];
-static int64_t shape[] = {8, 8}, negative[] = {8, -8}, huge[] = {(int64_t)1 << 40, (int64_t)1 << 40};
+static int64_t shape[] = {8, 8}, negative[] = {8, -8},
+               huge[] = {(int64_t)1 << 40, (int64_t)1 << 40};
 
 static rules_tensor tensor(void)
 {
@@ -65,7 +67,8 @@ static void bad_tensors(void)
     t[0] = tensor(), t[0].param = (char *)p + 1;
     FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "not aligned");
     t[0] = tensor(), t[0].grad = p + 3;
-    FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "the gradient of tensor 'w' (number 0) overlaps the parameter");
+    FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT,
+          "the gradient of tensor 'w' (number 0) overlaps the parameter");
     t[0] = tensor(), t[0].grad_count = 63;
     FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "its gradient has 63");
     t[0] = tensor(), t[0].param_type = RULES_BF16;
@@ -84,9 +87,11 @@ static void bad_tensors(void)
     FAILS(rules_bind(r, &all, 0, &b), RULES_ERROR_ARGUMENT, "ngroups must be 1 or more");
     int64_t strides[] = {1, 8}, whole[] = {16, 8}, zero[] = {0, 0};
     t[0] = tensor(), t[0].param_strides = strides;
-    FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "copy the gradient into the parameter's layout first");
+    FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT,
+          "copy the gradient into the parameter's layout first");
     t[0] = tensor(), t[0].global_shape = whole, t[0].offset = zero;
-    FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "is a piece of a larger tensor (dimension 0: 8 of 16, from 0 on)");
+    FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT,
+          "is a piece of a larger tensor (dimension 0: 8 of 16, from 0 on)");
 }
 
 /* Rules are found by name; a rule that would need a compiler is refused. */
@@ -107,7 +112,8 @@ static void bad_rules(void)
     o.options = NULL, o.text = "return 1";
     FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "leave text empty");
     o.text = NULL, o.param = RULES_F64;
-    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "has other storage types: f32 parameters");
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT,
+          "has other storage types: f32 parameters");
     FAILS(rules_release(r), RULES_OK, "");
     o.param = RULES_F32;
     OK(rules_compile(e, &o, &r));

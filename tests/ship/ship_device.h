@@ -1,5 +1,5 @@
-/* Used by compare.c: errors, the clock, memory of the device (or of the host, without one), and the values of both
- * sides. */
+/* Used by compare.c: errors, the clock, memory of the device (or of the host, without one), and the
+ * values of both sides. */
 #ifndef SHIP_DEVICE_H
 #define SHIP_DEVICE_H
 #include "optc.h"
@@ -50,7 +50,8 @@ static rules_rule *pkg_rule(rules_engine *e, const char *id)
 typedef unsigned long long Ptr;
 static int gpu;
 static void *library;
-static int (*mem_alloc)(Ptr *, size_t), (*to_device)(Ptr, const void *, size_t), (*to_host)(void *, Ptr, size_t);
+static int (*mem_alloc)(Ptr *, size_t), (*to_device)(Ptr, const void *, size_t),
+    (*to_host)(void *, Ptr, size_t);
 
 static void find(const char *name, void *to)
 {
@@ -125,7 +126,8 @@ static void fill(void *to, const char *type, int64_t n, uint64_t seed)
 {
     for (int64_t i = 0; i < n; i++) {
         uint64_t h = hash(seed * 1000003 + (uint64_t)i);
-        double x = ((double)(h >> 12) * 0x1p-51 - 1) * ldexp(1, (int)(h % 24) - 20 - (i % 97 == 0 ? 130 : 0));
+        double x = ((double)(h >> 12) * 0x1p-51 - 1) *
+                   ldexp(1, (int)(h % 24) - 20 - (i % 97 == 0 ? 130 : 0));
         float f = (float)x;
         unsigned u;
         memcpy(&u, &f, sizeof u);

@@ -1,5 +1,5 @@
-/* Used by compare.c: one rule bound twice to the same tensors, by the library and by the package, and comparisons of
- * parameters, states, hyperparameters and values. */
+/* Used by compare.c: one rule bound twice to the same tensors, by the library and by the package,
+ * and comparisons of parameters, states, hyperparameters and values. */
 #ifndef SHIP_PAIR_H
 #define SHIP_PAIR_H
 #include "ship_device.h"
@@ -49,8 +49,10 @@ static void bind_both(Both *b)
     memset(lt, 0, sizeof lt);
     memset(pt, 0, sizeof pt);
     for (int k = 0; k < NSHAPE; k++) {
-        lt[k].param = b->a[0].p[k], lt[k].grad = b->a[0].g[k], lt[k].rank = ranks[k], lt[k].shape = shapes[k];
-        pt[k].param = b->a[1].p[k], pt[k].grad = b->a[1].g[k], pt[k].rank = ranks[k], pt[k].shape = shapes[k];
+        lt[k].param = b->a[0].p[k], lt[k].grad = b->a[0].g[k], lt[k].rank = ranks[k],
+        lt[k].shape = shapes[k];
+        pt[k].param = b->a[1].p[k], pt[k].grad = b->a[1].g[k], pt[k].rank = ranks[k],
+        pt[k].shape = shapes[k];
         if (k == 4)
             lt[k].flags = OPTC_AS_VECTOR, pt[k].flags = RULES_AS_VECTOR;
     }
@@ -60,8 +62,10 @@ static void bind_both(Both *b)
     rules_group pg[] = {{pt, 4, NULL, 0}, {pt + 4, NSHAPE - 4, ps, 1}};
     /* scion: both refuse */
     if (optc_bind(b->lr, lg, 2, &b->lb) != OPTC_OK && strstr(optc_message(), "3 dimensions")) {
-        if (rules_bind(b->pr, pg, 2, &b->pb) == RULES_OK || !strstr(rules_message(), "3 dimensions"))
-            stop("rules_bind", "the package binds a tensor of three dimensions, and the library does not");
+        if (rules_bind(b->pr, pg, 2, &b->pb) == RULES_OK ||
+            !strstr(rules_message(), "3 dimensions"))
+            stop("rules_bind",
+                 "the package binds a tensor of three dimensions, and the library does not");
         lt[3].flags = OPTC_USE_STEP, pt[3].flags = RULES_USE_STEP;
     } else if (b->lb) {
         LIB(optc_unbind(b->lb));
@@ -83,7 +87,8 @@ static void set_inputs(Both *b)
             PKG(rules_set_scalar(b->pb, -1, name, 0.25));
             continue;
         }
-        if (rules_step(b->pb) != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "which is not set"))
+        if (rules_step(b->pb) != RULES_ERROR_ARGUMENT ||
+            !strstr(rules_message(), "which is not set"))
             stop(b->id, "it stepped without its input");
         for (int k = 0; k < NSHAPE; k++) {
             size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
@@ -137,7 +142,8 @@ static void compare_states(const Both *b, double scale)
         rules_state_info mine;
         LIB(optc_rule_state(b->lr, i, &info));
         PKG(rules_rule_state(b->pr, i, &mine));
-        if (strcmp(info.name, mine.name) || strcmp(info.domain, mine.domain) || (int)info.type != (int)mine.type)
+        if (strcmp(info.name, mine.name) || strcmp(info.domain, mine.domain) ||
+            (int)info.type != (int)mine.type)
             stop(b->id, "a state is described otherwise");
         for (int k = 0; k < (strcmp(info.domain, "group") ? NSHAPE : 2); k++) {
             optc_state_view v;
@@ -147,12 +153,14 @@ static void compare_states(const Both *b, double scale)
                     stop(b->id, "a state that the library does not keep");
                 continue;
             }
-            double *x = malloc(sizeof *x * (size_t)(v.count + 1)), *y = malloc(sizeof *y * (size_t)(v.count + 1));
+            double *x = malloc(sizeof *x * (size_t)(v.count + 1)),
+                   *y = malloc(sizeof *y * (size_t)(v.count + 1));
             LIB(optc_state_read(b->lb, k, info.name, x, v.count));
             PKG(rules_state_read(b->pb, k, info.name, y, v.count));
             if (memcmp(x, y, sizeof *x * (size_t)v.count))
                 stop(b->id, "a state differs");
-            if (optc_rule_lower_triangle(b->lr, info.name) != rules_rule_lower_triangle(b->pr, info.name))
+            if (optc_rule_lower_triangle(b->lr, info.name) !=
+                rules_rule_lower_triangle(b->pr, info.name))
                 stop(b->id, "a state is a lower triangle in one only");
             if (optc_rule_lower_triangle(b->lr, info.name) && v.count > 1) {
                 y[1] = 0.5;                               /* in the first row */
@@ -181,8 +189,8 @@ static void compare_hypers(const Both *b)
         double x, y;
         LIB(optc_rule_hyper(b->lr, i, &h));
         PKG(rules_rule_hyper(b->pr, i, &mine));
-        if (strcmp(h.name, mine.name) || memcmp(&h.value, &mine.value, 8) || h.lo != mine.lo || h.hi != mine.hi ||
-            h.lo_open != mine.lo_open || h.hi_open != mine.hi_open)
+        if (strcmp(h.name, mine.name) || memcmp(&h.value, &mine.value, 8) || h.lo != mine.lo ||
+            h.hi != mine.hi || h.lo_open != mine.lo_open || h.hi_open != mine.hi_open)
             stop(b->id, "a hyperparameter is described otherwise");
         LIB(optc_get_hyper(b->lb, 1, h.name, &x));
         PKG(rules_get_hyper(b->pb, 1, h.name, &y));
@@ -192,7 +200,8 @@ static void compare_hypers(const Both *b)
     if (rules_rule_hyper(b->pr, optc_rule_hypers(b->lr), &mine) != RULES_ERROR_ARGUMENT)
         stop(b->id, "it has more hyperparameters");
     for (int i = 0; i < optc_rule_entries(b->lr); i++)
-        if (!rules_rule_entry(b->pr, i) || strcmp(rules_rule_entry(b->pr, i), optc_rule_entry(b->lr, i)))
+        if (!rules_rule_entry(b->pr, i) ||
+            strcmp(rules_rule_entry(b->pr, i), optc_rule_entry(b->lr, i)))
             stop(b->id, "its entries differ");
 }
 
@@ -247,7 +256,8 @@ static void compare_values(const Both *b)
         rules_factors g;
         LIB(optc_factors_about(b->lb, k, &f));
         PKG(rules_factors_about(b->pb, k, &g));
-        if (f.computed != g.computed || f.refused != g.refused || memcmp(&f.residual, &g.residual, 8))
+        if (f.computed != g.computed || f.refused != g.refused ||
+            memcmp(&f.residual, &g.residual, 8))
             stop(b->id, "what is said of factors differs");
     }
 }

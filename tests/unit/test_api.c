@@ -31,7 +31,8 @@ static optc_binding *bind_two(void)
     optc_tensor a = {.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = d},
         b = {.name = "b", .param = data[2], .grad = data[3], .rank = 1, .shape = d};
     optc_setting fast = {"lr", 0.5};
-    optc_group g[2] = {{.tensors = &a, .ntensors = 1}, {.tensors = &b, .ntensors = 1, .hyper = &fast, .nhyper = 1}};
+    optc_group g[2] = {{.tensors = &a, .ntensors = 1},
+                       {.tensors = &b, .ntensors = 1, .hyper = &fast, .nhyper = 1}};
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < 64; i++)
             data[k][i] = (float)ref_value(k, 1, i);
@@ -47,13 +48,15 @@ START_TEST(nulls)
     optc_binding *b;
     double x;
     FAILS(optc_open(NULL, NULL), OPTC_ERROR_ARGUMENT, "engine is NULL");
-    FAILS(optc_compile(NULL, &(optc_rule_options){.spec = "adamw"}, &r), OPTC_ERROR_ARGUMENT, "engine is NULL");
+    FAILS(optc_compile(NULL, &(optc_rule_options){.spec = "adamw"}, &r), OPTC_ERROR_ARGUMENT,
+          "engine is NULL");
     FAILS(optc_compile(engine, NULL, &r), OPTC_ERROR_ARGUMENT, "options is NULL");
     FAILS(optc_compile(engine, &(optc_rule_options){0}, &r), OPTC_ERROR_ARGUMENT, "spec is NULL");
     ck_assert_ptr_null(r);
     FAILS(optc_bind(NULL, NULL, 1, &b), OPTC_ERROR_ARGUMENT, "rule is NULL");
     FAILS(optc_bind(adamw, NULL, 1, &b), OPTC_ERROR_ARGUMENT, "groups are NULL");
-    FAILS(optc_bind(adamw, &(optc_group){.ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "tensors or hyper is NULL");
+    FAILS(optc_bind(adamw, &(optc_group){.ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
+          "tensors or hyper is NULL");
     FAILS(optc_step(NULL), OPTC_ERROR_ARGUMENT, "binding is NULL");
     FAILS(optc_set_hyper(NULL, 0, "lr", 1), OPTC_ERROR_ARGUMENT, "NULL");
     FAILS(optc_get_hyper(NULL, 0, "lr", &x), OPTC_ERROR_ARGUMENT, "NULL");
@@ -68,8 +71,8 @@ START_TEST(nulls)
 }
 END_TEST
 
-/* The public list of types has the rows of types.def in the order of the enum; a caller with an older header gets the
- * fields that fit. */
+/* The public list of types has the rows of types.def in the order of the enum; a caller with an
+ * older header gets the fields that fit. */
 START_TEST(storage_types)
 {
     struct { optc_type_info x; char behind; } out = {.behind = 7};
@@ -83,49 +86,67 @@ START_TEST(storage_types)
     ck_assert_str_eq(out.x.name, "bf16");
     ck_assert_str_eq(out.x.dtype, "bfloat16");
     ck_assert_int_eq(out.x.dlpack, 4);
-    FAILS(optc_type_about_sized(OPTC_F16, &out.x, sizeof out.x.name), OPTC_ERROR_ARGUMENT, "size of optc_type_info");
+    FAILS(optc_type_about_sized(OPTC_F16, &out.x, sizeof out.x.name), OPTC_ERROR_ARGUMENT,
+          "size of optc_type_info");
     ck_assert_str_eq(out.x.name, "bf16");
     ck_assert_int_eq(out.behind, 7);
     FAILS(optc_type_about(OPTC_DEFAULT, &out.x), OPTC_ERROR_ARGUMENT, "there is no type 0");
-    FAILS(optc_type_about((optc_type)(NTYPES + 1), &out.x), OPTC_ERROR_ARGUMENT, "there is no type");
+    FAILS(optc_type_about((optc_type)(NTYPES + 1), &out.x), OPTC_ERROR_ARGUMENT,
+          "there is no type");
     FAILS(optc_type_about(OPTC_F32, NULL), OPTC_ERROR_ARGUMENT, "NULL");
 }
 END_TEST
 
 START_TEST(device_names)
 {
-    static const struct { const char *text; DeviceKind kind; int ordinal; } good[] = {
-        {NULL, DEVICE_CPU, 0}, {"cpu", DEVICE_CPU, 0}, {"best", DEVICE_BEST, 0}, {"cuda", DEVICE_GPU, 0},
-        {"cuda:0", DEVICE_GPU, 0}, {"cuda:12", DEVICE_GPU, 12}};
+    static const struct { const char *text; DeviceKind kind; int ordinal;
+    } good[] = {{NULL, DEVICE_CPU, 0},   {"cpu", DEVICE_CPU, 0},    {"best", DEVICE_BEST, 0},
+                {"cuda", DEVICE_GPU, 0}, {"cuda:0", DEVICE_GPU, 0}, {"cuda:12", DEVICE_GPU, 12}};
     static const char *const bad[] =
         {"", "cpu:0", "CPU", "cudax", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:9999999"};
     DeviceName name;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        ck_assert(device_parse(good[i].text, &name) && name.kind == good[i].kind && name.ordinal == good[i].ordinal);
+        ck_assert(device_parse(good[i].text, &name) && name.kind == good[i].kind &&
+                  name.ordinal == good[i].ordinal);
         ck_assert(name.kind == DEVICE_BEST ||
-                  device_target(good[i].text) == (name.kind == DEVICE_GPU ? &target_cuda : &target_c));
+                  device_target(good[i].text) ==
+                      (name.kind == DEVICE_GPU ? &target_cuda : &target_c));
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!device_parse(bad[i], &name) && !device_target(bad[i]), "%s", bad[i]);
-    ck_assert(target_by_name("c") == &target_c && target_by_name("cuda") == &target_cuda && !target_by_name("hip"));
+    ck_assert(target_by_name("c") == &target_c && target_by_name("cuda") == &target_cuda &&
+              !target_by_name("hip"));
 }
 END_TEST
 
 START_TEST(specs_that_fail)
 {
     optc_rule *r;
-    const optc_rule_options bad[] = {{.spec = "adamv"}, {.spec = "./no/such.lua"}, {.spec = "tests"},
-                                     {.spec = "./tests"}, {.spec = "adamw", .with = "clop(1)"},
-        {.spec = "adamw", .options = "amsgrad=perhaps"}, {.spec = "adamw", .options = "amsgard=true"},
-        {.spec = "mine.lua", .text = "return optimizer { name = \"x\",\n step = function() q = 1 end }"},
-        {.spec = "adamw", .with = "ema(2)"}, {.spec = "adamw", .param = (optc_type)77}};
-    static const char *const says[] =
-        {"'adamp' or 'adamw'?", "cannot read the spec: No such file", "no optimizer 'tests'",
-         "cannot read the spec: Is a directory", "no wrapper 'clop' in the library; did you mean 'clip'",
-        "true or false, not 'perhaps'", "no option 'amsgard'; did you mean 'amsgrad'",
-        "mine.lua:2: 'q' is not declared", "outside the range", "storage type"};
+    const optc_rule_options bad[] = {
+        {.spec = "adamv"},
+        {.spec = "./no/such.lua"},
+        {.spec = "tests"},
+        {.spec = "./tests"},
+        {.spec = "adamw", .with = "clop(1)"},
+        {.spec = "adamw", .options = "amsgrad=perhaps"},
+        {.spec = "adamw", .options = "amsgard=true"},
+        {.spec = "mine.lua",
+         .text = "return optimizer { name = \"x\",\n step = function() q = 1 end }"},
+        {.spec = "adamw", .with = "ema(2)"},
+        {.spec = "adamw", .param = (optc_type)77}};
+    static const char *const says[] = {"'adamp' or 'adamw'?",
+                                       "cannot read the spec: No such file",
+                                       "no optimizer 'tests'",
+                                       "cannot read the spec: Is a directory",
+                                       "no wrapper 'clop' in the library; did you mean 'clip'",
+                                       "true or false, not 'perhaps'",
+                                       "no option 'amsgard'; did you mean 'amsgrad'",
+                                       "mine.lua:2: 'q' is not declared",
+                                       "outside the range",
+                                       "storage type"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        FAILS(optc_compile(engine, &bad[i], &r), i == 9 ? OPTC_ERROR_ARGUMENT : OPTC_ERROR_SPEC, says[i]);
+        FAILS(optc_compile(engine, &bad[i], &r), i == 9 ? OPTC_ERROR_ARGUMENT : OPTC_ERROR_SPEC,
+              says[i]);
         ck_assert_ptr_null(r);
     }
     if (geteuid() != 0) {                 /* root can read everything */
@@ -134,7 +155,8 @@ START_TEST(specs_that_fail)
         ck_assert_int_ge(fd, 0);
         fchmod(fd, 0);
         close(fd);
-        FAILS(optc_compile(engine, &(optc_rule_options){.spec = path}, &r), OPTC_ERROR_SPEC, "Permission denied");
+        FAILS(optc_compile(engine, &(optc_rule_options){.spec = path}, &r), OPTC_ERROR_SPEC,
+              "Permission denied");
         unlink(path);
     }
 }
@@ -145,77 +167,124 @@ START_TEST(tensors_that_do_not_fit)
     optc_binding *b;
     int64_t d[1] = {16}, neg[1] = {-4}, huge[3] = {1 << 30, 1 << 30, 1 << 30};
     optc_tensor ok = {.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = d};
-    const struct { optc_tensor t; const char *says; } bad[] = {
+    const struct { optc_tensor t; const char *says;
+    } bad[] = {
         {{.name = "w", .param = NULL, .grad = data[1], .rank = 1, .shape = d},
          "'w' (number 0): its parameter pointer is NULL"},
-        {{.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = NULL}, "its shape is NULL"},
+        {{.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = NULL},
+         "its shape is NULL"},
         {{.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = neg}, "negative"},
         {{.name = "w", .param = data[0], .grad = data[1], .rank = 3, .shape = huge}, "too large"},
         {{.name = "w", .param = data[0], .grad = data[1], .rank = -1, .shape = d}, "rank"},
         {{.name = "w", .param = data[0], .grad = data[1], .grad_count = 15, .rank = 1, .shape = d},
          "has 16 elements but its gradient has 15"},
-        {{.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = d, .param_type = OPTC_F64},
+        {{.name = "w",
+          .param = data[0],
+          .grad = data[1],
+          .rank = 1,
+          .shape = d,
+          .param_type = OPTC_F64},
          "not of the type"},
-        {{.name = "w", .param = (char *)data[0] + 1, .grad = data[1], .rank = 1, .shape = d}, "not aligned"},
+        {{.name = "w", .param = (char *)data[0] + 1, .grad = data[1], .rank = 1, .shape = d},
+         "not aligned"},
         {{.name = "w", .param = data[0], .grad = data[0] + 4, .rank = 1, .shape = d},
          "gradient of tensor 'w' (number 0) overlaps the parameter"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        FAILS(optc_bind(adamw, &(optc_group){.tensors = &bad[i].t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
-              bad[i].says);
+        FAILS(optc_bind(adamw, &(optc_group){.tensors = &bad[i].t, .ntensors = 1}, 1, &b),
+              OPTC_ERROR_ARGUMENT, bad[i].says);
     optc_tensor two[2] = {ok, ok};
     two[1].param = data[0] + 8;
-    FAILS(optc_bind(adamw, &(optc_group){.tensors = two, .ntensors = 2}, 1, &b), OPTC_ERROR_ARGUMENT, "overlap");
+    FAILS(optc_bind(adamw, &(optc_group){.tensors = two, .ntensors = 2}, 1, &b),
+          OPTC_ERROR_ARGUMENT, "overlap");
     optc_setting far = {"beta1", 1.5}, odd = {"betta1", 0.5}, nan = {"lr", NAN};
-    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &far, .nhyper = 1}, 1, &b),
+    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &far, .nhyper = 1},
+                    1, &b),
           OPTC_ERROR_RANGE, "beta1 = 1.5 is outside its range [0, 1)");
-    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &odd, .nhyper = 1}, 1, &b),
+    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &odd, .nhyper = 1},
+                    1, &b),
           OPTC_ERROR_ARGUMENT, "did you mean 'beta1'");
-    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &nan, .nhyper = 1}, 1, &b),
+    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &nan, .nhyper = 1},
+                    1, &b),
           OPTC_ERROR_RANGE, "lr");
     ck_assert_ptr_null(b);
 }
 END_TEST
 
-/* If a rule with products steps a stack of matrices as one matrix, a warning reports it, once. Convolution kernels,
- * matrices and elementwise rules get none. */
+/* If a rule with products steps a stack of matrices as one matrix, a warning reports it, once.
+ * Convolution kernels, matrices and elementwise rules get none. */
 START_TEST(stacks_that_are_one_matrix)
 {
-    static const struct { const char *spec, *text; int rank; int64_t dim[4], split; unsigned flags; const char *says;
-        } of[] = {
-        {"muon", NULL, 3, {3, 16, 20}, 0, 0,
-         "tensor 'w' (number 0) of 3 dimensions and 1 more like it: rule 'muon' steps it as one matrix of 3 x 320. If "
-         "it is a stack of matrices, bind it as a matrix of 48 x 20 with split = 3, "
-         "or use a spec with view = \"last\""},
-        {"muon", NULL, 4, {2, 3, 16, 20}, 0, 0,
-         "as one matrix of 2 x 960. If it is a stack of matrices, bind it as a matrix of 96 x 20 with split = 6"},
-        {"muon", NULL, 3, {1, 16, 20}, 0, 0, "with split = 1"},
-        {"muon", NULL, 3, {3, 16, 20}, 3, 0,           /* each matrix of the stack would be one row */
-         "steps it as 3 matrices of 1 x 320. If it is a stack of matrices, "
-         "bind it as a matrix of 48 x 20 with split = 3"},
-        {"muon", NULL, 3, {32, 4, 5}, 0, 0, ""},                   /* a convolution kernel of 5 */
-        {"muon", NULL, 4, {32, 3, 16, 16}, 0, 0, ""},              /* patches of an image */
-        {"muon", NULL, 4, {32, 4, 3, 3}, 4, 0, ""},                /* the groups of a convolution */
-        {"muon", NULL, 2, {48, 20}, 3, 0, ""},
-        {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_USE_STEP, ""},
-        {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_AS_VECTOR, ""},
-        {"adamw", NULL, 3, {3, 16, 20}, 0, 0, ""},
-        {"adafactor", NULL, 3, {3, 16, 20}, 0, 0, ""},
-        {NULL, "return optimizer { name = 'x', view = 'last', step = function() p = p - g end, matrix = function() p = "
-               "p - mm(gram(g), g) end }", 3, {3, 16, 20}, 0, 0, ""}};
+    static const struct {
+        const char *spec, *text;
+        int rank;
+        int64_t dim[4], split;
+        unsigned flags;
+        const char *says;
+    } of[] = {{"muon",
+               NULL,
+               3,
+               {3, 16, 20},
+               0,
+               0,
+               "tensor 'w' (number 0) of 3 dimensions and 1 more like it: rule 'muon' steps it as "
+               "one matrix of 3 x 320. If "
+               "it is a stack of matrices, bind it as a matrix of 48 x 20 with split = 3, "
+               "or use a spec with view = \"last\""},
+              {"muon",
+               NULL,
+               4,
+               {2, 3, 16, 20},
+               0,
+               0,
+               "as one matrix of 2 x 960. If it is a stack of matrices, bind it as a matrix of 96 "
+               "x 20 with split = 6"},
+              {"muon", NULL, 3, {1, 16, 20}, 0, 0, "with split = 1"},
+        /* each matrix of the stack would be one row */
+              {"muon",
+               NULL,
+               3,
+               {3, 16, 20},
+               3,
+               0,
+               "steps it as 3 matrices of 1 x 320. If it is a stack of matrices, "
+               "bind it as a matrix of 48 x 20 with split = 3"},
+              {"muon", NULL, 3, {32, 4, 5}, 0, 0, ""}, /* a convolution kernel of 5 */
+              {"muon", NULL, 4, {32, 3, 16, 16}, 0, 0, ""}, /* patches of an image */
+              {"muon", NULL, 4, {32, 4, 3, 3}, 4, 0, ""}, /* the groups of a convolution */
+              {"muon", NULL, 2, {48, 20}, 3, 0, ""},
+              {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_USE_STEP, ""},
+              {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_AS_VECTOR, ""},
+              {"adamw", NULL, 3, {3, 16, 20}, 0, 0, ""},
+              {"adafactor", NULL, 3, {3, 16, 20}, 0, 0, ""},
+              {NULL,
+               "return optimizer { name = 'x', view = 'last', step = function() p = p - g end, "
+               "matrix = function() p = "
+               "p - mm(gram(g), g) end }",
+               3,
+               {3, 16, 20},
+               0,
+               0,
+               ""}};
     static float p[2][1 << 15], g[1 << 15];
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         optc_rule *r;
         optc_binding *b;
         optc_tensor t[2];
         int64_t rows[3] = {3, 17, 18};
-        t[0] = (optc_tensor){.name = "w", .param = p[0], .grad = g, .rank = of[i].rank, .shape = of[i].dim,
-                             .split = of[i].split, .flags = of[i].flags};
+        t[0] = (optc_tensor){.name = "w",
+                             .param = p[0],
+                             .grad = g,
+                             .rank = of[i].rank,
+                             .shape = of[i].dim,
+                             .split = of[i].split,
+                             .flags = of[i].flags};
         t[1] = (optc_tensor){.param = p[1], .grad = g, .rank = 3, .shape = rows};
         OK(optc_compile(engine, &(optc_rule_options){.spec = of[i].spec, .text = of[i].text}, &r));
         OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = i ? 1 : 2}, 1, &b));
         const char *said = optc_binding_warning(b);
-        ck_assert_msg(*of[i].says ? strstr(said, of[i].says) != NULL : !*said, "%zu: '%s'", i, said);
+        ck_assert_msg(*of[i].says ? strstr(said, of[i].says) != NULL : !*said, "%zu: '%s'", i,
+                      said);
         OK(optc_unbind(b));
         OK(optc_release(r));
     }
@@ -236,14 +305,16 @@ START_TEST(failures_leave_no_trace)
     FAILS(optc_set_hyper(b, 0, "lr", -1), OPTC_ERROR_RANGE, "lr = -1");
     FAILS(optc_set_hyper(b, 7, "lr", 1), OPTC_ERROR_ARGUMENT, "no group 7");
     FAILS(optc_set_grad(b, 0, data[1], 3), OPTC_ERROR_ARGUMENT, "needs 16 values for 'g', got 3");
-    FAILS(optc_set_grad(b, 0, data[2], 0), OPTC_ERROR_ARGUMENT, "overlaps the parameter of tensor 'b'");
+    FAILS(optc_set_grad(b, 0, data[2], 0), OPTC_ERROR_ARGUMENT,
+          "overlaps the parameter of tensor 'b'");
     optc_state_view inside;
     OK(optc_state(b, 0, "v", &inside));
     FAILS(optc_set_grad(b, 0, inside.data, 0), OPTC_ERROR_ARGUMENT,
           "overlaps the memory of this binding's states; give it its own memory");
     FAILS(optc_set_grad(b, 9, data[1], 0), OPTC_ERROR_ARGUMENT, "no tensor 9");
     FAILS(optc_run(b, "perturb"), OPTC_ERROR_ARGUMENT, "no entry 'perturb'");
-    FAILS(optc_state_read(b, 0, "mm", m1, 16), OPTC_ERROR_ARGUMENT, "no state 'mm'; did you mean 'm'");
+    FAILS(optc_state_read(b, 0, "mm", m1, 16), OPTC_ERROR_ARGUMENT,
+          "no state 'mm'; did you mean 'm'");
     FAILS(optc_state_read(b, 0, "m", m1, 15), OPTC_ERROR_ARGUMENT, "has 16 values");
     FAILS(optc_state_read(b, 0, "vmax", m1, 16), OPTC_ERROR_ABSENT, "keeps no state 'vmax'");
     FAILS(optc_set_t(b, -1, -1), OPTC_ERROR_ARGUMENT, "steps");
@@ -281,7 +352,8 @@ START_TEST(groups)
             data[2 * k][i] = (float)ref_value(2 * k, 1, i);
         optc_tensor t = {.param = data[2 * k], .grad = data[2 * k + 1], .rank = 1, .shape = d};
         optc_setting lr = {"lr", k ? 0.5 : 1e-3};
-        OK(optc_bind(adamw, &(optc_group){.tensors = &t, .ntensors = 1, .hyper = &lr, .nhyper = 1}, 1, &c));
+        OK(optc_bind(adamw, &(optc_group){.tensors = &t, .ntensors = 1, .hyper = &lr, .nhyper = 1},
+                     1, &c));
         for (int i = 0; i < 4; i++) {
             if (i == 3)
                 OK(optc_set_hyper(c, 0, "weight_decay", 0.25));
@@ -329,11 +401,13 @@ START_TEST(empty_and_scalar_tensors)
     for (int i = 0; i < 5; i++) {
         optc_rule *r;
         optc_binding *b;
-        OK(optc_compile(engine, &(optc_rule_options){.spec = rules[i], .with = i == 0 ? "clip(1)" : ""}, &r));
+        OK(optc_compile(
+            engine, &(optc_rule_options){.spec = rules[i], .with = i == 0 ? "clip(1)" : ""}, &r));
         int64_t none[2] = {0, 5}, d[2] = {2, 2};
         float p[4] = {1, 2, 3, 4}, g[4] = {1, 1, 1, 1}, s = 1, h = 1;
-        optc_tensor t[3] =
-            {{.rank = 2, .shape = none}, {.param = p, .grad = g, .rank = 2, .shape = d}, {.param = &s, .grad = &h}};
+        optc_tensor t[3] = {{.rank = 2, .shape = none},
+                            {.param = p, .grad = g, .rank = 2, .shape = d},
+                            {.param = &s, .grad = &h}};
         OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = 3}, 1, &b));
         OK(optc_step(b));
         OK(optc_step(b));
@@ -350,7 +424,8 @@ START_TEST(empty_and_scalar_tensors)
 END_TEST
 
 static const char inputs_spec[] =
-    "return optimizer { name = \"with_inputs\", hyper = { lr = 1 }, inputs = { hess = \"elem\", loss = \"group\", "
+    "return optimizer { name = \"with_inputs\", hyper = { lr = 1 }, inputs = { hess = \"elem\", "
+    "loss = \"group\", "
     "scale = \"tensor\" },\n"
     "  step = function() p = p - lr * loss * scale * g / hess end }\n";
 
@@ -377,12 +452,13 @@ START_TEST(inputs)
 }
 END_TEST
 
-/* Values that a step leaves for the caller: clip's norm over all tensors and per tensor. Steps do not depend on
- * them. */
+/* Values that a step leaves for the caller: clip's norm over all tensors and per tensor. Steps do
+ * not depend on them. */
 static const char values_spec[] =
     "return optimizer { name = \"telling\", hyper = { lr = 1 }, state = { s = zeros },\n"
     "  values = { most = \"tensor\", twice = \"group\", seen = \"elem\" },\n"
-    "  step = function() most = max(abs(g)); seen = 2 * g; twice = 2 * t; s = s + g; p = p - lr * s end }\n";
+    "  step = function() most = max(abs(g)); seen = 2 * g; twice = 2 * t; s = s + g; p = p - lr * "
+    "s end }\n";
 
 static void check_values(optc_engine *e)
 {
@@ -392,12 +468,13 @@ static void check_values(optc_engine *e)
     float p[2][3] = {{0}}, g[2][3] = {{1, -5, 2}, {3, 0, -4}};
     double x, all[3];
     optc_state_info info;
-    optc_tensor t[2] =
-        {{.param = p[0], .grad = g[0], .rank = 1, .shape = d}, {.param = p[1], .grad = g[1], .rank = 1, .shape = d}};
+    optc_tensor t[2] = {{.param = p[0], .grad = g[0], .rank = 1, .shape = d},
+                        {.param = p[1], .grad = g[1], .rank = 1, .shape = d}};
     OK(optc_compile(e, &(optc_rule_options){.spec = "telling.lua", .text = values_spec}, &r));
     ck_assert(optc_rule_states(r) == 1 && optc_rule_values(r) == 3);
     OK(optc_rule_value(r, 0, &info));
-    ck_assert(!strcmp(info.name, "most") && !strcmp(info.domain, "tensor") && info.type == OPTC_F64);
+    ck_assert(!strcmp(info.name, "most") && !strcmp(info.domain, "tensor") &&
+              info.type == OPTC_F64);
     FAILS(optc_rule_value(r, 3, &info), OPTC_ERROR_ARGUMENT, "no number 3");
     OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = 2}, 1, &b));
     OK(optc_read_value(b, 1, "most", &x, 1));
@@ -412,10 +489,12 @@ static void check_values(optc_engine *e)
     ck_assert(x == 6);
     OK(optc_read_value(b, 1, "seen", all, 3));
     ck_assert(all[0] == 6 && all[1] == 0 && all[2] == -8);
-    FAILS(optc_read_value(b, 0, "mosst", &x, 1), OPTC_ERROR_ARGUMENT, "no value 'mosst'; did you mean 'most'");
+    FAILS(optc_read_value(b, 0, "mosst", &x, 1), OPTC_ERROR_ARGUMENT,
+          "no value 'mosst'; did you mean 'most'");
     FAILS(optc_read_value(b, 0, "s", all, 3), OPTC_ERROR_ARGUMENT, "no value 's'");
     FAILS(optc_state_read(b, 0, "most", &x, 1), OPTC_ERROR_ARGUMENT, "no state 'most'");
-    FAILS(optc_read_value(b, 0, "seen", all, 2), OPTC_ERROR_ARGUMENT, "value 'seen' has 3 values, the buffer 2");
+    FAILS(optc_read_value(b, 0, "seen", all, 2), OPTC_ERROR_ARGUMENT,
+          "value 'seen' has 3 values, the buffer 2");
     OK(optc_unbind(b));
     OK(optc_release(r));
 }
@@ -432,7 +511,8 @@ START_TEST(values_for_the_reader)
     OK(optc_open(&(optc_engine_options){.cache_dir = "", .compiler = ""}, &e));
     check_values(e);
     OK(optc_close(e));
-    OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .with = "clip(1),clip_norm(2)"}, &r));
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .with = "clip(1),clip_norm(2)"},
+                    &r));
     optc_tensor t = {.param = p, .grad = g, .rank = 1, .shape = d};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
@@ -445,8 +525,8 @@ START_TEST(values_for_the_reader)
 }
 END_TEST
 
-/* A rule and a wrapper that view a tensor as different matrices: allowed for two dimensions, refused with the tensor's
- * name for three. */
+/* A rule and a wrapper that view a tensor as different matrices: allowed for two dimensions,
+ * refused with the tensor's name for three. */
 START_TEST(clashing_views)
 {
     optc_rule *r;
@@ -460,7 +540,8 @@ START_TEST(clashing_views)
     OK(optc_unbind(b));
     t.rank = 3;
     t.shape = three;
-    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "'conv'");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
+          "'conv'");
     t.flags = OPTC_AS_VECTOR;
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_unbind(b));
@@ -493,7 +574,8 @@ START_TEST(queries)
     optc_binding *b = bind_two();
     optc_bytes bytes;
     OK(optc_plan_bytes(b, "step", 1, &bytes));
-    ck_assert(bytes.read >= 2 * 16 * 16 && bytes.read < 2 * 16 * 16 + 400 && bytes.written == 2 * 16 * 12);
+    ck_assert(bytes.read >= 2 * 16 * 16 && bytes.read < 2 * 16 * 16 + 400 &&
+              bytes.written == 2 * 16 * 12);
     OK(optc_unbind(b));
     char *d = optc_doctor(NULL);
     ck_assert(strstr(d, "compiler") && strstr(d, "cache") && strstr(d, "vectors"));

@@ -1,23 +1,45 @@
-/* Agreement with the authors' code beyond trajectories (test_refs.c): defaults, the number of steps of a set of
- * coefficients, and tensors and hyperparameters that a rule refuses because its result would silently differ from the
- * authors'. */
+/* Agreement with the authors' code beyond trajectories (test_refs.c): defaults, the number of steps
+ * of a set of coefficients, and tensors and hyperparameters that a rule refuses because its result
+ * would silently differ from the authors'. */
 #include "tests/harness/help.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The values in the authors' classes, at the commits that matrix_refs.py and factor_refs.py name. */
-static const struct { const char *rule, *name; double value; } hypers[] = {
-    {"polargrad", "lr", 0.02}, {"klshampoo", "lr", 1e-4}, {"klshampoo", "beta2", 0.98}, {"asgo", "lr", 0.01},
+/* The values in the authors' classes, at the commits that matrix_refs.py and factor_refs.py
+ * name. */
+static const struct { const char *rule, *name; double value;
+} hypers[] = {
+    {"polargrad", "lr", 0.02},
+    {"klshampoo", "lr", 1e-4},
+    {"klshampoo", "beta2", 0.98},
+    {"asgo", "lr", 0.01},
     {"asgo", "weight_decay", 0.1},
-    {"scion", "lr", 1e-3}, {"scion", "momentum", 1}, {"scion", "scale", 1}, {"ademamix", "alpha", 2},
-    {"novograd", "lr", 1e-3}, {"novograd", "beta1", 0.95},
-    {"sgdw", "lr", 1e-3}, {"normuon", "lr", 0.02}, {"normuon", "eps", 1e-10}, {"psgd", "lr", 1e-3},
-    {"psgd", "precond_lr", 0.1}, {"psgd", "clip_rms", 2},
-    {"soap", "lr", 3e-3}, {"splus", "lr", 0.1}, {"adabelief", "eps", 1e-16}, {"adabound", "base_lr", 0},
-    {"lion", "lr", 1e-4}, {"madgrad", "lr", 1e-2}, {"adopt", "clip_power", 0.25}, {"adai", "beta0", 0.1},
-    {"mars", "gamma", 0.025}, {"prodigy", "d0", 1e-6}, {"came", "eps2", 1e-16}, {"schedulefree_adamw", "lr", 0.0025},
+    {"scion", "lr", 1e-3},
+    {"scion", "momentum", 1},
+    {"scion", "scale", 1},
+    {"ademamix", "alpha", 2},
+    {"novograd", "lr", 1e-3},
+    {"novograd", "beta1", 0.95},
+    {"sgdw", "lr", 1e-3},
+    {"normuon", "lr", 0.02},
+    {"normuon", "eps", 1e-10},
+    {"psgd", "lr", 1e-3},
+    {"psgd", "precond_lr", 0.1},
+    {"psgd", "clip_rms", 2},
+    {"soap", "lr", 3e-3},
+    {"splus", "lr", 0.1},
+    {"adabelief", "eps", 1e-16},
+    {"adabound", "base_lr", 0},
+    {"lion", "lr", 1e-4},
+    {"madgrad", "lr", 1e-2},
+    {"adopt", "clip_power", 0.25},
+    {"adai", "beta0", 0.1},
+    {"mars", "gamma", 0.025},
+    {"prodigy", "d0", 1e-6},
+    {"came", "eps2", 1e-16},
+    {"schedulefree_adamw", "lr", 0.0025},
 };
 static const struct { const char *rule, *name, *value; } options[] = {
     {"soap", "interval", "10"}, {"splus", "interval", "100"}, {"klshampoo", "interval", "10"},
@@ -29,14 +51,18 @@ static const struct { const char *rule, *name, *value; } options[] = {
 static optc_rule *compiled(optc_engine *e, const char *spec, const char *with, const char *how)
 {
     optc_rule *r;
-    OK(optc_compile(e, &(optc_rule_options){.spec = spec, .with = with, .options = how, .param = OPTC_F64}, &r));
+    OK(optc_compile(
+        e, &(optc_rule_options){.spec = spec, .with = with, .options = how, .param = OPTC_F64},
+        &r));
     return r;
 }
 
 static optc_engine *evaluator(void)
 {
     optc_engine *e;
-    OK(optc_open(&(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = true}, &e));
+    OK(optc_open(
+        &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = true},
+        &e));
     return e;
 }
 
@@ -47,18 +73,21 @@ START_TEST(defaults)
         optc_rule *r = compiled(e, hypers[i].rule, "", "");
         double got = -1;
         for (int k = 0; k < r->program->nhyper; k++)
-            got = strcmp(r->program->hyper[k].name, hypers[i].name) ? got : r->program->hyper[k].def;
-        ck_assert_msg(got == hypers[i].value, "%s: %s is %g, and the authors have %g", hypers[i].rule, hypers[i].name,
-                      got, hypers[i].value);
+            got =
+                strcmp(r->program->hyper[k].name, hypers[i].name) ? got : r->program->hyper[k].def;
+        ck_assert_msg(got == hypers[i].value, "%s: %s is %g, and the authors have %g",
+                      hypers[i].rule, hypers[i].name, got, hypers[i].value);
         OK(optc_release(r));
     }
     for (int i = 0; i < COUNT(options); i++) {
         optc_rule *r = compiled(e, options[i].rule, "", "");
         const char *got = "missing";
         for (int k = 0; k < r->library->rule->noption; k++)
-            got = strcmp(r->library->rule->option[k].name, options[i].name) ? got : r->library->rule->option[k].value;
-        ck_assert_msg(!strcmp(got, options[i].value), "%s: %s is %s, and the authors have %s", options[i].rule,
-                      options[i].name, got, options[i].value);
+            got = strcmp(r->library->rule->option[k].name, options[i].name)
+                      ? got
+                      : r->library->rule->option[k].value;
+        ck_assert_msg(!strcmp(got, options[i].value), "%s: %s is %s, and the authors have %s",
+                      options[i].rule, options[i].name, got, options[i].value);
         OK(optc_release(r));
     }
     OK(optc_close(e));
@@ -68,8 +97,10 @@ END_TEST
 /* turbo has four triples: a fifth step would apply the last one twice. */
 START_TEST(steps_of_coefficients)
 {
-    static const char *const rules[] = {"muon", "adamuon", "normuon", "adago", "polargrad", "scion"};
-    static const struct { const char *set; int steps; } sets[] = {{"turbo", 4}, {"jordan", 5}, {"cans", 5}};
+    static const char *const rules[] = {"muon",  "adamuon",   "normuon",
+                                        "adago", "polargrad", "scion"};
+    static const struct { const char *set; int steps; } sets[] = {
+        {"turbo", 4}, {"jordan", 5}, {"cans", 5}};
     static const TestShape shape = {2, {6, 4}};
     for (int i = 0; i < COUNT(rules) * COUNT(sets); i++) {
         const char *rule = rules[i / COUNT(sets)];
@@ -77,19 +108,20 @@ START_TEST(steps_of_coefficients)
         for (int said = 0; said < 2; said++) {
             Fixture f;
             char how[80];
-            snprintf(how, sizeof how, said ? "coefficients=%s,steps=%d" : "coefficients=%s", sets[i % COUNT(sets)].set,
-                     sets[i % COUNT(sets)].steps);
-            optc_engine_options eo = {.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = true};
-            fix_open(&f, &eo, &(optc_rule_options){.spec = rule, .options = how, .param = OPTC_F64}, &shape, 1, NULL,
-                     0);
+            snprintf(how, sizeof how, said ? "coefficients=%s,steps=%d" : "coefficients=%s",
+                     sets[i % COUNT(sets)].set, sets[i % COUNT(sets)].steps);
+            optc_engine_options eo = {
+                .threads = 1, .compiler = "", .cache_dir = "", .no_builtin = true};
+            fix_open(&f, &eo, &(optc_rule_options){.spec = rule, .options = how, .param = OPTC_F64},
+                     &shape, 1, NULL, 0);
             for (int k = 0; k < 24; k++)
                 ((double *)f.g[0])[k] = ref_value(0, 1, k);
             OK(optc_step(f.binding));
             hash[said] = fix_hash(&f);
             fix_close(&f);
         }
-        ck_assert_msg(hash[0] == hash[1], "%s: %s without steps is not %d steps of it", rule, sets[i % COUNT(sets)].set,
-                      sets[i % COUNT(sets)].steps);
+        ck_assert_msg(hash[0] == hash[1], "%s: %s without steps is not %d steps of it", rule,
+                      sets[i % COUNT(sets)].set, sets[i % COUNT(sets)].steps);
     }
 }
 END_TEST
@@ -97,20 +129,32 @@ END_TEST
 /* view = "plain": kernels of one element are matrices, others are refused. */
 START_TEST(kernels_are_refused)
 {
-    static const char text[] = "return optimizer { name = 'plain', view = 'plain', hyper = { lr = 1 },\n"
-                               "  step = function() p = p - lr * g end,\n"
-                               "  matrix = function() p = p - lr * polar(g) end }";
-    static const struct { int rank; int64_t dim[4]; int flags; bool ok; } t[] = {
-        {2, {4, 3}, 0, true}, {4, {4, 3, 1, 1}, 0, true}, {4, {4, 3, 2, 2}, 0, false}, {3, {4, 3, 2}, 0, false},
-        {3, {0, 3, 2}, 0, true},
-        {4, {4, 3, 2, 2}, OPTC_AS_VECTOR, true}, {4, {4, 3, 2, 2}, OPTC_USE_STEP, true}, {1, {48}, 0, true}};
+    static const char text[] =
+        "return optimizer { name = 'plain', view = 'plain', hyper = { lr = 1 },\n"
+        "  step = function() p = p - lr * g end,\n"
+        "  matrix = function() p = p - lr * polar(g) end }";
+    static const struct { int rank; int64_t dim[4]; int flags; bool ok;
+    } t[] = {{2, {4, 3}, 0, true},
+             {4, {4, 3, 1, 1}, 0, true},
+             {4, {4, 3, 2, 2}, 0, false},
+             {3, {4, 3, 2}, 0, false},
+             {3, {0, 3, 2}, 0, true},
+             {4, {4, 3, 2, 2}, OPTC_AS_VECTOR, true},
+             {4, {4, 3, 2, 2}, OPTC_USE_STEP, true},
+             {1, {48}, 0, true}};
     double p[48] = {0}, g[48] = {0};
     optc_engine *e = evaluator();
     optc_rule *r[2];
     for (int i = 0; i < 2; i++)
-        OK(optc_compile(e, &(optc_rule_options){.text = text, .with = i ? "clip(1)" : "", .param = OPTC_F64}, &r[i]));
+        OK(optc_compile(
+            e, &(optc_rule_options){.text = text, .with = i ? "clip(1)" : "", .param = OPTC_F64},
+            &r[i]));
     for (int i = 0; i < 2 * COUNT(t); i++) {
-        optc_tensor x = {.name = "conv", .param = p, .grad = g, .rank = t[i / 2].rank, .shape = t[i / 2].dim,
+        optc_tensor x = {.name = "conv",
+                         .param = p,
+                         .grad = g,
+                         .rank = t[i / 2].rank,
+                         .shape = t[i / 2].dim,
                          .flags = t[i / 2].flags};
         optc_group group = {.tensors = &x, .ntensors = 1};
         optc_binding *b = NULL;
@@ -118,8 +162,10 @@ START_TEST(kernels_are_refused)
             OK(optc_bind(r[i % 2], &group, 1, &b));
             OK(optc_unbind(b));
         } else {
-            FAILS(optc_bind(r[i % 2], &group, 1, &b), OPTC_ERROR_ARGUMENT, "tensor 'conv' (number 0) has");
-            FAILS(optc_bind(r[i % 2], &group, 1, &b), OPTC_ERROR_ARGUMENT, "step it with another rule");
+            FAILS(optc_bind(r[i % 2], &group, 1, &b), OPTC_ERROR_ARGUMENT,
+                  "tensor 'conv' (number 0) has");
+            FAILS(optc_bind(r[i % 2], &group, 1, &b), OPTC_ERROR_ARGUMENT,
+                  "step it with another rule");
         }
     }
     OK(optc_release(r[0]));
@@ -128,12 +174,14 @@ START_TEST(kernels_are_refused)
 }
 END_TEST
 
-/* The rule inside a projection sees no weights: its own weight decay has an effect on matrices only if it is decoupled
- * and the wrapper takes the step apart. adan cannot be taken apart. */
+/* The rule inside a projection sees no weights: its own weight decay has an effect on matrices only
+ * if it is decoupled and the wrapper takes the step apart. adan cannot be taken apart. */
 START_TEST(decay_under_a_projection)
 {
-    static const char *const rules[] = {"adan", "adam", "sgd"},
-        *const with[] = {"galore(2,2)", "fira(2,2)", "galore(2,2),clip(1)", "galore(2,2,apart=false)"};
+    static const char *const rules[] = {"adan", "adam", "sgd"}, *const with[] = {
+                                                                    "galore(2,2)", "fira(2,2)",
+                                                                    "galore(2,2),clip(1)",
+                                                                    "galore(2,2,apart=false)"};
     static const int64_t dim[] = {4, 6};
     double p[24] = {0}, g[24] = {0};
     optc_engine *e = evaluator();
@@ -143,21 +191,28 @@ START_TEST(decay_under_a_projection)
         optc_setting set = {"weight_decay", 0.1};
         optc_binding *b = NULL;
         double was = 1;
-        FAILS(optc_bind(r, &(optc_group){.tensors = &x, .ntensors = 1, .hyper = &set, .nhyper = 1}, 1, &b),
+        FAILS(optc_bind(r, &(optc_group){.tensors = &x, .ntensors = 1, .hyper = &set, .nhyper = 1},
+                        1, &b),
               OPTC_ERROR_RANGE, "weight_decay = 0.1");
         OK(optc_bind(r, &(optc_group){.tensors = &x, .ntensors = 1}, 1, &b));
         OK(optc_get_hyper(b, 0, "weight_decay", &was));
         ck_assert_msg(was == 0, "%s: weight_decay is %g", rules[i / COUNT(with)], was);
         FAILS(optc_set_hyper(b, 0, "weight_decay", 0.1), OPTC_ERROR_RANGE,
-              "set galore.decay or fira.decay to lr * weight decay, or use a rule with decoupled decay");
+              "set galore.decay or fira.decay to lr * weight decay, or use a rule with decoupled "
+              "decay");
         OK(optc_set_hyper(b, 0, "weight_decay", 0));
         OK(optc_unbind(b));
         OK(optc_release(r));
     }
-    static const struct { const char *rule, *with; bool decoupled; } apart[] = {
-        {"adamw", "galore(2,2)", true}, {"lion", "galore(2,2)", true}, {"adamw", "fira(2,2)", true},
-        {"adamw", "galore(2,2,apart=true)", true}, {"sgd", "galore(2,2,apart=true)", false},
-        {"adamw", "galore(2,2,apart=false)", false}, {"sgd", "galore(2,2)", false}, {"adan", "galore(2,2)", false}};
+    static const struct { const char *rule, *with; bool decoupled;
+    } apart[] = {{"adamw", "galore(2,2)", true},
+                 {"lion", "galore(2,2)", true},
+                 {"adamw", "fira(2,2)", true},
+                 {"adamw", "galore(2,2,apart=true)", true},
+                 {"sgd", "galore(2,2,apart=true)", false},
+                 {"adamw", "galore(2,2,apart=false)", false},
+                 {"sgd", "galore(2,2)", false},
+                 {"adan", "galore(2,2)", false}};
     for (int i = 0; i < COUNT(apart); i++) {
         optc_rule *r = compiled(e, apart[i].rule, apart[i].with, "");
         optc_tensor x = {.param = p, .grad = g, .rank = 2, .shape = dim};
@@ -184,14 +239,16 @@ START_TEST(late_tensor)
         sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho));
     const double want[] = {lr * root, lr * rectified * root, lr * (1 - b1) / c1 * root};
     double p[2][3] = {{0}}, g[3] = {1, -2, 3}, z[3];
-    const optc_setting set[] = {{"lr", lr}, {"beta1", b1}, {"beta2", b2}, {"eps", 0}, {"weight_decay", 0}};
+    const optc_setting set[] = {
+        {"lr", lr}, {"beta1", b1}, {"beta2", b2}, {"eps", 0}, {"weight_decay", 0}};
     optc_tensor x[2];
     for (int i = 0; i < 2; i++)
         x[i] = (optc_tensor){.param = p[i], .grad = g, .rank = 1, .shape = dim};
     optc_engine *e = evaluator();
     optc_rule *r = compiled(e, rules[_i], "", "");
     optc_binding *b;
-    OK(optc_bind(r, &(optc_group){.tensors = x, .ntensors = 2, .hyper = set, .nhyper = COUNT(set)}, 1, &b));
+    OK(optc_bind(r, &(optc_group){.tensors = x, .ntensors = 2, .hyper = set, .nhyper = COUNT(set)},
+                 1, &b));
     for (int step = 1; step <= 6; step++) {
         const void *grads[] = {g, step < 6 ? NULL : g};
         OK(optc_set_grads(b, grads, 2));
@@ -199,8 +256,9 @@ START_TEST(late_tensor)
     }
     OK(optc_state_read(b, 1, "z", z, 3));
     for (int i = 0; i < 3; i++)
-        ck_assert_msg(fabs(z[i] + copysign(want[_i], g[i])) < 1e-12, "%s: z is %.15g, and the authors have %.15g",
-                      rules[_i], z[i], -copysign(want[_i], g[i]));
+        ck_assert_msg(fabs(z[i] + copysign(want[_i], g[i])) < 1e-12,
+                      "%s: z is %.15g, and the authors have %.15g", rules[_i], z[i],
+                      -copysign(want[_i], g[i]));
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));

@@ -1,10 +1,13 @@
-/* Every tests/specs/bad/NAME.lua must be refused with the right line and message, quickly, and without leaks. The head
- * of the file states what is expected:
- *    -- expect: LINE: part of the message     LINE 0: the whole file, "-": no position. Several: all, in this order
+/* Every tests/specs/bad/NAME.lua must be refused with the right line and message, quickly, and
+ * without leaks. The head of the file states what is expected:
+ *    -- expect: LINE: part of the message     LINE 0: the whole file, "-": no position. Several:
+ *                                             all, in this order
  *    -- nothing: text                         the messages do not contain this text
- *    -- with: wrappers                        as --with; a wrapper whose name starts with the file's name is this file
+ *    -- with: wrappers                        as --with; a wrapper whose name starts with the
+ *                                             file's name is this file
  *    -- options: name=value, …
- *    -- rule: NAME                            the file is a wrapper: compile this rule of the library with it
+ *    -- rule: NAME                            the file is a wrapper: compile this rule of the
+ *                                             library with it
  *    -- in: PATH                              the position is in that file, not in this one */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
@@ -53,8 +56,9 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Bytes in use, as the allocator counts them. Its count includes freed chunks in its size bins, up to a limit per size.
- * All bins are filled first, so that two counts differ only by memory that is really held. */
+/* Bytes in use, as the allocator counts them. Its count includes freed chunks in its size bins, up
+ * to a limit per size. All bins are filled first, so that two counts differ only by memory that is
+ * really held. */
 static size_t held(void)
 {
     enum { EACH = 32, LARGEST = 1040 };
@@ -92,14 +96,15 @@ static void read_head(Case *c)
         if (head_line(s, len, "expect", text, sizeof text)) {
             ck_assert_msg(c->n < MAX_EXPECT, "%s: over %d expectations", c->path, MAX_EXPECT);
             Expect *e = &c->expect[c->n++];
-            ck_assert_msg(sscanf(text, "%11[0-9-]: %239[^\n]", e->line, e->part) == 2, "%s: cannot read '%s'", c->path,
-                          text);
+            ck_assert_msg(sscanf(text, "%11[0-9-]: %239[^\n]", e->line, e->part) == 2,
+                          "%s: cannot read '%s'", c->path, text);
         } else if (!head_line(s, len, "with", c->with, sizeof c->with) &&
                    !head_line(s, len, "options", c->options, sizeof c->options)
                    && !head_line(s, len, "rule", c->rule, sizeof c->rule) &&
                    !head_line(s, len, "in", c->in, sizeof c->in)
                    && !head_line(s, len, "nothing", c->nothing, sizeof c->nothing)) {
-            ck_abort_msg("%s: '%.*s' is not expect, nothing, with, options, rule or in", c->path, (int)len, s);
+            ck_abort_msg("%s: '%.*s' is not expect, nothing, with, options, rule or in", c->path,
+                         (int)len, s);
         }
         s += len + (s[len] == '\n');
     }
@@ -119,8 +124,10 @@ static bool find_here(void *ctx, const char *name, Arena *arena, Source *out, Di
 static Diag compile(const Case *c, Source spec)
 {
     Gen g = {0};
-    GenOptions o =
-        {.with = c->with, .options = *c->options ? c->options : NULL, .find = find_here, .find_ctx = (void *)c};
+    GenOptions o = {.with = c->with,
+                    .options = *c->options ? c->options : NULL,
+                    .find = find_here,
+                    .find_ctx = (void *)c};
     double start = now();
     bool ok = gen_compile(&g, spec, &o);
     double took = now() - start;
@@ -153,10 +160,12 @@ static void check_place(const Case *c, const Diag *d, const char *line, bool fir
     int at = atoi(line);
     snprintf(place, sizeof place, at ? "\n%s:%d: " : "\n%s: ", file, at);
     if (first) {
-        ck_assert_msg(d->line == at, "%s: line %s was expected, not %d: %s", c->path, line, d->line, d->text);
-        ck_assert_msg(!strcmp(d->file, file), "%s: the place is in '%s', not in '%s'", c->path, d->file, file);
-        ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1), "%s: the message does not start with '%s': %s",
-                      c->path, place + 1, d->text);
+        ck_assert_msg(d->line == at, "%s: line %s was expected, not %d: %s", c->path, line, d->line,
+                      d->text);
+        ck_assert_msg(!strcmp(d->file, file), "%s: the place is in '%s', not in '%s'", c->path,
+                      d->file, file);
+        ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1),
+                      "%s: the message does not start with '%s': %s", c->path, place + 1, d->text);
     } else {
         ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1) || strstr(d->text, place),
                       "%s: line %s is not told: %s", c->path, line, d->text);
@@ -170,7 +179,8 @@ static void check_place(const Case *c, const Diag *d, const char *line, bool fir
     size_t len;
     const char *src = source_line(text.text, at, &len);
     char *quote = arena_printf(arena, "\n  %4d | %.*s", at, (int)(len < 160 ? len : 160), src);
-    ck_assert_msg(!len || strstr(d->text, quote), "%s: the line is not quoted: %s", c->path, d->text);
+    ck_assert_msg(!len || strstr(d->text, quote), "%s: the line is not quoted: %s", c->path,
+                  d->text);
 }
 
 static void open_case(Case *c, const char *path, Arena *arena)
@@ -184,8 +194,9 @@ static void open_case(Case *c, const char *path, Arena *arena)
     ck_assert_msg(read_text(path, arena, &c->text, &d), "%s", d.text);
 }
 
-/* The same mistake gives the same message every time, and no memory is leaked. The leak check of the sanitizers sees
- * every file; memory that stays reachable is looked for here, in an eighth of the files (OPTC_ALL: in all). */
+/* The same mistake gives the same message every time, and no memory is leaked. The leak check of
+ * the sanitizers sees every file; memory that stays reachable is looked for here, in an eighth of
+ * the files (OPTC_ALL: in all). */
 static void check_repeats(const Case *c, Source spec, const char *text)
 {
     /* noise: chunks that could not be split; a leak of 36 bytes is found, any leak with SAN=1 */
@@ -197,13 +208,13 @@ static void check_repeats(const Case *c, Source spec, const char *text)
         if (n == 1)
             before = held();
         Diag again = compile(c, spec);
-        ck_assert_msg(!strcmp(text, again.text), "%s: two messages for one mistake:\n%s\n%s", c->path, text,
-                      again.text);
+        ck_assert_msg(!strcmp(text, again.text), "%s: two messages for one mistake:\n%s\n%s",
+                      c->path, text, again.text);
         diag_free(&again);
     }
     size_t after = held();
-    ck_assert_msg(after <= before + NOISE, "%s leaves %zu bytes behind in %d compilations", c->path, after - before,
-                  n - 1);
+    ck_assert_msg(after <= before + NOISE, "%s leaves %zu bytes behind in %d compilations", c->path,
+                  after - before, n - 1);
 }
 
 START_TEST(refused)
@@ -223,10 +234,11 @@ START_TEST(refused)
     d = compile(&c, spec);
     for (int i = 0; i < c.n; i++) {
         check_place(&c, &d, c.expect[i].line, i == 0, &arena);
-        ck_assert_msg(strstr(d.text, c.expect[i].part) != NULL, "%s: '%s' is not in: %s", c.path, c.expect[i].part,
-                      d.text);
+        ck_assert_msg(strstr(d.text, c.expect[i].part) != NULL, "%s: '%s' is not in: %s", c.path,
+                      c.expect[i].part, d.text);
     }
-    ck_assert_msg(!*c.nothing || !strstr(d.text, c.nothing), "%s: '%s' is in: %s", c.path, c.nothing, d.text);
+    ck_assert_msg(!*c.nothing || !strstr(d.text, c.nothing), "%s: '%s' is in: %s", c.path,
+                  c.nothing, d.text);
     check_repeats(&c, spec, d.text);
     diag_free(&d);
     arena_free(&arena);
@@ -238,7 +250,8 @@ static void refuse_text(const char *text, size_t len, const char *part)
 {
     Case c = {.path = "made.lua", .stem = "made"};
     Diag d = compile(&c, (Source){"made.lua", text, len});
-    ck_assert_msg(!strncmp(d.text, "made.lua:", 9), "the message does not name the file: %s", d.text);
+    ck_assert_msg(!strncmp(d.text, "made.lua:", 9), "the message does not name the file: %s",
+                  d.text);
     ck_assert_msg(strstr(d.text, part) != NULL, "'%s' is not in: %s", part, d.text);
     diag_free(&d);
 }
@@ -250,7 +263,8 @@ static int to_buf(lua_State *L, const void *p, size_t n, void *ud)
     return 0;
 }
 
-static const char plain[] = "return optimizer { name = \"plain\", step = function() p = p - g end }\n";
+static const char plain[] =
+    "return optimizer { name = \"plain\", step = function() p = p - g end }\n";
 
 START_TEST(bytecode)
 {
@@ -264,7 +278,8 @@ START_TEST(bytecode)
     for (size_t n = 1; n < code.len; n += 7)
         refuse_text(code.s, n, "bytecode");
     /* The same through --with. */
-    Case c = {.path = "made.lua", .stem = "made", .with = "made", .text = {"made.lua", code.s, code.len}};
+    Case c = {
+        .path = "made.lua", .stem = "made", .with = "made", .text = {"made.lua", code.s, code.len}};
     Diag d = compile(&c, (Source){"plain.lua", plain, strlen(plain)});
     ck_assert_msg(!strncmp(d.text, "made.lua:", 9) && strstr(d.text, "bytecode"), "%s", d.text);
     diag_free(&d);
@@ -277,7 +292,8 @@ START_TEST(not_text)
     refuse_text("return optimizer {}\0 --", 23, "zero byte");
     refuse_text("\0", 1, "zero byte");
     refuse_text("", 0, "must return optimizer");
-    refuse_text("rules/mine.lua", 14, "a spec's text is expected, and 'rules/mine.lua' is a name or a path");
+    refuse_text("rules/mine.lua", 14,
+                "a spec's text is expected, and 'rules/mine.lua' is a name or a path");
     refuse_text("adamw", 5, "Optimizer(params, \"adamw\")");
     refuse_text("\n\n  \n", 5, "must return optimizer");
     refuse_text("\xff\xfe\x00", 2, "unexpected symbol");
@@ -296,8 +312,8 @@ START_TEST(too_long)
     refuse_text(text, MOST + 1, "over 256 KiB");
     Gen g = {0};
     GenOptions o = {0};
-    ck_assert_msg(gen_compile(&g, (Source){"long.lua", text, MOST}, &o), "256 KiB to the byte must do: %s",
-                  g.diag.text);
+    ck_assert_msg(gen_compile(&g, (Source){"long.lua", text, MOST}, &o),
+                  "256 KiB to the byte must do: %s", g.diag.text);
     gen_free(&g);
     free(text);
 }
@@ -311,14 +327,17 @@ START_TEST(unreadable)
     ck_assert(mkdtemp(folder) != NULL);
     snprintf(fifo, sizeof fifo, "%s/pipe.lua", folder);
     ck_assert_int_eq(mkfifo(fifo, 0600), 0);
-    const struct { const char *path, *part; } bad[] = {
-        {"no/such/folder/spec.lua", "No such file"}, {folder, "directory"}, {fifo, "not a plain file"},
-        {"/dev/zero", "not a plain file"}, {"", "No such file"}};
+    const struct { const char *path, *part;
+    } bad[] = {{"no/such/folder/spec.lua", "No such file"},
+               {folder, "directory"},
+               {fifo, "not a plain file"},
+               {"/dev/zero", "not a plain file"},
+               {"", "No such file"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Diag d = {0};
         ck_assert_msg(!read_text(bad[i].path, &arena, &out, &d), "%s was read", bad[i].path);
-        ck_assert_msg(d.text && strstr(d.text, bad[i].part), "%s: '%s' is not in: %s", bad[i].path, bad[i].part,
-                      d.text);
+        ck_assert_msg(d.text && strstr(d.text, bad[i].part), "%s: '%s' is not in: %s", bad[i].path,
+                      bad[i].part, d.text);
         diag_free(&d);
     }
     unlink(fifo);
@@ -333,20 +352,26 @@ START_TEST(long_path)
     char path[240];
     memset(path, 'd', sizeof path);
     memcpy(path + sizeof path - 10, "/spec.lua", 10);
-    static const char *const text[] = {"local x = nil + 1\n", "return optimizer {\n", "local t = {}\nt.x.y = 1\n"};
+    static const char *const text[] = {"local x = nil + 1\n", "return optimizer {\n",
+                                       "local t = {}\nt.x.y = 1\n"};
     static const int line[] = {1, 2, 2};
     for (int i = 0; i < 3; i++) {
         Gen g = {0};
         GenOptions o = {0};
         ck_assert(!gen_compile(&g, (Source){path, text[i], strlen(text[i])}, &o));
-        ck_assert_msg(abs(g.diag.line - line[i]) <= (i == 1), "line %d was expected: %s", line[i], g.diag.text);
-        ck_assert_msg(!strncmp(g.diag.text, path, strlen(path)) && !strstr(g.diag.text, "..."), "%s", g.diag.text);
+        ck_assert_msg(abs(g.diag.line - line[i]) <= (i == 1), "line %d was expected: %s", line[i],
+                      g.diag.text);
+        ck_assert_msg(!strncmp(g.diag.text, path, strlen(path)) && !strstr(g.diag.text, "..."),
+                      "%s", g.diag.text);
         gen_free(&g);
     }
 }
 END_TEST
 
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 static void list_files(void)
 {
@@ -368,7 +393,8 @@ static void list_files(void)
 
 START_TEST(found_some)
 {
-    ck_assert_msg(nfiles >= 50, "%d bad specs in %s/bad: run from the repository's root", nfiles, tests_folder());
+    ck_assert_msg(nfiles >= 50, "%d bad specs in %s/bad: run from the repository's root", nfiles,
+                  tests_folder());
 }
 END_TEST
 

@@ -23,14 +23,16 @@ static uint64_t hash_array(const Hand *h, int tensor, int k)
 {
     const unsigned char *p = h->binding->tensor[tensor].mem[k];
     uint64_t x = 1469598103934665603u;
-    for (int64_t i = 0, n = hand_length(h, tensor, k) * h->program.type[h->array[k].type].bytes; i < n; i++)
+    for (int64_t i = 0, n = hand_length(h, tensor, k) * h->program.type[h->array[k].type].bytes;
+         i < n; i++)
         x = (x ^ p[i]) * 1099511628211u;
     return x;
 }
 
 /* Mixed shapes, unsorted. */
-static const int64_t mixed[][3] = {{1, 40, 30}, {1, 300, 70}, {2, 20, 30}, {1, 40, 30}, {1, 530, 140}, {1, 7, 2},
-                                   {1, 300, 70}, {1, 40, 30}, {1, 0, 4}, {1, 300, 70}};
+static const int64_t mixed[][3] = {{1, 40, 30},   {1, 300, 70}, {2, 20, 30},  {1, 40, 30},
+                                   {1, 530, 140}, {1, 7, 2},    {1, 300, 70}, {1, 40, 30},
+                                   {1, 0, 4},     {1, 300, 70}};
 enum { NMIXED = 10 };
 
 static void run_chain(const optc_engine_options *o, uint64_t *out, optc_held *held)
@@ -59,10 +61,11 @@ START_TEST(same_bits)
         optc_held held;
         if (sanitized() && k != 0 && k != 4 && k != 5)
             continue;
-        run_chain(&(optc_engine_options){.threads = threads[k], .workspace = workspace[k]}, k ? x : first, &held);
+        run_chain(&(optc_engine_options){.threads = threads[k], .workspace = workspace[k]},
+                  k ? x : first, &held);
         if (k)
-            ck_assert_msg(!memcmp(first, x, sizeof x), "%d threads, a workspace of %lld bytes", threads[k],
-                          (long long)workspace[k]);
+            ck_assert_msg(!memcmp(first, x, sizeof x), "%d threads, a workspace of %lld bytes",
+                          threads[k], (long long)workspace[k]);
         ck_assert_int_le(held.workspace, workspace[k] ? workspace[k] : 1 << 30);
         ck_assert(workspace[k] || held.batches == 1);
         most = held.batches > most ? held.batches : most;
@@ -72,8 +75,8 @@ START_TEST(same_bits)
 END_TEST
 
 /* ---- batches ---- */
-/* Tensors of one shape are adjacent. The temporaries of a batch do not overlap, and those of all batches start at the
- * same offset. */
+/* Tensors of one shape are adjacent. The temporaries of a batch do not overlap, and those of all
+ * batches start at the same offset. */
 START_TEST(batch_layout)
 {
     Hand h;
@@ -100,7 +103,8 @@ START_TEST(batch_layout)
             ck_assert(!n == !t->mem[B] && !n == !t->mem[C]);
             if (!n)
                 continue;
-            ck_assert((char *)t->mem[B] + n <= (char *)t->mem[C] || (char *)t->mem[C] + n <= (char *)t->mem[B]);
+            ck_assert((char *)t->mem[B] + n <= (char *)t->mem[C] ||
+                      (char *)t->mem[C] + n <= (char *)t->mem[B]);
             const char *lo = t->mem[B] < t->mem[C] ? t->mem[B] : t->mem[C];
             ck_assert(!at || lo >= at);
             lowest = lowest ? lowest : lo;
@@ -113,12 +117,14 @@ START_TEST(batch_layout)
     ck_assert_int_gt(b->nbatch, 1);
     ck_assert_int_eq(b->tasks[0].n, 3 * b->nbatch);
     for (int i = 0; i < b->tasks[0].n; i++)
-        ck_assert(b->tasks[0].task[i].batch == i / 3 && b->tasks[0].task[i].action == &h.action[i % 3]);
+        ck_assert(b->tasks[0].task[i].batch == i / 3 &&
+                  b->tasks[0].task[i].action == &h.action[i % 3]);
     hand_close(&h);
 }
 END_TEST
 
-/* A temporary that is needed in two segments (with a copy between them) is allocated for all tensors. */
+/* A temporary that is needed in two segments (with a copy between them) is allocated for all
+ * tensors. */
 START_TEST(across_stretches)
 {
     Hand h;
@@ -137,7 +143,8 @@ START_TEST(across_stretches)
         hand_fill(&h, i, A, i);
     for (int i = 1; i < NMIXED; i++)
         for (int j = 0; j < i; j++)
-            ck_assert(!h.binding->tensor[i].mem[B] || h.binding->tensor[i].mem[B] != h.binding->tensor[j].mem[B]);
+            ck_assert(!h.binding->tensor[i].mem[B] ||
+                      h.binding->tensor[i].mem[B] != h.binding->tensor[j].mem[B]);
     OK(optc_step(h.binding));
     for (int i = 0; i < NMIXED; i++) {
         check_product(&h, i, &h.call[0], NULL);
@@ -148,8 +155,9 @@ START_TEST(across_stretches)
 }
 END_TEST
 
-/* A stretch runs batch by batch. One temporary ends inside it, and another, larger one begins inside it. They must not
- * share memory: a batch writes the second one before the next batch reads the first one. */
+/* A stretch runs batch by batch. One temporary ends inside it, and another, larger one begins
+ * inside it. They must not share memory: a batch writes the second one before the next batch reads
+ * the first one. */
 START_TEST(ends_and_begins)
 {
     enum { SQUARE = NARRAY, LARGE, COPY };
@@ -168,7 +176,8 @@ START_TEST(ends_and_begins)
         hand_call(&h, (ProgCall){CALL_MM, 0, SQUARE, B, -1, C, 1e-2, 0, 0});
         hand_call(&h, (ProgCall){CALL_MM, TRANS_B, C, A, -1, LARGE, 1e-2, 0, 0});
         hand_call(&h, (ProgCall){CALL_MM, 0, LARGE, A, -1, OUT, 1e-2, 0, 0});
-        const ProgAction copy = {ACT_COPY, 0, COPY, A}, call[] = {h.action[0], h.action[1], h.action[2], h.action[3]};
+        const ProgAction copy = {ACT_COPY, 0, COPY, A},
+                         call[] = {h.action[0], h.action[1], h.action[2], h.action[3]};
         const ProgAction order[] = {call[0], copy, call[1], call[2], copy, call[3]};
         memcpy(h.action, order, sizeof order);
         h.phase.naction = 6;
@@ -214,20 +223,27 @@ START_TEST(too_little)
     optc_group g = {.tensors = &t, .ntensors = 1};
     OK(optc_open(&(optc_engine_options){.workspace = 64}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
-    FAILS(optc_bind(r, &g, 1, &b), OPTC_ERROR_MEMORY, "tensor 'w' (number 0) (1 x 2 x 3) needs a workspace of");
+    FAILS(optc_bind(r, &g, 1, &b), OPTC_ERROR_MEMORY,
+          "tensor 'w' (number 0) (1 x 2 x 3) needs a workspace of");
     ck_assert(strstr(optc_message(), "for the products of 'muon' (muon.lua:"));
     OK(optc_release(r));
     OK(optc_close(e));
-    /* the threads' own memory is too much by itself: the largest side decides that, wherever it is */
+    /* the threads' own memory is too much by itself: the largest side decides that, wherever it
+     * is */
     static float values[400];
-    optc_tensor of[3] = {t, {.name = "wide", .param = values, .rank = 2, .shape = (int64_t[]){1, 400}},
-                         {.name = "last", .param = (float[8]){0}, .rank = 2, .shape = (int64_t[]){2, 4}}};
+    optc_tensor of[3] = {
+        t,
+        {.name = "wide", .param = values, .rank = 2, .shape = (int64_t[]){1, 400}},
+        {.name = "last", .param = (float[8]){0}, .rank = 2, .shape = (int64_t[]){2, 4}}};
     OK(optc_open(&(optc_engine_options){.workspace = 1 << 20, .threads = 2}, &e));
     OK(optc_compile(e,
-            &(optc_rule_options){.spec = "basis.lua",
-                    .text = "return optimizer { name = 'basis', state = { V = zeros 'cols' }, matrix = function() "
-                            "local v, U = eigh(gram(g.T))  V = U  p = p - g end,\n"
-                            "  step = function() p = p - g end }"}, &r));
+                    &(optc_rule_options){.spec = "basis.lua",
+                                         .text =
+                                             "return optimizer { name = 'basis', state = { V = "
+                                             "zeros 'cols' }, matrix = function() "
+                                             "local v, U = eigh(gram(g.T))  V = U  p = p - g end,\n"
+                                             "  step = function() p = p - g end }"},
+                    &r));
     FAILS(optc_bind(r, &(optc_group){.tensors = of, .ntensors = 3}, 1, &b), OPTC_ERROR_MEMORY,
           "tensor 'wide' (number 1) (1 x 1 x 400) needs a workspace of");
     OK(optc_release(r));
@@ -236,23 +252,34 @@ START_TEST(too_little)
     chain(&h, A);
     FAILS(hand_bind(&h, mixed, NMIXED), OPTC_ERROR_MEMORY, "out of memory");
     hand_close(&h);
-    FAILS(optc_open(&(optc_engine_options){.workspace = -1}, &e), OPTC_ERROR_ARGUMENT, "workspace is -1 bytes");
+    FAILS(optc_open(&(optc_engine_options){.workspace = -1}, &e), OPTC_ERROR_ARGUMENT,
+          "workspace is -1 bytes");
 }
 END_TEST
 
 /* An option overrides the environment, which overrides the default. */
 START_TEST(option_and_environment)
 {
-    static const struct { const char *said; int64_t option, is; } c[] =
-        {{"", 0, 1 << 30}, {"3M", 0, 3 << 20}, {"3M", 4096, 4096}, {"2g", 0, (int64_t)2 << 30}, {"77", 0, 77},
-        {"lots", 0, 0}, {"-1", 0, 0}, {"0", 0, 0}, {"5Mb", 0, 0}, {"99999T", 0, 0}, {"99999999999999999999", 0, 0},
-        {"lots", 4096, 4096}};
+    static const struct { const char *said; int64_t option, is;
+    } c[] = {{"", 0, 1 << 30},
+             {"3M", 0, 3 << 20},
+             {"3M", 4096, 4096},
+             {"2g", 0, (int64_t)2 << 30},
+             {"77", 0, 77},
+             {"lots", 0, 0},
+             {"-1", 0, 0},
+             {"0", 0, 0},
+             {"5Mb", 0, 0},
+             {"99999T", 0, 0},
+             {"99999999999999999999", 0, 0},
+             {"lots", 4096, 4096}};
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         optc_engine *e = NULL;
         setenv("OPTC_WORKSPACE", c[i].said, 1);
         optc_status s = optc_open(&(optc_engine_options){.workspace = c[i].option}, &e);
-        ck_assert_msg(c[i].is ? s == OPTC_OK && e->workspace == c[i].is : s == OPTC_ERROR_ARGUMENT &&
-                      strstr(optc_message(), c[i].said) && strstr(optc_message(), "must be a size such as 512M"),
+        ck_assert_msg(c[i].is ? s == OPTC_OK && e->workspace == c[i].is
+                              : s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), c[i].said) &&
+                                    strstr(optc_message(), "must be a size such as 512M"),
                       "%s, %lld: %s", c[i].said, (long long)c[i].option, optc_message());
         OK(optc_close(e));
     }
@@ -280,12 +307,14 @@ START_TEST(memory_ends)
         h.fails++;
         optc_status s = hand_bind(&h, mixed, NMIXED);
         done = h.asked < h.fails;
-        bool right = done ? s == OPTC_OK && optc_unbind(h.binding) == OPTC_OK : s == OPTC_ERROR_MEMORY && !h.binding;
+        bool right = done ? s == OPTC_OK && optc_unbind(h.binding) == OPTC_OK
+                          : s == OPTC_ERROR_MEMORY && !h.binding;
         h.binding = NULL;
         free(h.memory);
         h.memory = NULL;
         held = memory_held() - held;                   /* before Check allocates */
-        ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", h.fails, h.asked, optc_status_name(s), held);
+        ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", h.fails, h.asked,
+                      optc_status_name(s), held);
     }
     ck_assert_int_gt(h.fails, 50);
     hand_close(&h);
@@ -316,20 +345,22 @@ START_TEST(absent_and_nan)
     }
     for (int i = 0; i < 40 * 30; i++)
         ck_assert(((float *)h.binding->tensor[3].mem[OUT])[i] == 7);
-    for (int i = 0; i < 300 * 70; i++)             /* each row of the gradient contributes to every value */
+    /* each row of the gradient contributes to every value */
+    for (int i = 0; i < 300 * 70; i++)
         ck_assert(isnan(((float *)h.binding->tensor[6].mem[OUT])[i]));
     hand_close(&h);
 }
 END_TEST
 
-/* ---- whole rules against the evaluator: steps of the iteration that Muon has, written out and as the word for it,
- * which steps wide and tall matrices each their way ---- */
+/* ---- whole rules against the evaluator: steps of the iteration that Muon has, written out and as
+ * the word for it, which steps wide and tall matrices each their way ---- */
 START_TEST(whole_rule)
 {
     if (thinned(_i))
         return;
     static const char *const text[] = {
-        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = "
+        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = "
+        "zeros }, products = "
         "'f32',\n"
         "  step = function() m = momentum * m + g p = p - lr * m end,\n"
         "  matrix = function()\n"
@@ -341,13 +372,16 @@ START_TEST(whole_rule)
         "    end\n"
         "    p = p - lr * x\n"
         "  end }",
-        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = "
+        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = "
+        "zeros }, products = "
         "'f32',\n"
         "  step = function() m = momentum * m + g p = p - lr * m / (1 + norm(m)) end,\n"
         "  matrix = function() m = momentum * m + g p = p - lr * polar(m, { steps = 3 }) end }"};
-    static const TestShape tensor[] = {{2, {60, 33}}, {1, {50}}, {2, {33, 65}}, {2, {60, 33}}, {2, {1, 9}}, {2, {9, 1}},
-                                       {2, {0, 5}}, {2, {60, 33}}, {2, {33, 65}}, {2, {33, 65}}};
-    optc_engine_options engine[] = {{.threads = 1}, {.threads = 3}, {.threads = 2, .workspace = 8 << 20}};
+    static const TestShape tensor[] = {{2, {60, 33}}, {1, {50}},    {2, {33, 65}}, {2, {60, 33}},
+                                       {2, {1, 9}},   {2, {9, 1}},  {2, {0, 5}},   {2, {60, 33}},
+                                       {2, {33, 65}}, {2, {33, 65}}};
+    optc_engine_options engine[] = {
+        {.threads = 1}, {.threads = 3}, {.threads = 2, .workspace = 8 << 20}};
     optc_held held = {0};
     uint64_t hash[3];
     use_blas(_i & 1);
@@ -367,7 +401,8 @@ START_TEST(whole_rule)
         hash[k] = fix_hash(&f);
         OK(optc_binding_held(f.binding, &held));
         ck_assert_int_eq(held.batches > 1 + _i / 2, k == 1);
-        /* temporaries of matrices are all in the pool, although vectors have some with the same number */
+        /* temporaries of matrices are all in the pool, although vectors have some with the same
+         * number */
         ck_assert_int_le(held.temporaries, 256);
         fix_close(&f);
     }
@@ -375,12 +410,13 @@ START_TEST(whole_rule)
 }
 END_TEST
 
-/* The Gram form holds at the same time two matrices and one square, or one matrix and five squares. Tensors of one
- * shape are distributed evenly. */
+/* The Gram form holds at the same time two matrices and one square, or one matrix and five squares.
+ * Tensors of one shape are distributed evenly. */
 START_TEST(no_more_than_needed)
 {
     static const char text[] =
-        "return optimizer { name = 'x', state = { m = zeros }, products = 'f32', step = function() p = p - g end,\n"
+        "return optimizer { name = 'x', state = { m = zeros }, products = 'f32', step = function() "
+        "p = p - g end,\n"
         "  matrix = function() m = 0.9 * m + g p = p - polar(m, { steps = 5, form = 'gram' }) "
         "end }";
     enum { N = 7, ROWS = 16, COLS = 512 };
@@ -390,22 +426,26 @@ START_TEST(no_more_than_needed)
     Fixture f;
     for (int i = 0; i < N; i++)
         tensor[i] = (TestShape){2, {ROWS, COLS}};
-    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = text}, tensor, 1, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = text}, tensor,
+             1, NULL, 0);
     OK(optc_binding_held(f.binding, &alone));
-    int64_t each = f.binding->pool_bytes - f.binding->call_bytes, room = 3 * each + f.binding->call_bytes;
-    ck_assert_msg(each <= most, "%lld bytes for a matrix, and at most %lld are needed at once", (long long)each,
-                  (long long)most);
+    int64_t each = f.binding->pool_bytes - f.binding->call_bytes,
+            room = 3 * each + f.binding->call_bytes;
+    ck_assert_msg(each <= most, "%lld bytes for a matrix, and at most %lld are needed at once",
+                  (long long)each, (long long)most);
     fix_close(&f);
-    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room}, &(optc_rule_options){.text = text}, tensor, N,
-             NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room},
+             &(optc_rule_options){.text = text}, tensor, N, NULL, 0);
     OK(optc_binding_held(f.binding, &held));
     ck_assert_int_eq(held.batches, 3);
-    ck_assert(f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3 && f.binding->batch[2].units.n == 1);
+    ck_assert(f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3 &&
+              f.binding->batch[2].units.n == 1);
     fix_close(&f);
-    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room + each}, &(optc_rule_options){.text = text},
-             tensor, 6, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room + each},
+             &(optc_rule_options){.text = text}, tensor, 6, NULL, 0);
     /* four would fit */
-    ck_assert(f.binding->nbatch == 2 && f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3);
+    ck_assert(f.binding->nbatch == 2 && f.binding->batch[0].units.n == 3 &&
+              f.binding->batch[1].units.n == 3);
     fix_close(&f);
 }
 END_TEST

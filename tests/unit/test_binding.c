@@ -1,4 +1,5 @@
-/* Calls on bindings: structs of other versions, all gradients at once, queries, raw copies of states. */
+/* Calls on bindings: structs of other versions, all gradients at once, queries, raw copies of
+ * states. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -91,12 +92,14 @@ START_TEST(tensors_of_other_versions)
         size_t size = way == 0 ? sizeof(optc_tensor) : way == 1 ? SHORT : sizeof *later;
         optc_tensor plain[N] = {later[0].now, later[1].now, later[2].now};
         char *list = way == 0 ? (char *)plain : way == 1 ? shorter[0] : (char *)later;
-        group[0].now = (optc_group){.tensors = (const optc_tensor *)(const void *)list, .ntensors = 1};
-        group[1].now = (optc_group){.tensors = (const optc_tensor *)(const void *)(list + size), .ntensors = 2};
+        group[0].now =
+            (optc_group){.tensors = (const optc_tensor *)(const void *)list, .ntensors = 1};
+        group[1].now = (optc_group){.tensors = (const optc_tensor *)(const void *)(list + size),
+                                    .ntensors = 2};
         if (way == 2) {
             later[1].later = 7;
-            FAILS(optc_bind_sized(rule, &group[0].now, 2, sizeof *group, size, &b), OPTC_ERROR_ARGUMENT,
-                  "optc_tensor has members set");
+            FAILS(optc_bind_sized(rule, &group[0].now, 2, sizeof *group, size, &b),
+                  OPTC_ERROR_ARGUMENT, "optc_tensor has members set");
             later[1].later = 0;
         }
         OK(optc_bind_sized(rule, &group[0].now, 2, sizeof *group, size, &b));
@@ -114,8 +117,8 @@ START_TEST(tensors_of_other_versions)
 }
 END_TEST
 
-/* A struct that is shorter than in the first version: a tensor without a rank would be stepped as a scalar. Nothing is
- * read, stepped or written. */
+/* A struct that is shorter than in the first version: a tensor without a rank would be stepped as a
+ * scalar. Nothing is read, stepped or written. */
 START_TEST(structs_cut_off)
 {
     static const int64_t shape[] = {4};
@@ -133,7 +136,8 @@ START_TEST(structs_cut_off)
     OK(optc_bind(rule, &group, 1, &b));
     for (size_t n = 0; n < 500; n += n < 40 ? 1 : 8) {
 #define CUT(call, T, last, ...) \
-        if (n < offsetof(T, last) + sizeof(((T *)NULL)->last)) FAILS(call(__VA_ARGS__), OPTC_ERROR_ARGUMENT, #T)
+    if (n < offsetof(T, last) + sizeof(((T *)NULL)->last)) \
+    FAILS(call(__VA_ARGS__), OPTC_ERROR_ARGUMENT, #T)
         CUT(optc_bind_sized, optc_tensor, offset, rule, &group, 1, sizeof group, n, &cut);
         CUT(optc_bind_sized, optc_group, nhyper, rule, &group, 1, n, sizeof t, &cut);
         CUT(optc_open_sized, optc_engine_options, fatbin_path, &eo, n, &e);
@@ -148,7 +152,8 @@ START_TEST(structs_cut_off)
         CUT(optc_plan_sharded_sized, optc_shard_plan, buffers, rule, &group, 1, 0, 2, &out.plan, n);
         CUT(optc_multiply_sized, optc_product, stream, engine, &(optc_product){.m = 0}, n);
         CUT(optc_kron_sized, optc_kronecker, stream, engine, &(optc_kronecker){.m = 0}, n);
-        CUT(optc_kron_apply_sized, optc_kron_vector, stream, engine, &(optc_kron_vector){.m = 0}, n);
+        CUT(optc_kron_apply_sized, optc_kron_vector, stream, engine, &(optc_kron_vector){.m = 0},
+            n);
         CUT(optc_solve_sized, optc_function, bytes, engine, &(optc_function){.m = 0}, n);
         CUT(optc_sample_norms_sized, optc_linear, stream, engine, &(optc_linear){.rows = 0}, n);
         ck_assert(n >= offsetof(optc_engine_options, workspace) || !optc_doctor_sized(&eo, n));
@@ -170,28 +175,35 @@ START_TEST(names_and_limits)
     optc_bytes bytes;
     double x;
     char known[80];
-    static const char text[] = "return optimizer { name = 'x', hyper = { rate = 0.1 }, inputs = { loss = 'group' },\n"
-                               "step = function() p = p - rate * g / loss end, look = function() p = 2 * p end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { rate = 0.1 }, inputs = { loss = 'group' },\n"
+        "step = function() p = p - rate * g / loss end, look = function() p = 2 * p end }";
     OK(optc_compile(engine, &(optc_rule_options){.text = text}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     FAILS(optc_run(b, "stp"), OPTC_ERROR_ARGUMENT, "has no entry 'stp'; did you mean 'step'?");
     FAILS(optc_run(b, "Look"), OPTC_ERROR_ARGUMENT, "did you mean 'look'?");
     FAILS(optc_run_all(&b, 1, "lok"), OPTC_ERROR_ARGUMENT, "did you mean 'look'?");
-    FAILS(optc_plan_bytes(b, "steps", 1, &bytes), OPTC_ERROR_ARGUMENT, "has no entry 'steps'; did you mean 'step'?");
-    FAILS(optc_plan_bytes(b, NULL, 1, &bytes), OPTC_ERROR_ARGUMENT, "optc_plan_bytes: rule 'x' has no entry '(null)'");
+    FAILS(optc_plan_bytes(b, "steps", 1, &bytes), OPTC_ERROR_ARGUMENT,
+          "has no entry 'steps'; did you mean 'step'?");
+    FAILS(optc_plan_bytes(b, NULL, 1, &bytes), OPTC_ERROR_ARGUMENT,
+          "optc_plan_bytes: rule 'x' has no entry '(null)'");
     FAILS(optc_get_hyper(b, 0, "rat", &x), OPTC_ERROR_ARGUMENT, "'rat'; did you mean 'rate'?");
     FAILS(optc_get_hyper(b, 0, NULL, &x), OPTC_ERROR_ARGUMENT, "'(null)'");
-    FAILS(optc_set_hyper_from(b, 0, "rates", &x, OPTC_F64), OPTC_ERROR_ARGUMENT, "did you mean 'rate'?");
-    FAILS(optc_set_scalar(b, 0, "los", 1), OPTC_ERROR_ARGUMENT, "has no input 'los'; did you mean 'loss'?");
+    FAILS(optc_set_hyper_from(b, 0, "rates", &x, OPTC_F64), OPTC_ERROR_ARGUMENT,
+          "did you mean 'rate'?");
+    FAILS(optc_set_scalar(b, 0, "los", 1), OPTC_ERROR_ARGUMENT,
+          "has no input 'los'; did you mean 'loss'?");
     FAILS(optc_set_input(b, 0, "los", p, 4), OPTC_ERROR_ARGUMENT, "did you mean 'loss'?");
     for (int i = -1; i < 1; i++) {
-        FAILS(optc_set_t(b, i, INT64_MAX), OPTC_ERROR_ARGUMENT, "from 0 to 4503599627370496 (2^52)");
+        FAILS(optc_set_t(b, i, INT64_MAX), OPTC_ERROR_ARGUMENT,
+              "from 0 to 4503599627370496 (2^52)");
         FAILS(optc_set_t(b, i, -1), OPTC_ERROR_ARGUMENT, "from 0 to 4503599627370496");
     }
     OK(optc_set_t(b, -1, (int64_t)1 << 52));
     OK(optc_unbind(b));
     OK(optc_release(r));
-    FAILS(optc_open(&(optc_engine_options){.threads = 99999}, &e), OPTC_ERROR_ARGUMENT, "from 0 (all cores) to 4096");
+    FAILS(optc_open(&(optc_engine_options){.threads = 99999}, &e), OPTC_ERROR_ARGUMENT,
+          "from 0 (all cores) to 4096");
     FAILS(optc_open(&(optc_engine_options){.threads = -1}, &e), OPTC_ERROR_ARGUMENT, "to 4096");
     snprintf(known, sizeof known, "%sx", optc_isa_name(optc_isas() - 1));
     FAILS(optc_open(&(optc_engine_options){.isa = known}, &e), OPTC_ERROR_UNAVAILABLE,
@@ -207,8 +219,8 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Moves the gradients of 100 000 tensors, at once and one by one. Searching all parameters for each took minutes of CPU
- * time. */
+/* Moves the gradients of 100 000 tensors, at once and one by one. Searching all parameters for each
+ * took minutes of CPU time. */
 START_TEST(many_gradients_move)
 {
     const int n = sanitized() ? 2000 : 100000;
@@ -269,7 +281,8 @@ START_TEST(what_is_bound)
     int64_t d[2] = {3, 4};
     float p[16] = {0}, g[16] = {0};
     optc_tensor t[3] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = d},
-            {.param = p + 12, .grad = g + 12, .rank = 1, .shape = d}, {.name = "s", .param = p + 15, .grad = NULL}};
+                        {.param = p + 12, .grad = g + 12, .rank = 1, .shape = d},
+                        {.name = "s", .param = p + 15, .grad = NULL}};
     optc_group group[2] = {{.tensors = t, .ntensors = 1}, {.tensors = t + 1, .ntensors = 2}};
     optc_tensor_info x;
     optc_binding *b;
@@ -281,15 +294,17 @@ START_TEST(what_is_bound)
     ck_assert(first == 1 && count == 2);
     FAILS(optc_group_tensors(b, 2, &first, &count), OPTC_ERROR_ARGUMENT, "no group 2");
     OK(optc_tensor_about(b, 0, &x));
-    ck_assert(!strcmp(x.name, "w") && x.group == 0 && x.rank == 2 && x.shape[0] == 3 && x.shape[1] == 4 &&
-              x.count == 12 && x.param == p && x.grad == g);
+    ck_assert(!strcmp(x.name, "w") && x.group == 0 && x.rank == 2 && x.shape[0] == 3 &&
+              x.shape[1] == 4 && x.count == 12 && x.param == p && x.grad == g);
     ck_assert_str_eq(x.variant, "matrix");
     OK(optc_tensor_about(b, 2, &x));
     ck_assert(x.group == 1 && x.rank == 0 && x.count == 1 && !x.grad);
     ck_assert_str_eq(x.variant, "step");
     FAILS(optc_tensor_about(b, 3, &x), OPTC_ERROR_ARGUMENT, "no tensor 3");
-    ck_assert(optc_find_tensor(b, "s") == 2 && optc_find_tensor(b, "t") == -1 && optc_find_tensor(b, NULL) == -1);
-    optc_held old;                                /* an older header: memory after the struct belongs to the caller */
+    ck_assert(optc_find_tensor(b, "s") == 2 && optc_find_tensor(b, "t") == -1 &&
+              optc_find_tensor(b, NULL) == -1);
+    /* an older header: memory after the struct belongs to the caller */
+    optc_held old;
     memset(&old, 0x5a, sizeof old);
     OK(optc_binding_held_sized(b, &old, offsetof(optc_held, graphs)));
     ck_assert(old.states > 0 && old.states < 10000 && old.graphs == 0x5a5a5a5a5a5a5a5a);
@@ -302,13 +317,14 @@ START_TEST(what_is_bound)
     ck_assert(has == 1);
     FAILS(optc_has_state(b, 0, "rr", &has), OPTC_ERROR_ARGUMENT, "no state 'rr'");
     double v;
-    FAILS(optc_state_read(b, 1, "r", &v, 1), OPTC_ERROR_ABSENT, "tensor number 1 keeps no state 'r'");
+    FAILS(optc_state_read(b, 1, "r", &v, 1), OPTC_ERROR_ABSENT,
+          "tensor number 1 keeps no state 'r'");
     ck_assert_str_eq(optc_status_name(OPTC_ERROR_ABSENT), "not there");
     OK(optc_unbind(b));
     /* the same without elements */
     const int64_t none[] = {0, 3};
-    optc_tensor empty[2] =
-        {{.param = p, .grad = g, .rank = 2, .shape = none}, {.param = p, .grad = g, .rank = 1, .shape = none}};
+    optc_tensor empty[2] = {{.param = p, .grad = g, .rank = 2, .shape = none},
+                            {.param = p, .grad = g, .rank = 1, .shape = none}};
     OK(optc_bind(rule, &(optc_group){.tensors = empty, .ntensors = 2}, 1, &b));
     for (int i = 0; i < 2; i++) {
         OK(optc_has_state(b, i, i ? "v" : "r", &has));
@@ -347,12 +363,14 @@ START_TEST(raw_states)
 {
     optc_rule *r;
     optc_binding *b;
-    uint16_t p[5] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0}, g[5] = {0x3f80, 0xbf80, 0x3f00, 0x3e80, 0xc000}, m[5],
-        was[5];
+    uint16_t p[5] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0},
+             g[5] = {0x3f80, 0xbf80, 0x3f00, 0x3e80, 0xc000}, m[5], was[5];
     int64_t d[1] = {5};
     double x[5];
     OK(optc_compile(engine,
-            &(optc_rule_options){.spec = "lion", .param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_BF16}, &r));
+                    &(optc_rule_options){
+                        .spec = "lion", .param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_BF16},
+                    &r));
     optc_tensor t = {.param = p, .grad = g, .rank = 1, .shape = d};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
@@ -370,7 +388,8 @@ START_TEST(raw_states)
     memset(m, 0, sizeof m);
     OK(optc_state_get(b, 0, "m", m, sizeof m));
     ck_assert(m[2] == 0x7fc1 && m[0] == was[0] && m[4] == was[4]);
-    FAILS(optc_state_get(b, 0, "m", m, 20), OPTC_ERROR_ARGUMENT, "state 'm' has 10 bytes (5 of bf16), the buffer 20");
+    FAILS(optc_state_get(b, 0, "m", m, 20), OPTC_ERROR_ARGUMENT,
+          "state 'm' has 10 bytes (5 of bf16), the buffer 20");
     FAILS(optc_state_put(b, 0, "m", NULL, sizeof m), OPTC_ERROR_ARGUMENT, "the buffer 0");
     FAILS(optc_state_put(b, 0, "mm", m, sizeof m), OPTC_ERROR_ARGUMENT, "no state 'mm'");
     OK(optc_unbind(b));
@@ -378,13 +397,14 @@ START_TEST(raw_states)
 }
 END_TEST
 
-/* One tensor whose rows are those of three matrices is stepped like three tensors, bit for bit, with the orientation of
- * the matrices. */
+/* One tensor whose rows are those of three matrices is stepped like three tensors, bit for bit,
+ * with the orientation of the matrices. */
 START_TEST(split_into_matrices)
 {
-    static const char *spec = "return optimizer { name = 'parts', hyper = { lr = 0.1 }, matrix = function()\n"
-                              "  if nrows <= ncols then p = p - lr * g / (slice.norm(g) + rowsum(abs(g)) + nrows)\n"
-                              "  else p = p * 2 end end, step = function() p = p * 3 end }";
+    static const char *spec =
+        "return optimizer { name = 'parts', hyper = { lr = 0.1 }, matrix = function()\n"
+        "  if nrows <= ncols then p = p - lr * g / (slice.norm(g) + rowsum(abs(g)) + nrows)\n"
+        "  else p = p * 2 end end, step = function() p = p * 3 end }";
     optc_engine *e;
     optc_rule *r;
     optc_binding *one, *three;
@@ -395,11 +415,17 @@ START_TEST(split_into_matrices)
     }
     OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = ""}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "parts", .text = spec}, &r));
-    optc_tensor whole = {.name = "qkv", .param = p[0], .grad = g, .rank = 2, .shape = (int64_t[]){12, 5}, .split = 3},
-        part[3];
+    optc_tensor whole = {.name = "qkv",
+                         .param = p[0],
+                         .grad = g,
+                         .rank = 2,
+                         .shape = (int64_t[]){12, 5},
+                         .split = 3},
+                part[3];
     const int64_t each[] = {4, 5};
     for (int i = 0; i < 3; i++)
-        part[i] = (optc_tensor){.param = p[1] + 20 * i, .grad = g + 20 * i, .rank = 2, .shape = each};
+        part[i] =
+            (optc_tensor){.param = p[1] + 20 * i, .grad = g + 20 * i, .rank = 2, .shape = each};
     OK(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one));
     OK(optc_bind(r, &(optc_group){.tensors = part, .ntensors = 3}, 1, &three));
     for (int t = 0; t < 3; t++) {
@@ -411,21 +437,22 @@ START_TEST(split_into_matrices)
     OK(optc_unbind(one));
     OK(optc_unbind(three));
     whole.split = 5;
-    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT,
-          "cannot be split into 5: that does not divide its rows");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one),
+          OPTC_ERROR_ARGUMENT, "cannot be split into 5: that does not divide its rows");
     whole.split = -1;
-    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT,
-          "the number is negative");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one),
+          OPTC_ERROR_ARGUMENT, "the number is negative");
     whole.split = 2, whole.flags = OPTC_AS_VECTOR;
-    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT,
-          "it is no matrix");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one),
+          OPTC_ERROR_ARGUMENT, "it is no matrix");
     OK(optc_release(r));
     OK(optc_close(e));
 }
 END_TEST
 
 /* ---- parameters that move ---- */
-/* Parameters at new addresses: steps continue with the existing states. A call that is refused moves nothing. */
+/* Parameters at new addresses: steps continue with the existing states. A call that is refused
+ * moves nothing. */
 START_TEST(parameters_move)
 {
     enum { N = 3, LONG = 70 };
@@ -436,7 +463,8 @@ START_TEST(parameters_move)
     optc_binding *b, *c;
     optc_tensor t[N], u[N];
     void *to[N];
-    OK(optc_compile(engine, &(optc_rule_options){.spec = spec[_i], .options = _i == 2 ? "side=4" : ""}, &r));
+    OK(optc_compile(
+        engine, &(optc_rule_options){.spec = spec[_i], .options = _i == 2 ? "side=4" : ""}, &r));
     for (int k = 0; k < N; k++) {
         for (int i = 0; i < LONG; i++)
             old[k][i] = twin[k][i] = (float)ref_value(k, 0, i), g[k][i] = (float)ref_value(k, 1, i);
@@ -451,14 +479,18 @@ START_TEST(parameters_move)
     memcpy(now, old, sizeof now);
     FAILS(optc_set_params(NULL, to, N), OPTC_ERROR_ARGUMENT, "the binding is NULL");
     FAILS(optc_set_params(b, NULL, N), OPTC_ERROR_ARGUMENT, "the list is NULL");
-    FAILS(optc_set_params(b, to, N - 1), OPTC_ERROR_ARGUMENT, "the binding has 3 tensors, but n is 2");
-    void *const bad[][N] =
-        {{now[0], NULL, now[2]},        {now[0], (char *)now[1] + 1, now[2]}, {now[0], free_room, free_room + LONG - 1},
-                            {now[0], g[2], now[2]},        {now[0], now[1], g[1] + 60}};
-    static const char *const says[] = {"tensor number 1: its parameter pointer is NULL", "not aligned to its element",
-                                       "the parameters of tensor number 1 and tensor number 2 overlap",
-                                       "the gradient of tensor number 2 overlaps the parameter of tensor number 1",
-                                       "overlaps the parameter of tensor number 2"};
+    FAILS(optc_set_params(b, to, N - 1), OPTC_ERROR_ARGUMENT,
+          "the binding has 3 tensors, but n is 2");
+    void *const bad[][N] = {{now[0], NULL, now[2]},
+                            {now[0], (char *)now[1] + 1, now[2]},
+                            {now[0], free_room, free_room + LONG - 1},
+                            {now[0], g[2], now[2]},
+                            {now[0], now[1], g[1] + 60}};
+    static const char *const says[] = {
+        "tensor number 1: its parameter pointer is NULL", "not aligned to its element",
+        "the parameters of tensor number 1 and tensor number 2 overlap",
+        "the gradient of tensor number 2 overlaps the parameter of tensor number 1",
+        "overlaps the parameter of tensor number 2"};
     for (int k = 0; k < 5; k++)
         FAILS(optc_set_params(b, bad[k], N), OPTC_ERROR_ARGUMENT, says[k]);
     optc_state_view state;
@@ -478,7 +510,8 @@ START_TEST(parameters_move)
         OK(optc_step(c));
     }
     ck_assert(!memcmp(now, twin, sizeof now) && memcmp(now, old, sizeof now));
-    FAILS(optc_set_grad(b, 0, now[2], 0), OPTC_ERROR_ARGUMENT, "overlaps the parameter of tensor number 2");
+    FAILS(optc_set_grad(b, 0, now[2], 0), OPTC_ERROR_ARGUMENT,
+          "overlaps the parameter of tensor number 2");
     OK(optc_set_grad(b, 0, old[2], 0));                    /* an address that is no longer used */
     OK(optc_unbind(b));
     OK(optc_unbind(c));
@@ -487,16 +520,19 @@ START_TEST(parameters_move)
 END_TEST
 
 /* ---- states in the caller's memory ---- */
-enum { KEPT = 3, SIDE = 8 };                   /* a matrix, a vector, and a matrix that is added later */
+/* a matrix, a vector, and a matrix that is added later */
+enum { KEPT = 3, SIDE = 8 };
 
-static void tensors_of(optc_tensor *t, float p[KEPT][SIDE * SIDE], float g[SIDE * SIDE], int64_t shape[KEPT][2])
+static void tensors_of(optc_tensor *t, float p[KEPT][SIDE * SIDE], float g[SIDE * SIDE],
+                       int64_t shape[KEPT][2])
 {
     memset(t, 0, sizeof *t * KEPT);
     for (int i = 0; i < KEPT; i++)
         t[i] = (optc_tensor){.param = p[i], .grad = g, .rank = i == 1 ? 1 : 2, .shape = shape[i]};
 }
 
-/* Binds again with one more tensor: the existing states are used where they are, and none is initialised. */
+/* Binds again with one more tensor: the existing states are used where they are, and none is
+ * initialised. */
 START_TEST(caller_owned_states)
 {
     static _Alignas(64) float p[2][KEPT][SIDE * SIDE], g[SIDE * SIDE];
@@ -534,11 +570,12 @@ START_TEST(caller_owned_states)
         k0++;
     char *was = at[1][k0];
     at[1][k0] = was + 4;
-    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT,
-          "is not aligned to 64 bytes");
+    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b),
+          OPTC_ERROR_ARGUMENT, "is not aligned to 64 bytes");
     at[1][k0] = was;
     t[2].grad = was;
-    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT,
+    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b),
+          OPTC_ERROR_ARGUMENT,
           "overlaps the memory of this binding's states; give it its own memory");
     t[2].grad = g;
     OK(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b));

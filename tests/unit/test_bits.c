@@ -1,5 +1,6 @@
-/* Contract C1 on the CPU: the bits do not depend on the number of threads, the vector level, the compiler, the
- * alignment or the other tensors. Shapes cross the ends of segments, tiles and lanes. */
+/* Contract C1 on the CPU: the bits do not depend on the number of threads, the vector level, the
+ * compiler, the alignment or the other tensors. Shapes cross the ends of segments, tiles and
+ * lanes. */
 #include "tests/harness/help.h"
 #include "runtime/library/rule/spec_find.h"
 
@@ -7,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const TestShape shapes[] =
-    {{0, {0}}, {1, {129}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 66}}, {2, {5000, 3}}};
+static const TestShape shapes[] = {{0, {0}},        {1, {129}},      {1, {70001}},
+                                   {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 66}},
+                                   {2, {5000, 3}}};
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 /* for rules with products, whose blocking the suite calls tests */
-static const TestShape fewer[NSHAPES] =
-    {{0, {0}}, {1, {129}}, {1, {70001}}, {2, {70, 131}}, {2, {67, 300}}, {3, {5, 33, 9}}, {2, {300, 3}}};
+static const TestShape fewer[NSHAPES] = {{0, {0}},       {1, {129}},     {1, {70001}},
+                                         {2, {70, 131}}, {2, {67, 300}}, {3, {5, 33, 9}},
+                                         {2, {300, 3}}};
 
 static void grads(Fixture *f, int step)
 {
@@ -21,8 +24,8 @@ static void grads(Fixture *f, int step)
             ((float *)f->g[k])[i] = (float)ref_value(k, step, i);
 }
 
-static uint64_t hash_after(const optc_engine_options *eo, const char *spec, const char *with, int steps, char *path,
-                           size_t npath)
+static uint64_t hash_after(const optc_engine_options *eo, const char *spec, const char *with,
+                           int steps, char *path, size_t npath)
 {
     Fixture f;
     optc_rule_options ro = {.spec = spec, .with = with};
@@ -61,7 +64,8 @@ static int rule_count(void)
     return n;
 }
 
-/* Rules that are not built in are compiled here: for the levels below this machine's only with OPTC_ALL. */
+/* Rules that are not built in are compiled here: for the levels below this machine's only with
+ * OPTC_ALL. */
 START_TEST(threads_and_levels)
 {
     if (thinned(_i))
@@ -77,18 +81,21 @@ START_TEST(threads_and_levels)
     optc_engine_options one = {.threads = 1, .cache_dir = cache};
     uint64_t want = hash_after(&one, name, NULL, 3, path, sizeof path);
     ck_assert_msg(!strncmp(path, "built in", 8) == built, "%s runs as: %s", name, path);
-    optc_engine_options three = {.threads = 3, .cache_dir = cache};      /* the levels below run in two */
-    ck_assert_msg(hash_after(&three, name, NULL, 3, NULL, 0) == want, "%s: 3 threads give other bits than 1", name);
+    /* the levels below run in two */
+    optc_engine_options three = {.threads = 3, .cache_dir = cache};
+    ck_assert_msg(hash_after(&three, name, NULL, 3, NULL, 0) == want,
+                  "%s: 3 threads give other bits than 1", name);
     for (int isa = 0; isa < optc_isas() && (built || getenv("OPTC_ALL")); isa++) {
         optc_engine_options eo = {.threads = 2, .cache_dir = cache, .isa = optc_isa_name(isa)};
         if (optc_isa_usable(isa))
-            ck_assert_msg(hash_after(&eo, name, NULL, 3, NULL, 0) == want, "%s: %s gives other bits", name,
-                          optc_isa_name(isa));
+            ck_assert_msg(hash_after(&eo, name, NULL, 3, NULL, 0) == want,
+                          "%s: %s gives other bits", name, optc_isa_name(isa));
     }
 }
 END_TEST
 
-/* A built-in rule costs a second of build time; a user without a compiler looks for the names on this page. */
+/* A built-in rule costs a second of build time; a user without a compiler looks for the names on
+ * this page. */
 START_TEST(built_in_names)
 {
     char page[8192], word[80];
@@ -105,7 +112,8 @@ START_TEST(built_in_names)
 }
 END_TEST
 
-/* Compiles the library's rules with each compiler that is available: the same bits as at build time. */
+/* Compiles the library's rules with each compiler that is available: the same bits as at build
+ * time. */
 START_TEST(compilers)
 {
     static const char *const rules[] = {"adamw", "lamb", "adafactor", "came", "adopt", "radam"};
@@ -121,9 +129,11 @@ START_TEST(compilers)
             compiler_free(&found);
             if (!there)
                 continue;
-            optc_engine_options eo = {.threads = 2, .cache_dir = "", .compiler = cc[k], .no_builtin = 1};
+            optc_engine_options eo = {
+                .threads = 2, .cache_dir = "", .compiler = cc[k], .no_builtin = 1};
             uint64_t got = hash_after(&eo, rules[i], NULL, 3, path, sizeof path);
-            ck_assert_msg(!strncmp(path, "compiled", 8), "%s by %s runs as: %s", rules[i], cc[k], path);
+            ck_assert_msg(!strncmp(path, "compiled", 8), "%s by %s runs as: %s", rules[i], cc[k],
+                          path);
             ck_assert_msg(got == want, "%s: %s gives other bits", rules[i], cc[k]);
         }
     }
@@ -159,7 +169,8 @@ START_TEST(float_mode)
 }
 END_TEST
 
-/* A tensor's bits do not depend on its address or on other tensors (unless a rule reduces over all). */
+/* A tensor's bits do not depend on its address or on other tensors (unless a rule reduces over
+ * all). */
 START_TEST(alignment_and_company)
 {
     static const char *const rules[] = {"adamw", "lamb", "adafactor"};
@@ -171,12 +182,14 @@ START_TEST(alignment_and_company)
         int64_t dim[2] = {77, 131}, n = 77 * 131, other[1] = {50000};
         float *want = NULL;
         for (int off = 0; off < 6; off++) {
-            float *p = aligned_alloc(64, 4 * 11072), *g = aligned_alloc(64, 4 * 11072), *q = calloc(50000, 4),
-                *h = calloc(50000, 4);
+            float *p = aligned_alloc(64, 4 * 11072), *g = aligned_alloc(64, 4 * 11072),
+                  *q = calloc(50000, 4), *h = calloc(50000, 4);
             for (int64_t k = 0; k < n; k++)
-                p[off + k] = (float)ref_value(1, 0, k), g[(off * 3) % 7 + k] = (float)ref_value(1, 1, k);
-            optc_tensor t[2] = {{.param = p + off, .grad = g + (off * 3) % 7, .rank = 2, .shape = dim},
-                                {.param = q, .grad = h, .rank = 1, .shape = other}};
+                p[off + k] = (float)ref_value(1, 0, k),
+                        g[(off * 3) % 7 + k] = (float)ref_value(1, 1, k);
+            optc_tensor t[2] = {
+                {.param = p + off, .grad = g + (off * 3) % 7, .rank = 2, .shape = dim},
+                {.param = q, .grad = h, .rank = 1, .shape = other}};
             optc_binding *b;
             OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = off % 2 ? 2 : 1}, 1, &b));
             for (int s = 0; s < 3; s++)
@@ -186,7 +199,8 @@ START_TEST(alignment_and_company)
                 want = malloc((size_t)n * 4);
                 memcpy(want, p + off, (size_t)n * 4);
             }
-            ck_assert_msg(!memcmp(want, p + off, (size_t)n * 4), "%s: offset %d gives other bits", rules[i], off);
+            ck_assert_msg(!memcmp(want, p + off, (size_t)n * 4), "%s: offset %d gives other bits",
+                          rules[i], off);
             free(p), free(g), free(q), free(h);
         }
         free(want);
@@ -196,18 +210,23 @@ START_TEST(alignment_and_company)
 }
 END_TEST
 
-/* Storage types other than f32: stored values lie in the evaluator's bounds, rounded to the type. */
+/* Storage types other than f32: stored values lie in the evaluator's bounds, rounded to the
+ * type. */
 START_TEST(storage_types)
 {
-    static const struct { optc_type p, g, state; } ty[] = {{OPTC_BF16, OPTC_BF16, OPTC_BF16}, {OPTC_F16, OPTC_F32,
-            OPTC_F32}, {OPTC_F32, OPTC_BF16, OPTC_F16}, {OPTC_F64, OPTC_F32, OPTC_F32}, {OPTC_F64, OPTC_F64, OPTC_F64},
-        {OPTC_F32, OPTC_E5M2, OPTC_E4M3}, {OPTC_E5M2, OPTC_E4M3, OPTC_E5M2}};
+    static const struct { optc_type p, g, state;
+    } ty[] = {{OPTC_BF16, OPTC_BF16, OPTC_BF16}, {OPTC_F16, OPTC_F32, OPTC_F32},
+              {OPTC_F32, OPTC_BF16, OPTC_F16},   {OPTC_F64, OPTC_F32, OPTC_F32},
+              {OPTC_F64, OPTC_F64, OPTC_F64},    {OPTC_F32, OPTC_E5M2, OPTC_E4M3},
+              {OPTC_E5M2, OPTC_E4M3, OPTC_E5M2}};
     static const char *const rules[] = {"adamw", "lamb", "adafactor"};
     optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")};
     for (int i = 0; i < 3; i++) {
         Fixture f;
-        fix_open(&f, &eo, &(optc_rule_options){.spec = rules[i], .param = ty[_i].p, .grad = ty[_i].g,
-                                               .state = ty[_i].state}, odd_shapes, NODD, NULL, 0);
+        fix_open(&f, &eo,
+                 &(optc_rule_options){
+                     .spec = rules[i], .param = ty[_i].p, .grad = ty[_i].g, .state = ty[_i].state},
+                 odd_shapes, NODD, NULL, 0);
         ck_assert_msg(optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
         for (int step = 1; step <= 3; step++) {
             for (int k = 0; k < f.n; k++)
@@ -230,7 +249,8 @@ Suite *bits_suite(void)
     tcase_add_test(t, float_mode);
     tcase_add_test(t, alignment_and_company);
     suite_add_tcase(s, t);
-    /* these compile rules themselves: a library whose rules were built by another compiler runs only the case above */
+    /* these compile rules themselves: a library whose rules were built by another compiler runs
+     * only the case above */
     TCase *c = tcase_create("compiled now");
     tcase_set_timeout(c, 240);
     tcase_add_loop_test(c, storage_types, 0, 7);

@@ -125,7 +125,8 @@ START_TEST(variables)
     if (!pid)
         _exit(set_meanwhile() ? 1 : 0);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "it ended with %x", (unsigned)status);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "it ended with %x",
+                  (unsigned)status);
 }
 END_TEST
 

@@ -1,5 +1,6 @@
-/* Blocks: a matrix in blocks is stepped as if each block were a tensor. The reference cuts the matrix by hand and binds
- * every block to the rule without `block`, independently of the runtime. */
+/* Blocks: a matrix in blocks is stepped as if each block were a tensor. The reference cuts the
+ * matrix by hand and binds every block to the rule without `block`, independently of the
+ * runtime. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/random_spec.h"
 
@@ -8,31 +9,36 @@
 #include <string.h>
 
 /* ---- against blocks as tensors ---- */
-/* %s: the spec's `block`, and the domain of states along one axis of a block. Elementwise code and code on the whole
- * matrix is the same for both. */
+/* %s: the spec's `block`, and the domain of states along one axis of a block. Elementwise code and
+ * code on the whole matrix is the same for both. */
 static const char *const rules[] = {
-    "return optimizer { name = 'one', view = 'last', %s hyper = { lr = 0.125, b = 0.75 }, state = { L = zeros 'rows' "
+    "return optimizer { name = 'one', view = 'last', %s hyper = { lr = 0.125, b = 0.75 }, state = "
+    "{ L = zeros 'rows' "
     "},\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function() L = lerp(L, gram(g), 1 - b) p = p - lr * mm(L, g) end } --%s",
-    "return optimizer { name = 'two', view = 'last', %s hyper = { lr = 0.125, b = 0.75, eps = 0.5 },\n"
+    "return optimizer { name = 'two', view = 'last', %s hyper = { lr = 0.125, b = 0.75, eps = 0.5 "
+    "},\n"
     " state = { L = eye(eps, 'rows'), R = fill(0.25, 'cols'), d = zeros '%srow' },\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function()\n"
     "  L = lerp(L, gram(g), 1 - b)  R = 0.5 * R.T + triu(gram(g.T))\n"
     "  d = diag(L) + rowmean(L) + mm(L, colmax(L).T)\n"
-    "  local A = L / (1 + trace(L) + slice.norm(R)) + diag(d) + tril(mm(L, L)) / slice.max(abs(d))\n"
+    "  local A = L / (1 + trace(L) + slice.norm(R)) + diag(d) + tril(mm(L, L)) / "
+    "slice.max(abs(d))\n"
     "  p = p - lr * mm(mm(A, g), R)\n"
     " end }",
-    "return optimizer { name = 'rank', view = 'last', rank = 3, %s hyper = { lr = 0.125 }, state = { L = zeros 'rows', "
+    "return optimizer { name = 'rank', view = 'last', rank = 3, %s hyper = { lr = 0.125 }, state = "
+    "{ L = zeros 'rows', "
     "Q = fill(0.5, 'cols rank') },\n"
     " step = function() p = p - lr * g end,\n"
-    " matrix = function() local P = mm(g, Q)  Q = 0.5 * Q + mm(g.T, P) / (1 + slice.norm(P))  L = gram(P)\n"
+    " matrix = function() local P = mm(g, Q)  Q = 0.5 * Q + mm(g.T, P) / (1 + slice.norm(P))  L = "
+    "gram(P)\n"
     "  p = p - lr * mm(P, Q.T) end } --%s",
 };
 enum { NRULES = sizeof rules / sizeof *rules, SIDE = 4, NTENSOR = 9, MOST_BLOCKS_HERE = 64 };
-static const int64_t shape[NTENSOR][3] =
-    {{1, 1, 1}, {1, 5, 7}, {1, 4, 4}, {1, 8, 8}, {1, 9, 3}, {3, 6, 5}, {1, 1, 10}, {2, 9, 4}, {1, 4, 12}};
+static const int64_t shape[NTENSOR][3] = {{1, 1, 1}, {1, 5, 7},  {1, 4, 4}, {1, 8, 8}, {1, 9, 3},
+                                          {3, 6, 5}, {1, 1, 10}, {2, 9, 4}, {1, 4, 12}};
 
 typedef struct { int tensor; int64_t slice, row, col, rows, cols; } Cut;
 
@@ -48,17 +54,25 @@ static int cut_all(Cut *out)
                         int64_t rows = shape[t][1] - i < SIDE ? shape[t][1] - i : SIDE,
                             cols = shape[t][2] - j < SIDE ? shape[t][2] - j : SIDE;
                         bool down = i + SIDE >= shape[t][1] && (rows < SIDE || shape[t][1] == SIDE),
-                            across = j + SIDE >= shape[t][2] && (cols < SIDE || shape[t][2] == SIDE);
+                             across =
+                                 j + SIDE >= shape[t][2] && (cols < SIDE || shape[t][2] == SIDE);
                         if ((down ? 2 : 0) + (across ? 1 : 0) == size)
                             out[n++] = (Cut){t, k, i, j, rows, cols};
                     }
     return n;
 }
 
-typedef struct { optc_engine *e; optc_rule *r; optc_binding *b; float *p, *g; int64_t at[MOST_BLOCKS_HERE + 1]; int n;
-    } Bound;
+typedef struct {
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    float *p, *g;
+    int64_t at[MOST_BLOCKS_HERE + 1];
+    int n;
+} Bound;
 
-static void bind_all(Bound *x, const char *text, const optc_engine_options *eo, const int64_t (*of)[3], int n)
+static void bind_all(Bound *x, const char *text, const optc_engine_options *eo,
+                     const int64_t (*of)[3], int n)
 {
     optc_tensor t[MOST_BLOCKS_HERE] = {{0}};
     *x = (Bound){.n = n};
@@ -67,7 +81,8 @@ static void bind_all(Bound *x, const char *text, const optc_engine_options *eo, 
     x->p = calloc((size_t)x->at[n] + 1, sizeof *x->p);
     x->g = calloc((size_t)x->at[n] + 1, sizeof *x->g);
     for (int i = 0; i < n; i++)
-        t[i] = (optc_tensor){.param = x->p + x->at[i], .grad = x->g + x->at[i], .rank = 3, .shape = of[i]};
+        t[i] = (optc_tensor){
+            .param = x->p + x->at[i], .grad = x->g + x->at[i], .rank = 3, .shape = of[i]};
     OK(optc_open(eo, &x->e));
     OK(optc_compile(x->e, &(optc_rule_options){.text = text}, &x->r));
     ck_assert_msg(optc_rule_native(x->r) || eo->compiler, "%s", optc_rule_path(x->r));
@@ -89,15 +104,17 @@ static int64_t place(const Cut *c, int64_t i, int64_t j)
     return (c->slice * s[1] + c->row + i) * s[2] + c->col + j;
 }
 
-/* Copies elements of the matrices to the blocks, or (back) compares them: returns 0 or the largest difference over the
- * largest value. */
-static double blocks_with(const Bound *all, const Bound *each, const Cut *cut, bool grads, bool hold)
+/* Copies elements of the matrices to the blocks, or (back) compares them: returns 0 or the largest
+ * difference over the largest value. */
+static double blocks_with(const Bound *all, const Bound *each, const Cut *cut, bool grads,
+                          bool hold)
 {
     double off = 0, most = 0;
     for (int c = 0; c < each->n; c++)
         for (int64_t i = 0; i < cut[c].rows; i++)
             for (int64_t j = 0; j < cut[c].cols; j++) {
-                const float *from = (grads ? all->g : all->p) + all->at[cut[c].tensor] + place(&cut[c], i, j);
+                const float *from =
+                    (grads ? all->g : all->p) + all->at[cut[c].tensor] + place(&cut[c], i, j);
                 float *to = (grads ? each->g : each->p) + each->at[c] + i * cut[c].cols + j;
                 if (!hold)
                     *to = *from;
@@ -125,8 +142,8 @@ static double states_with(const Bound *all, const Bound *each, const Cut *cut, c
                 most = fmax(most, fabs(y));
             }
         }
-        ck_assert_msg(at == v.count, "%s of tensor %d: %lld values, its blocks have %lld", name, t, (long long)v.count,
-                      (long long)at);
+        ck_assert_msg(at == v.count, "%s of tensor %d: %lld values, its blocks have %lld", name, t,
+                      (long long)v.count, (long long)at);
     }
     return off / (most + 1);
 }
@@ -158,7 +175,8 @@ static void as_tensors(int rule, const optc_engine_options *eo, double bound)
         ck_assert_msg(off <= bound, "rule %d, step %d: p is off by %g", rule, step, off);
         for (int k = 0; names[rule][k]; k++) {
             off = states_with(&all, &each, cut, names[rule][k]);
-            ck_assert_msg(off <= bound, "rule %d, step %d: %s is off by %g", rule, step, names[rule][k], off);
+            ck_assert_msg(off <= bound, "rule %d, step %d: %s is off by %g", rule, step,
+                          names[rule][k], off);
         }
     }
     unbind_all(&all);
@@ -179,7 +197,8 @@ START_TEST(as_own_tensors_blas)
 {
     use_blas(true);
     setenv("OPTC_CFLAGS", "-O1", 0);
-    as_tensors(_i, &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, 64 * 0x1p-24);
+    as_tensors(_i, &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
+               64 * 0x1p-24);
 }
 END_TEST
 
@@ -191,12 +210,14 @@ START_TEST(as_own_tensors_evaluated)
 END_TEST
 
 /* ---- against the evaluator ---- */
-/* Sizes are the matrix's, draws are the block's; polar's norm is the matrix's and its products the blocks'; transposed
- * squares. */
+/* Sizes are the matrix's, draws are the block's; polar's norm is the matrix's and its products the
+ * blocks'; transposed squares. */
 static const char bounds_rule[] =
-    "return optimizer { name = 'bounds', view = 'last', rank = 2, block = 4, options = { b = 3 }, hyper = { lr = 0.125 "
+    "return optimizer { name = 'bounds', view = 'last', rank = 2, block = 4, options = { b = 3 }, "
+    "hyper = { lr = 0.125 "
     "},\n"
-    " state = { m = zeros, L = eye(0.5, 'rows'), R = zeros 'cols', P = zeros 'rows rank', d = zeros 'block row', e = "
+    " state = { m = zeros, L = eye(0.5, 'rows'), R = zeros 'cols', P = zeros 'rows rank', d = "
+    "zeros 'block row', e = "
     "zeros 'block col', s = zeros 'block', a = zeros 'row' },\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function()\n"
@@ -206,11 +227,14 @@ static const char bounds_rule[] =
     "  P = 0.5 * P + normal 'rows rank' + mm(L, mm(m, normal 'cols rank')) / (nrows * ncols)\n"
     "  d = rowmax(L) + diag(L) * numel / (nrows * ncols) + lr\n"
     "  e = colmin(R) + norm(g) / (1 + norm(m))\n"
-    "  s = slice.mean(L) + trace(R) / nrows + sqrt(ncols) + slice.dot(d, rowmin(L)) + max(abs(L)) + mean(P) + norm(d)\n"
-    "  p = p - lr * (mm(L + diag(d) + s, polar(m, { steps = 2 })) + mm(g, R + outer(e.T, e))) / (1 + slice.norm(m)) - "
+    "  s = slice.mean(L) + trace(R) / nrows + sqrt(ncols) + slice.dot(d, rowmin(L)) + max(abs(L)) "
+    "+ mean(P) + norm(d)\n"
+    "  p = p - lr * (mm(L + diag(d) + s, polar(m, { steps = 2 })) + mm(g, R + outer(e.T, e))) / (1 "
+    "+ slice.norm(m)) - "
     "1e-3 * a * (1 + sum(s) / (1 + rms(R)))\n"
     " end }";
-static const TestShape few[] = {{2, {5, 7}}, {1, {7}}, {3, {2, 6, 9}}, {2, {4, 4}}, {2, {1, 9}}, {2, {9, 1}},
+static const TestShape few[] = {{2, {5, 7}}, {1, {7}},    {3, {2, 6, 9}},
+                                {2, {4, 4}}, {2, {1, 9}}, {2, {9, 1}},
                                 {2, {3, 2}}, {2, {0, 5}}, {4, {2, 1, 8, 5}}};
 enum { NFEW = 9 };
 
@@ -226,12 +250,16 @@ START_TEST(in_bounds)
     uint64_t hash[3];
     int batches[3];
     setenv("OPTC_CFLAGS", "-O1", 0);
-    const optc_rule_options ro = {.text = bounds_rule, .param = _i ? OPTC_F64 : OPTC_F32, .grad = OPTC_F32};
+    const optc_rule_options ro = {
+        .text = bounds_rule, .param = _i ? OPTC_F64 : OPTC_F32, .grad = OPTC_F32};
     /* threads, and a workspace for one tensor, change no bit */
     for (int k = 0; k < 3; k++) {
         Fixture f;
-        fix_open(&f, &(optc_engine_options){.threads = k ? 3 : 1, .workspace = k == 2 ? (_i ? 12000 : 6000) : 0,
-                                            .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro, few, NFEW, NULL, 0);
+        fix_open(&f,
+                 &(optc_engine_options){.threads = k ? 3 : 1,
+                                        .workspace = k == 2 ? (_i ? 12000 : 6000) : 0,
+                                        .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &ro, few, NFEW, NULL, 0);
         ck_assert_msg(optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
         batches[k] = f.binding->nbatch;
         ck_assert_int_eq(batches[k] > batches[0], k == 2);
@@ -257,10 +285,11 @@ START_TEST(not_larger)
     for (int k = 0; k < 2; k++) {
         char text[1200];
         Fixture f;
-        snprintf(text, sizeof text, rules[1], k ? "block = 'side', options = { side = 9 }," : "", k ? "block " : "");
+        snprintf(text, sizeof text, rules[1], k ? "block = 'side', options = { side = 9 }," : "",
+                 k ? "block " : "");
         const optc_rule_options ro = {.text = text};
-        fix_open(&f, &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro, few, NFEW, NULL,
-                 0);
+        fix_open(&f, &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &ro, few, NFEW, NULL, 0);
         for (int step = 1; step <= 3; step++) {
             set_grads(&f, step);
             OK(optc_step(f.binding));
@@ -281,8 +310,11 @@ START_TEST(split)
     char text[1200];
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
     for (int k = 0; k < 2; k++) {
-        const optc_tensor t =
-            {.param = p[k], .grad = g, .rank = k ? 3 : 2, .shape = k ? parts : whole, .split = k ? 0 : 3};
+        const optc_tensor t = {.param = p[k],
+                               .grad = g,
+                               .rank = k ? 3 : 2,
+                               .shape = k ? parts : whole,
+                               .split = k ? 0 : 3};
         optc_engine *e;
         optc_rule *r;
         optc_binding *b;
@@ -290,7 +322,8 @@ START_TEST(split)
             p[k][i] = (float)ref_value(0, 0, i);
             g[i] = (float)ref_value(0, 1, i);
         }
-        OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+        OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
+                     &e));
         OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
         OK(optc_step(b));
@@ -311,7 +344,8 @@ START_TEST(without_gradient)
     Bound x;
     double before[3][256], after[256];
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
-    bind_all(&x, text, &(optc_engine_options){.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")}, shape, NTENSOR);
+    bind_all(&x, text, &(optc_engine_options){.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")},
+             shape, NTENSOR);
     for (int64_t i = 0; i < x.at[NTENSOR]; i++)
         x.g[i] = (float)ref_value(1, 1, i);
     OK(optc_step(x.b));
@@ -325,11 +359,13 @@ START_TEST(without_gradient)
     for (int k = 0; k < 3; k++) {
         int64_t n = (int64_t[]){16 * 2 + 2, 16 + 9 + 16 + 9, 10}[k];
         OK(optc_state_read(x.b, 1, (const char *const[]){"L", "R", "d"}[k], after, n));
-        ck_assert_msg(!memcmp(before[k], after, sizeof *after * (size_t)n), "a tensor without a gradient was stepped");
+        ck_assert_msg(!memcmp(before[k], after, sizeof *after * (size_t)n),
+                      "a tensor without a gradient was stepped");
     }
     OK(optc_state_read(x.b, 3, "L", after, 64));
     for (int i = 0; i < 64; i++)
-        ck_assert_msg(i >= 16 ? !isnan(after[i]) : i > 0 || isnan(after[0]), "value %d of L is %g", i, after[i]);
+        ck_assert_msg(i >= 16 ? !isnan(after[i]) : i > 0 || isnan(after[0]), "value %d of L is %g",
+                      i, after[i]);
     for (int i = 0; i < 64; i++)
         ck_assert_msg(isnan(x.p[x.at[3] + i]) == (i / 8 < 4 && i % 8 < 4), "element %d is %g", i,
                       (double)x.p[x.at[3] + i]);
@@ -354,10 +390,14 @@ START_TEST(too_many)
     snprintf(text, sizeof text, rules[0], "block = 1,", "");
     OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
-    optc_tensor t = {.name = "w", .param = (void *)((uintptr_t)1 << 44), .grad = (void *)((uintptr_t)1 << 45),
-                     .rank = 2, .shape = large};
+    optc_tensor t = {.name = "w",
+                     .param = (void *)((uintptr_t)1 << 44),
+                     .grad = (void *)((uintptr_t)1 << 45),
+                     .rank = 2,
+                     .shape = large};
     FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
-          "tensor 'w' (number 0) (1 x 1048576 x 1048576) would have 1099511627776 blocks of at most 1 x 1");
+          "tensor 'w' (number 0) (1 x 1048576 x 1048576) would have 1099511627776 blocks of at "
+          "most 1 x 1");
     OK(optc_release(r));
     OK(optc_close(e));
 }
@@ -389,7 +429,8 @@ START_TEST(memory_ends)
     optc_binding *b;
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
     use_blas(false);
-    OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE"), .allocator = &one}, &e));
+    OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE"), .allocator = &one},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     int n = 0, asked = 0;
     do {
@@ -400,7 +441,8 @@ START_TEST(memory_ends)
         memory_fails(0);
         bool right = asked < n ? s == OPTC_OK && optc_unbind(b) == OPTC_OK : s == OPTC_ERROR_MEMORY;
         held = memory_held() - held;                           /* before Check allocates */
-        ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked, optc_status_name(s), held);
+        ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked,
+                      optc_status_name(s), held);
     } while (asked >= n);
     ck_assert_int_gt(n, 50);
     OK(optc_release(r));
@@ -411,12 +453,14 @@ END_TEST
 /* ---- as text ---- */
 START_TEST(as_text)
 {
-    static const Damage bad[] = {{"block 4\n", "block 0\n", "a block"}, {"block 4\n", "block 1.5\n", "a block"},
-                                 {"block 4\n", "", "blocks without 'block'"},
-                                 {" blocked", "", "or not blocked in a rule with it"},
-                                 {"state L block_rows", "state L rows", "blocks without 'block'"},
-                                 {"sum block %", "sum slice %", "below its operand's"},
-                                 {"down block_rows", "down rows", "in a rule with blocks is not per block"}};
+    static const Damage bad[] = {
+        {"block 4\n", "block 0\n", "a block"},
+        {"block 4\n", "block 1.5\n", "a block"},
+        {"block 4\n", "", "blocks without 'block'"},
+        {" blocked", "", "or not blocked in a rule with it"},
+        {"state L block_rows", "state L rows", "blocks without 'block'"},
+        {"sum block %", "sum slice %", "below its operand's"},
+        {"down block_rows", "down rows", "in a rule with blocks is not per block"}};
     char text[1200];
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
     reads_back(text, bad, (int)(sizeof bad / sizeof *bad));
@@ -430,13 +474,15 @@ START_TEST(plan_seen)
     Gen g = {0};
     int n = 0;
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
-    ck_assert_msg(gen_compile(&g, (Source){"x.lua", text, strlen(text)}, &(GenOptions){0}), "%s", g.diag.text);
+    ck_assert_msg(gen_compile(&g, (Source){"x.lua", text, strlen(text)}, &(GenOptions){0}), "%s",
+                  g.diag.text);
     for (int m = 0; m < g.plan->nmem; m++) {
         Mem *x = &g.plan->mem[m], was = *x;
         Dom *of[2] = {&x->dom, &x->from};
         for (int k = 0; k < 1 + (was.kind == MEM_PART); k++) {
-            Dom d = *of[k],
-                other = dom_of_block(d) ? dom_of_axes(dom_info[d].axis[0], dom_info[d].axis[1]) : dom_blocked(d);
+            Dom d = *of[k], other = dom_of_block(d)
+                                        ? dom_of_axes(dom_info[d].axis[0], dom_info[d].axis[1])
+                                        : dom_blocked(d);
             Diag why = {0};
             if (other == d)
                 continue;
@@ -456,7 +502,8 @@ END_TEST
 /* OPTC_FUZZ_SQUARES rules. */
 START_TEST(random_rules)
 {
-    static const TestShape odd[] = {{2, {33, 18}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 13}}, {2, {12, 1}}, {2, {20, 40}}};
+    static const TestShape odd[] = {{2, {33, 18}}, {1, {7}},     {3, {3, 5, 7}},
+                                    {2, {1, 13}},  {2, {12, 1}}, {2, {20, 40}}};
     const char *n = getenv("OPTC_FUZZ_SQUARES");
     setenv("OPTC_CFLAGS", "-O1", 0);
     for (uint64_t seed = 1; seed <= (n ? (uint64_t)atoi(n) : 3); seed++) {

@@ -105,7 +105,8 @@ START_TEST(read_only_base)
     Cache c = open_in(dir, list, 0);
     ck_assert_int_eq(obtain(&c, key, 0), 1);
     ck_assert_int_eq(count_runs(), 1);
-    ck_assert_int_eq(files_in(dir), 0);            /* a hit in a base does not change the overlay … */
+    /* a hit in a base does not change the overlay … */
+    ck_assert_int_eq(files_in(dir), 0);
     char k2[33];
     key_of(k2, 5);
     ck_assert_int_eq(obtain(&c, k2, 0), 0);        /* … a miss is stored in the overlay */
@@ -212,14 +213,16 @@ END_TEST
 
 START_TEST(sizes)
 {
-    static const struct { const char *text; int64_t want; } good[] = {{"1", 1}, {"65536", 65536}, {"64K", 65536},
+    static const struct { const char *text; int64_t want; } good[] = {
+        {"1", 1}, {"65536", 65536}, {"64K", 65536},
             {"3m", 3 << 20}, {"2G", (int64_t)2 << 30}, {"1t", (int64_t)1 << 40}, {"0", 0}};
-    static const char *const bad[] =
-        {"", "G", "-1", "1.5G", "1GB", "1 G", "1 ", " 1", "12Q", "99999999999999999999", "9999999999G"};
+    static const char *const bad[] = {"",           "G",  "-1", "1.5G", "1GB",
+                                      "1 G",        "1 ", " 1", "12Q",  "99999999999999999999",
+                                      "9999999999G"};
     int64_t x;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        ck_assert_msg(parse_size(good[i].text, &x) && x == good[i].want, "%s gave %lld", good[i].text,
-                      (long long)x);
+        ck_assert_msg(parse_size(good[i].text, &x) && x == good[i].want, "%s gave %lld",
+                      good[i].text, (long long)x);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!parse_size(bad[i], &x), "'%s' was taken for a size", bad[i]);
     Cache c;
@@ -238,7 +241,8 @@ START_TEST(sizes)
 }
 END_TEST
 
-/* Eight processes store forty entries each with a limit of ten: all succeed, and the last sweep leaves ten. */
+/* Eight processes store forty entries each with a limit of ten: all succeed, and the last sweep
+ * leaves ten. */
 START_TEST(concurrent_eviction)
 {
     pid_t pid[8];
@@ -286,8 +290,8 @@ static int as_nobody(int (*work)(void))
 {
     pid_t pid = fork();
     if (pid == 0) {
-        if (geteuid() == 0 && (chown(home, 65534, 65534) != 0 || chown(dir, 65534, 65534) != 0 || setgid(65534) != 0 ||
-                               setuid(65534) != 0))
+        if (geteuid() == 0 && (chown(home, 65534, 65534) != 0 || chown(dir, 65534, 65534) != 0 ||
+                               setgid(65534) != 0 || setuid(65534) != 0))
             _exit(99);
         _exit(work());
     }
@@ -305,7 +309,8 @@ static int work_unwritable(void)
     char k2[33];
     key_of(k2, 0);
     if (obtain(&c, k2, 0) != 0 || obtain(&c, k2, 0) != 0 || obtain(&c, key, 0) != 1)
-        return 2;                                  /* existing entries are read, new ones are used from memory */
+        /* existing entries are read, new ones are used from memory */
+        return 2;
     Cache below = open_in(strcat(dir, "/more"), NULL, 0);
     return below.dir || !strstr(below.why, "Permission denied") ? 3 : 0;
 }
@@ -315,8 +320,11 @@ END_TEST
 
 START_TEST(refused_folders)
 {
-    static const struct { mode_t mode; const char *says; } bad[] =
-        {{0770, "by its group"}, {0720, "by its group"}, {0707, "by everyone"}, {01777, "by everyone"}};
+    static const struct { mode_t mode; const char *says;
+    } bad[] = {{0770, "by its group"},
+               {0720, "by its group"},
+               {0707, "by everyone"},
+               {01777, "by everyone"}};
     for (int i = 0; i < 4; i++) {
         chmod(dir, bad[i].mode);
         Cache c = open_in(dir, NULL, 0);
@@ -398,11 +406,11 @@ START_TEST(disk_full)
 END_TEST
 
 /* ---- real code ---- */
-static const char spec_a[] =
-    "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m = zeros }, step = function() m = m + g * g; "
-    "p = p - lr * g / (sqrt(m) + 1) end }";
-static const char spec_b[] =
-    "return optimizer { name = \"two\", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
+static const char spec_a[] = "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m "
+                             "= zeros }, step = function() m = m + g * g; "
+                             "p = p - lr * g / (sqrt(m) + 1) end }";
+static const char spec_b[] = "return optimizer { name = \"two\", hyper = { lr = 0.1 }, step = "
+                             "function() p = p - lr * g end }";
 
 static uint64_t hash_of_steps(const char *text, char *path, size_t npath)
 {
@@ -462,8 +470,8 @@ START_TEST(eight_compile_one_rule)
 }
 END_TEST
 
-/* Two objects loaded from memory are distinct, also if the second gets the first one's descriptor; each loads with its
- * text and trailer appended. */
+/* Two objects loaded from memory are distinct, also if the second gets the first one's descriptor;
+ * each loads with its text and trailer appended. */
 START_TEST(from_memory)
 {
     char path[256];

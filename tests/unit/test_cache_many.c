@@ -1,5 +1,5 @@
-/* The cache under concurrency: processes and threads that want the same entry, locks of every kind, builders that are
- * killed, fail or take too long. */
+/* The cache under concurrency: processes and threads that want the same entry, locks of every kind,
+ * builders that are killed, fail or take too long. */
 #include "tests/harness/cache_home.h"
 
 /* A lock timeout of forever: a process that would wait for it is ended by the test's timeout. */
@@ -35,7 +35,8 @@ static void crowd(int n, int want_builds_at_most, void (*prepare)(void))
         failed += st != 0;
     }
     ck_assert_msg(failed == 0, "%d of %d processes failed", failed, n);
-    ck_assert_msg(count_runs() >= 1 && count_runs() <= want_builds_at_most, "%d builds", count_runs());
+    ck_assert_msg(count_runs() >= 1 && count_runs() <= want_builds_at_most, "%d builds",
+                  count_runs());
     Cache c = open_in(dir, NULL, 0);
     ck_assert_int_eq(obtain(&c, key, 0), 1);
     ck_assert_int_eq(files_in(dir), 2);
@@ -45,7 +46,8 @@ static void crowd(int n, int want_builds_at_most, void (*prepare)(void))
 START_TEST(two_hundred_processes) { crowd(200, 1, NULL); }
 END_TEST
 
-/* Builds that take no time: sometimes an entry appears between another process's lookup and its lock. */
+/* Builds that take no time: sometimes an entry appears between another process's lookup and its
+ * lock. */
 START_TEST(one_build_a_key)
 {
     enum { PROCESSES = 8, KEYS = 300 };
@@ -84,7 +86,8 @@ static void refuse_locks(int fallback_errno)
         BPF_STMT(BPF_RET | BPF_K, fallback_errno ? refuse : SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
     struct sock_fprog prog = {sizeof code / sizeof *code, code};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) != 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) != 0)
         _exit(77);
 }
 
@@ -241,7 +244,8 @@ START_TEST(lock_timeout)
     CacheSlot s;
     size_t n;
     char k3[33];
-    snprintf(k3, sizeof k3, "%.8s%024x", key, 3);  /* a key that shares the lock: a lookup does not wait */
+    /* a key that shares the lock: a lookup does not wait */
+    snprintf(k3, sizeof k3, "%.8s%024x", key, 3);
     ck_assert_ptr_null(cache_begin(&s, &c, k3, "so", false, &n));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);

@@ -24,9 +24,11 @@
 #endif
 
 /* ---- products of all domains that fit, each way round ---- */
-static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsigned flags, Type t, int how)
+static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsigned flags, Type t,
+                        int how)
 {
-    Dom out = dom_product(dom_matrix(a, (flags & TRANS_A) != 0).down, dom_matrix(b, (flags & TRANS_B) != 0).across);
+    Dom out = dom_product(dom_matrix(a, (flags & TRANS_A) != 0).down,
+                          dom_matrix(b, (flags & TRANS_B) != 0).across);
     double *was = NULL;
     h->phase.naction = 0;
     hand_array(h, A, MEM_STATE, a, t, "a");
@@ -34,8 +36,11 @@ static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsign
     hand_array(h, C, MEM_STATE, out, t, "c");
     hand_array(h, OUT, MEM_STATE, out, t, "out");
     /* alone; added to another array; added to the output's old contents */
-    hand_call(h, (ProgCall){CALL_MM, flags, A, B, how == 0 ? -1 : how == 1 ? C : OUT, OUT, how ? -0.75 : 1,
-                            how ? 2.5 : 0, 0});
+    hand_call(h, (ProgCall){CALL_MM, flags, A, B,
+                            how == 0   ? -1
+                            : how == 1 ? C
+                                       : OUT,
+                            OUT, how ? -0.75 : 1, how ? 2.5 : 0, 0});
     OK(hand_bind(h, shape, 2));
     for (int i = 0; i < 2; i++) {
         hand_fill(h, i, A, 1);
@@ -71,9 +76,10 @@ START_TEST(all_domains)
         for (int b = 0; b < NDOM; b++)
             for (unsigned flags = 0; flags < 4; flags++) {
                 /* the suite blocks tests those of blocks */
-                bool matrices = dom_info[a].scope == SCOPE_MATRIX && dom_info[b].scope == SCOPE_MATRIX && a != SLICE &&
-                    b != SLICE;
-                MatrixAxes x = dom_matrix((Dom)a, flags & TRANS_A), y = dom_matrix((Dom)b, flags & TRANS_B);
+                bool matrices = dom_info[a].scope == SCOPE_MATRIX &&
+                                dom_info[b].scope == SCOPE_MATRIX && a != SLICE && b != SLICE;
+                MatrixAxes x = dom_matrix((Dom)a, flags & TRANS_A),
+                           y = dom_matrix((Dom)b, flags & TRANS_B);
                 if (matrices && x.across == y.down && dom_product(x.down, y.across) != NDOM)
                     one_product(&h, shape, (Dom)a, (Dom)b, flags, _i & 2 ? T_F64 : T_F32, n++ % 3);
             }
@@ -83,8 +89,8 @@ START_TEST(all_domains)
 END_TEST
 
 /* ---- sizes: none, one, odd, larger than a panel ---- */
-static const int64_t sizes[][3] =
-    {{1, 1, 1}, {1, 1, 17}, {1, 17, 1}, {3, 5, 7}, {1, 0, 5}, {2, 3, 0}, {1, 531, 10}, {1, 10, 531}, {1, 129, 131}};
+static const int64_t sizes[][3] = {{1, 1, 1}, {1, 1, 17},   {1, 17, 1},   {3, 5, 7},    {1, 0, 5},
+                                   {2, 3, 0}, {1, 531, 10}, {1, 10, 531}, {1, 129, 131}};
 enum { NSIZES = 9 };
 
 START_TEST(all_sizes)
@@ -120,8 +126,8 @@ END_TEST
 
 static int64_t mirrored(int64_t x, int64_t n) { return x / n / n * n * n + x % n * n + x / n % n; }
 
-/* Symmetric products: both triangles have the same bits; x x.T, products of two commuting matrices, and sums with a
- * symmetric matrix and with the unit matrix. */
+/* Symmetric products: both triangles have the same bits; x x.T, products of two commuting matrices,
+ * and sums with a symmetric matrix and with the unit matrix. */
 START_TEST(symmetric)
 {
     static const int64_t shape[][3] = {{2, 130, 20}, {1, 7, 9}, {1, 1, 4}, {1, 270, 3}};
@@ -153,8 +159,8 @@ START_TEST(symmetric)
             check_product(&h, i, &h.call[k], was);
         for (int64_t x = 0; x < n; x++)
             for (int k = B; k <= OUT; k++)
-                if (type_load(t, h.binding->tensor[i].mem[k], x) != type_load(t, h.binding->tensor[i].mem[k],
-                                                                              mirrored(x, rows)))
+                if (type_load(t, h.binding->tensor[i].mem[k], x) !=
+                    type_load(t, h.binding->tensor[i].mem[k], mirrored(x, rows)))
                     ck_abort_msg("value %lld of array %d is not symmetric", (long long)x, k);
         free(was);
     }
@@ -165,19 +171,76 @@ END_TEST
 /* ---- refused ---- */
 START_TEST(refused)
 {
-    static const struct { Dom a, b, c, out; unsigned flags; ProgCall call; const char *says; } bad[] = {
-        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0, 0}, "operands of a product do not fit"},
-        {ELEM, ELEM, ELEM, COLS2, 0, {CALL_MM, TRANS_B, A, B, -1, OUT, 1, 0, 0}, "operands of a product do not fit"},
-        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1, 0},
+    static const struct {
+        Dom a, b, c, out;
+        unsigned flags;
+        ProgCall call;
+        const char *says;
+    } bad[] = {
+        {ELEM,
+         ELEM,
+         ELEM,
+         ROWS2,
+         0,
+         {CALL_MM, 0, A, B, -1, OUT, 1, 0, 0},
+         "operands of a product do not fit"},
+        {ELEM,
+         ELEM,
+         ELEM,
+         COLS2,
+         0,
+         {CALL_MM, TRANS_B, A, B, -1, OUT, 1, 0, 0},
+         "operands of a product do not fit"},
+        {ELEM,
+         ELEM,
+         ELEM,
+         ROWS2,
+         0,
+         {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1, 0},
          "the matrix that is added to a product does not have its shape"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, SYMMETRIC, A, B, -1, OUT, 1, 0, 0}, "cannot be symmetric"},
-        {ROWS2, ROWS2, ELEM, ROWS2, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0, 2}, "not symmetric has a diagonal"},
+        {ROWS2,
+         ELEM,
+         ELEM,
+         ELEM,
+         0,
+         {CALL_MM, SYMMETRIC, A, B, -1, OUT, 1, 0, 0},
+         "cannot be symmetric"},
+        {ROWS2,
+         ROWS2,
+         ELEM,
+         ROWS2,
+         0,
+         {CALL_MM, 0, A, B, -1, OUT, 1, 0, 2},
+         "not symmetric has a diagonal"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, B, 1, 0, 0}, "over its own operand"},
-        {BLOCK_ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0, 0}, "mixes blocks and whole matrices"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0, 0}, "mixes blocks and whole matrices"},
-        {BLOCK_ROWS2, ROW, ROW, BLOCK_ROW, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0, 0},
+        {BLOCK_ROWS2,
+         ELEM,
+         ELEM,
+         ELEM,
+         0,
+         {CALL_MM, 0, A, B, -1, OUT, 1, 0, 0},
          "mixes blocks and whole matrices"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {(Callee)NCALLEE, 0, A, B, -1, OUT, 1, 0, 0}, "no such callee"},
+        {ROWS2,
+         ELEM,
+         ELEM,
+         ELEM,
+         0,
+         {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0, 0},
+         "mixes blocks and whole matrices"},
+        {BLOCK_ROWS2,
+         ROW,
+         ROW,
+         BLOCK_ROW,
+         0,
+         {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0, 0},
+         "mixes blocks and whole matrices"},
+        {ROWS2,
+         ELEM,
+         ELEM,
+         ELEM,
+         0,
+         {(Callee)NCALLEE, 0, A, B, -1, OUT, 1, 0, 0},
+         "no such callee"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, -1, 1, 0, 0}, "lacks an operand"},
     };
     static const int64_t shape[][3] = {{1, 4, 3}};
@@ -207,8 +270,11 @@ START_TEST(sizes_and_libraries)
     Hand h;
     Blas x;
     int64_t shape[] = {1, 1, ((int64_t)1 << 31) + 8};
-    optc_tensor t = {.name = "w", .param = (void *)((uintptr_t)1 << 40), .grad = (void *)((uintptr_t)1 << 41),
-                     .rank = 3, .shape = shape};
+    optc_tensor t = {.name = "w",
+                     .param = (void *)((uintptr_t)1 << 40),
+                     .grad = (void *)((uintptr_t)1 << 41),
+                     .rank = 3,
+                     .shape = shape};
     optc_group g = {.tensors = &t, .ntensors = 1};
     use_blas(true);
     OK(blas_open(&x, "test"));
@@ -218,14 +284,17 @@ START_TEST(sizes_and_libraries)
     hand_call(&h, (ProgCall){CALL_MM, TRANS_B, 1, 1, -1, OUT, 1, 0, 0});
     h.rule->program = &h.program;
     if (x.gemm[0] && !x.wide) {
-        FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is too large for");
+        FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_ARGUMENT,
+              "tensor 'w' (number 0) is too large for");
         ck_assert(strstr(optc_message(), "a product of 1 x 2147483656 and 2147483656 x 1"));
     }
-    ck_assert(strstr(optc_rule_path(h.rule), "; products: ") && strstr(optc_rule_path(h.rule), x.about));
+    ck_assert(strstr(optc_rule_path(h.rule), "; products: ") &&
+              strstr(optc_rule_path(h.rule), x.about));
     use_blas(false);
     OK(optc_bind(h.rule, &g, 1, &h.binding));
     ck_assert(!h.binding->blas->gemm[0] &&
-              strstr(optc_rule_path(h.rule), "products: our own, slower than a BLAS (OPTC_BLAS is none)"));
+              strstr(optc_rule_path(h.rule),
+                     "products: our own, slower than a BLAS (OPTC_BLAS is none)"));
     hand_unbind(&h);
     setenv("OPTC_BLAS", "libm.so.6", 1);
     FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_UNAVAILABLE,
@@ -238,15 +307,17 @@ START_TEST(sizes_and_libraries)
 }
 END_TEST
 
-/* An OpenBLAS with its own threads that the process has loaded: it does not change, and optc loads a copy (under the
- * sanitizer, which does not allow that, optc's own product). Other libraries are used as they are. */
+/* An OpenBLAS with its own threads that the process has loaded: it does not change, and optc loads
+ * a copy (under the sanitizer, which does not allow that, optc's own product). Other libraries are
+ * used as they are. */
 START_TEST(of_the_process)
 {
     void *library = dlopen("libopenblas.so.0", RTLD_LAZY | RTLD_LOCAL);
     int (*threads)(void) = NULL, (*parallel)(void) = NULL;
     Blas x, again;
     float a[] = {1, 2, 3, 4}, b[] = {5, 6, 7, 8}, c[4] = {NAN, NAN, NAN, NAN};
-    Gemm g = {.m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2, .alpha = 1, .a = a, .b = b, .c = c};
+    Gemm g = {
+        .m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2, .alpha = 1, .a = a, .b = b, .c = c};
     if (library) {
         *(void **)&threads = dlsym(library, "openblas_get_num_threads");
         *(void **)&parallel = dlsym(library, "openblas_get_parallel");
@@ -283,7 +354,8 @@ static const ProgArray *nth_state(const Program *p, int i)
     return NULL;
 }
 
-/* States do not depend on the precision of products: a checkpoint fits both, and a package has both plans. */
+/* States do not depend on the precision of products: a checkpoint fits both, and a package has both
+ * plans. */
 START_TEST(one_layout)
 {
     if (sanitized())
@@ -318,8 +390,8 @@ START_TEST(one_layout)
 END_TEST
 
 #ifndef SANITIZED
-/* OpenBLAS retries forever to map its buffers if a limit leaves no address space, so it is not loaded then. In its own
- * process, since the limit stays. */
+/* OpenBLAS retries forever to map its buffers if a limit leaves no address space, so it is not
+ * loaded then. In its own process, since the limit stays. */
 static int bound_within(int64_t more)
 {
     optc_engine *e;
@@ -342,8 +414,10 @@ static int bound_within(int64_t more)
     /* a BLAS would be loaded here */
     if (optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r) || *optc_message())
         return 6;
-    if (optc_bind(r, &all, 1, &b) != OPTC_ERROR_MEMORY || !strstr(optc_message(), "optc_bind: a BLAS maps buffers") ||
-        !strstr(optc_message(), "OPTC_BLAS=none")) return 4;
+    if (optc_bind(r, &all, 1, &b) != OPTC_ERROR_MEMORY ||
+        !strstr(optc_message(), "optc_bind: a BLAS maps buffers") ||
+        !strstr(optc_message(), "OPTC_BLAS=none"))
+        return 4;
     setenv("OPTC_BLAS", "none", 1);
     return optc_bind(r, &all, 1, &b) || optc_step(b) || p[0] >= 0 ? 5 : 0;
 }
@@ -355,7 +429,8 @@ START_TEST(little_address_space)
     if (!pid)
         _exit(bound_within((int64_t)30 << 20));
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "it ended with %x", (unsigned)status);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "it ended with %x",
+                  (unsigned)status);
 }
 END_TEST
 #endif

@@ -1,5 +1,6 @@
-/* optc_save and optc_load: resumed runs, names and layout of the file, conversions, files that are refused.
- * test_checkpoint_files.c has failures of writing and reading, test_safetensors.c the reader of headers. */
+/* optc_save and optc_load: resumed runs, names and layout of the file, conversions, files that are
+ * refused. test_checkpoint_files.c has failures of writing and reading, test_safetensors.c the
+ * reader of headers. */
 #include "tests/harness/checkpoint_run.h"
 
 #include <math.h>
@@ -7,13 +8,22 @@
 #include <string.h>
 
 /* ---- resumed runs ---- */
-static const struct { const char *spec, *types; } rules[] = {
-    {"adamw+clip(1)", NULL}, {"adamw", "state=q8"}, {"adamw", "param=bf16,state=bf16sr"}, {"lion", "param=f16"},
-    {"adamw", "param=bf16,master=low16"}, {"adamw", "param=bf16,master=kahan,state=f8"}, {"adamw", "param=f64"},
-    {"adafactor", NULL}, {"muon+skip", NULL}, {"adamw+ema(0.9),lookahead(2,0.5)", NULL}, {"shampoo", NULL},
-    {"adamw", "param=bf16,master=low8,v=e5m2,m=e4m3"}};
+static const struct { const char *spec, *types;
+} rules[] = {{"adamw+clip(1)", NULL},
+             {"adamw", "state=q8"},
+             {"adamw", "param=bf16,state=bf16sr"},
+             {"lion", "param=f16"},
+             {"adamw", "param=bf16,master=low16"},
+             {"adamw", "param=bf16,master=kahan,state=f8"},
+             {"adamw", "param=f64"},
+             {"adafactor", NULL},
+             {"muon+skip", NULL},
+             {"adamw+ema(0.9),lookahead(2,0.5)", NULL},
+             {"shampoo", NULL},
+             {"adamw", "param=bf16,master=low8,v=e5m2,m=e4m3"}};
 
-/* A run that is saved, loaded into another binding with other threads, and continued, is the run that went on. */
+/* A run that is saved, loaded into another binding with other threads, and continued, is the run
+ * that went on. */
 START_TEST(resumes)
 {
     Run a, b;
@@ -43,8 +53,9 @@ END_TEST
 /* A seed is a hyperparameter of rules that draw numbers. NaN and infinity are saved as they are. */
 START_TEST(seeds_and_nans)
 {
-    static const char text[] = "return optimizer { name = 'noisy', hyper = { lr = 0.1 }, state = { m = zeros }, step = "
-                               "function() m = m + normal() p = p - lr * m end }";
+    static const char text[] =
+        "return optimizer { name = 'noisy', hyper = { lr = 0.1 }, state = { m = zeros }, step = "
+        "function() m = m + normal() p = p - lr * m end }";
     Run a, b;
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
     run_open_as(&a, &eo, &(optc_rule_options){.spec = "noisy", .text = text}, run_names);
@@ -86,7 +97,8 @@ static void has(const SafeFile *f, const char *name, const char *dtype, int rank
     const SafeTensor *t = safe_find(f, name);
     ck_assert_msg(t != NULL, "the file lacks %s", name);
     ck_assert_str_eq(t->type->name, dtype);
-    ck_assert_msg(t->rank == rank && (!rank || f->dim[t->dim] == first), "%s has another shape", name);
+    ck_assert_msg(t->rank == rank && (!rank || f->dim[t->dim] == first), "%s has another shape",
+                  name);
     ck_assert_msg((f->data + t->begin) % t->type->bytes == 0, "%s is not aligned", name);
 }
 
@@ -121,8 +133,8 @@ START_TEST(names_and_types)
 }
 END_TEST
 
-/* With parameters: a run with other weights continues as the saved one. A file with parameters can be loaded without
- * them. */
+/* With parameters: a run with other weights continues as the saved one. A file with parameters can
+ * be loaded without them. */
 START_TEST(parameters_too)
 {
     Run a, b;
@@ -156,7 +168,8 @@ END_TEST
 /* Tensors without a name of their own are called by number; names that would clash are refused. */
 START_TEST(names_that_clash)
 {
-    static const char *const same[] = {"w", "w", "\xff", ""}, *const clash[] = {"#1", "x", NULL, "optc.group0"};
+    static const char *const same[] = {"w", "w", "\xff", ""}, *const clash[] = {"#1", "x", NULL,
+                                                                                "optc.group0"};
     Run a;
     SafeFile f;
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
@@ -171,11 +184,13 @@ START_TEST(names_that_clash)
     free(c.memory);
     optc_binding *two[2] = {a.b, a.b};
     c = (optc_checkpoint){.prefix = (const char *[]){"x", "x"}};
-    FAILS(optc_save_bytes(two, 2, &c, &c.size), OPTC_ERROR_ARGUMENT, "bindings 0 and 1 have the same prefix 'x'");
+    FAILS(optc_save_bytes(two, 2, &c, &c.size), OPTC_ERROR_ARGUMENT,
+          "bindings 0 and 1 have the same prefix 'x'");
     c.prefix = (const char *[]){"", "#0/m"};
     OK(optc_save_bytes(two, 2, &c, &c.size));
     c.prefix = (const char *[]){"\xc0", "y"};
-    FAILS(optc_save_bytes(two, 2, &c, &c.size), OPTC_ERROR_ARGUMENT, "the prefix of binding 0 is not UTF-8");
+    FAILS(optc_save_bytes(two, 2, &c, &c.size), OPTC_ERROR_ARGUMENT,
+          "the prefix of binding 0 is not UTF-8");
     run_close(&a);
     run_open_as(&a, &eo, &(optc_rule_options){.spec = "adamw"}, clash);
     c = run_saved(&a.b, 1, NULL);
@@ -207,9 +222,11 @@ START_TEST(several_bindings)
         OK(optc_load(&y.b, 1, &c));
         ck_assert(run_hash(&b) == run_hash(&y));
         c.prefix = (const char *[]){"none."};
-        FAILS(optc_load(&y.b, 1, &c), OPTC_ERROR_ARGUMENT, "it has no binding with the prefix 'none.'");
+        FAILS(optc_load(&y.b, 1, &c), OPTC_ERROR_ARGUMENT,
+              "it has no binding with the prefix 'none.'");
         c.prefix = (const char *[]){own ? "wide." : "0."};
-        FAILS(optc_load(&y.b, 1, &c), OPTC_ERROR_ARGUMENT, "its rule is 'adamw', and the binding's 'lion'");
+        FAILS(optc_load(&y.b, 1, &c), OPTC_ERROR_ARGUMENT,
+              "its rule is 'adamw', and the binding's 'lion'");
         free(c.memory);
     }
     run_close(&a), run_close(&b), run_close(&x), run_close(&y);
@@ -223,7 +240,8 @@ static const struct { const char *from, *to, *says; double off; } conversions[] 
     {NULL, "state=q8", "state 'm' was converted from f32 to q8, in 1 tensor: ", 0.2},
     {"state=q8", NULL, "state 'm' was converted from q8 to f32, in 1 tensor: ", 0},
     {"state=q8", "state=f8", "state 'm' was converted from q8 to f8, in 1 tensor: ", 0.2},
-    {"state=bf16sr", "state=bf16", "", 0},                         /* of a rule with a seed into one without */
+    /* of a rule with a seed into one without */
+    {"state=bf16sr", "state=bf16", "", 0},
     {"state=bf16", "state=bf16sr", "", 0},
     {"state=bf16", "state=q8", "state 'v' was converted from bf16 to q8u, in 1 tensor: ", 0.2}};
 
@@ -237,22 +255,24 @@ START_TEST(converts)
     optc_checkpoint c = run_saved(&a.b, 1, NULL);
     c.warnings = warnings, c.warnings_size = sizeof warnings;
     OK(optc_load(&b.b, 1, &c));
-    ck_assert_msg(strstr(warnings, conversions[_i].says) && (*conversions[_i].says || !*warnings), "warnings: %s",
-                  warnings);
+    ck_assert_msg(strstr(warnings, conversions[_i].says) && (*conversions[_i].says || !*warnings),
+                  "warnings: %s", warnings);
     double x[4800], y[4800], most = 0;
     OK(optc_state_read(a.b, 0, "m", x, 4800));
     OK(optc_state_read(b.b, 0, "m", y, 4800));
     for (int i = 0; i < 4800; i++)
         most = fmax(most, fabs(x[i]));
     for (int i = 0; i < 4800; i++)
-        ck_assert_msg(fabs(x[i] - y[i]) <= conversions[_i].off * most, "value %d: %g became %g", i, x[i], y[i]);
+        ck_assert_msg(fabs(x[i] - y[i]) <= conversions[_i].off * most, "value %d: %g became %g", i,
+                      x[i], y[i]);
     free(c.memory);
     run_close(&a);
     run_close(&b);
 }
 END_TEST
 
-/* Values that the new type cannot hold, and bits of parameters, are refused before anything is written. */
+/* Values that the new type cannot hold, and bits of parameters, are refused before anything is
+ * written. */
 START_TEST(refuses_conversions)
 {
     Run a, b;
@@ -264,8 +284,9 @@ START_TEST(refuses_conversions)
     ((float *)v.data)[4799] = -1e-9f;
     optc_checkpoint c = run_saved(&a.b, 1, NULL);
     uint64_t before = run_hash(&b);
-    FAILS(optc_load(&b.b, 1, &c), OPTC_ERROR_ARGUMENT, "value 4799 is -1e-09, and the binding stores values that are "
-                                                       "never negative of 'layers.0/weight/v'");
+    FAILS(optc_load(&b.b, 1, &c), OPTC_ERROR_ARGUMENT,
+          "value 4799 is -1e-09, and the binding stores values that are "
+          "never negative of 'layers.0/weight/v'");
     ck_assert(run_hash(&b) == before);
     free(c.memory);
     run_close(&a);
@@ -273,7 +294,8 @@ START_TEST(refuses_conversions)
     run_open(&a, "adamw", "param=bf16,master=low16", 1);
     run_open(&b, "adamw", "param=bf16,master=low8", 1);
     c = run_saved(&a.b, 1, NULL);
-    FAILS(optc_load(&b.b, 1, &c), OPTC_ERROR_ARGUMENT, "bits of a parameter (master=) cannot be converted");
+    FAILS(optc_load(&b.b, 1, &c), OPTC_ERROR_ARGUMENT,
+          "bits of a parameter (master=) cannot be converted");
     free(c.memory);
     run_close(&a);
     run_close(&b);
@@ -286,11 +308,14 @@ START_TEST(refuses_others)
     static const char *const other_names[] = {"layers.0/weight", "b", NULL, "conv"};
     Run a, b;
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
-    const struct { optc_rule_options o; const char *const *names; const char *says; } c[] = {
+    const struct { optc_rule_options o; const char *const *names; const char *says;
+    } c[] = {
         {{.spec = "lion"}, run_names, "its rule is 'adamw', and the binding's 'lion'"},
         {{.spec = "adamw+clip(1)"}, run_names, "its wrappers are '', and the binding's 'clip(1)'"},
         {{.spec = "adamw", .options = "amsgrad=true"}, run_names, "its options are '"},
-        {{.spec = "adamw", .types = "param=bf16,master=f32"}, run_names, "it lacks 'layers.0/weight/master'"},
+        {{.spec = "adamw", .types = "param=bf16,master=f32"},
+         run_names,
+         "it lacks 'layers.0/weight/master'"},
         {{.spec = "adamw"}, other_names, "it lacks 'b/m'"}};
     run_open(&a, "adamw", NULL, 1);
     run_steps(&a, 1, 2);
@@ -300,7 +325,8 @@ START_TEST(refuses_others)
         uint64_t before = run_hash(&b);
         FAILS(optc_load(&b.b, 1, &file), OPTC_ERROR_ARGUMENT, c[i].says);
         ck_assert(run_hash(&b) == before);
-        if (strstr(c[i].says, "master")) {                         /* the other way round there is one too many */
+        /* the other way round there is one too many */
+        if (strstr(c[i].says, "master")) {
             optc_checkpoint back = run_saved(&b.b, 1, NULL);
             FAILS(optc_load(&a.b, 1, &back), OPTC_ERROR_ARGUMENT, "the binding has no '#2/master'");
             free(back.memory);
@@ -321,14 +347,16 @@ START_TEST(refuses_other_shapes)
     optc_binding *b[3], *two;
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
-    optc_tensor t[2] = {{.name = "w", .param = p, .grad = g, .rank = 2}, {.name = "u", .param = p + 20, .rank = 0}};
+    optc_tensor t[2] = {{.name = "w", .param = p, .grad = g, .rank = 2},
+                        {.name = "u", .param = p + 20, .rank = 0}};
     for (int i = 0; i < 3; i++) {
         t[0].shape = shape[i];
         t[0].rank = i < 2 ? 2 : 1;
         OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = 1}, 1, &b[i]));
     }
     optc_checkpoint c = run_saved(b, 1, NULL);
-    FAILS(optc_load(&b[1], 1, &c), OPTC_ERROR_ARGUMENT, "shape [4, 6] in the file, [6, 4] here, of 'w/m'");
+    FAILS(optc_load(&b[1], 1, &c), OPTC_ERROR_ARGUMENT,
+          "shape [4, 6] in the file, [6, 4] here, of 'w/m'");
     OK(optc_load(&b[0], 1, &c));
     t[0].shape = (int64_t[]){4, 5};
     t[0].rank = 2;
@@ -364,8 +392,8 @@ static void edit_file(optc_checkpoint *c, const char *was, const char *now)
     hash_again(c);
 }
 
-/* A state of a tensor that is not row-major is saved in memory order: strides must be the same. A file of an older
- * version, without them, loads with a warning. */
+/* A state of a tensor that is not row-major is saved in memory order: strides must be the same. A
+ * file of an older version, without them, loads with a warning. */
 START_TEST(refuses_other_strides)
 {
     static float p[24], g[24];
@@ -377,7 +405,12 @@ START_TEST(refuses_other_strides)
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
     for (int i = 0; i < 3; i++) {
-        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides[i],
+        optc_tensor t = {.name = "w",
+                         .param = p,
+                         .grad = g,
+                         .rank = 3,
+                         .shape = shape,
+                         .param_strides = strides[i],
                          .grad_strides = strides[i]};
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b[i]));
     }
@@ -397,15 +430,17 @@ START_TEST(refuses_other_strides)
 }
 END_TEST
 
-/* Step counts and hyperparameters go by number: tensors with the same shapes must have the saved order and groups. A
- * file of an older version loads with a warning, unless all tensors have the same count and group. */
+/* Step counts and hyperparameters go by number: tensors with the same shapes must have the saved
+ * order and groups. A file of an older version loads with a warning, unless all tensors have the
+ * same count and group. */
 START_TEST(refuses_another_order)
 {
     static float p[8], g[8];
     static const char *const says = "its tensors have another order or other groups";
     const int64_t shape[1] = {4};
-    const struct { const char *names; int first; bool fits; } row[] = {
-        {"ab", 2, true}, {"ba", 2, false}, {"ab", 1, false}, {"ab", 1, true}, {"ba", 1, false}, {"ab", 0, false}};
+    const struct { const char *names; int first; bool fits;
+    } row[] = {{"ab", 2, true}, {"ba", 2, false}, {"ab", 1, false},
+               {"ab", 1, true}, {"ba", 1, false}, {"ab", 0, false}};
     char warnings[300];
     optc_engine *e;
     optc_rule *r;
@@ -415,8 +450,9 @@ START_TEST(refuses_another_order)
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
     for (int i = 0; i < 6; i++) {
         char name[2][2] = {{row[i].names[0]}, {row[i].names[1]}};
-        optc_tensor t[2] = {{.name = name[0], .param = p, .grad = g, .rank = 1, .shape = shape},
-                            {.name = name[1], .param = p + 4, .grad = g + 4, .rank = 1, .shape = shape}};
+        optc_tensor t[2] = {
+            {.name = name[0], .param = p, .grad = g, .rank = 1, .shape = shape},
+            {.name = name[1], .param = p + 4, .grad = g + 4, .rank = 1, .shape = shape}};
         optc_group group[2] = {{.tensors = t, .ntensors = row[i].first},
                                {.tensors = t + row[i].first, .ntensors = 2 - row[i].first}};
         OK(optc_bind(r, group, 2, &b[i]));
@@ -451,7 +487,8 @@ static void add_empty(optc_checkpoint *c, const char *name)
     enum { ROOM = 96 };
     char text[ROOM + 1];
     uint64_t header;
-    snprintf(text, sizeof text, "\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},", name);
+    snprintf(text, sizeof text, "\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},",
+             name);
     memset(text + strlen(text), ' ', ROOM - strlen(text));
     c->memory = realloc(c->memory, (size_t)c->size + ROOM);
     memcpy(&header, c->memory, sizeof header);
@@ -464,8 +501,8 @@ static void add_empty(optc_checkpoint *c, const char *name)
     hash_again(c);
 }
 
-/* A tensor that no binding of the file has is refused by the binding with its prefix. Another binding's is not, also if
- * both prefixes fit its name. */
+/* A tensor that no binding of the file has is refused by the binding with its prefix. Another
+ * binding's is not, also if both prefixes fit its name. */
 START_TEST(refuses_extra_tensors)
 {
     static const char *const prefix[] = {"", "b."};
@@ -490,8 +527,8 @@ START_TEST(refuses_extra_tensors)
 }
 END_TEST
 
-/* Every truncation and every damaged byte is refused, with no change. Bytes of names and numbers in the header make
- * other files, which the hash refuses at the latest. */
+/* Every truncation and every damaged byte is refused, with no change. Bytes of names and numbers in
+ * the header make other files, which the hash refuses at the latest. */
 START_TEST(refuses_damage)
 {
     Run a, b;
@@ -504,8 +541,8 @@ START_TEST(refuses_damage)
     uint64_t before = run_hash(&b);
     for (int64_t i = 0; i < size; i += i < 40 || i > size - 40 ? 1 : 97) {
         c.size = i;
-        ck_assert_msg(optc_load(&b.b, 1, &c) == OPTC_ERROR_ARGUMENT, "%lld of %lld bytes", (long long)i,
-                      (long long)size);
+        ck_assert_msg(optc_load(&b.b, 1, &c) == OPTC_ERROR_ARGUMENT, "%lld of %lld bytes",
+                      (long long)i, (long long)size);
         c.size = size;
         bytes[i] ^= 1u << i % 8;
         ck_assert_msg(optc_load(&b.b, 1, &c) == OPTC_ERROR_ARGUMENT, "byte %lld", (long long)i);

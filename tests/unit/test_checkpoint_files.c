@@ -1,5 +1,5 @@
-/* Checkpoints in files and through functions of the caller: full disks, missing folders, killed processes, two writers,
- * sizes above 4 GiB, sharded bindings. */
+/* Checkpoints in files and through functions of the caller: full disks, missing folders, killed
+ * processes, two writers, sizes above 4 GiB, sharded bindings. */
 #include "tests/harness/checkpoint_run.h"
 #include "tests/harness/rank_threads.h"
 
@@ -58,7 +58,8 @@ static void open_pair(Run *a, Run *b, int steps)
     run_copy_params(b, a);
 }
 
-/* A file of the run: the bits that were saved, the mode of the umask, nothing beside it. A link stays a link. */
+/* A file of the run: the bits that were saved, the mode of the umask, nothing beside it. A link
+ * stays a link. */
 START_TEST(writes_files)
 {
     Run a, b;
@@ -120,12 +121,17 @@ START_TEST(bad_paths)
     c.path = in_folder("pipe");
     FAILS(optc_load(&a.b, 1, &c), OPTC_ERROR_IO, "is no regular file");
     c = (optc_checkpoint){.path = "a", .memory = &a};
-    FAILS(optc_save(&a.b, 1, &c), OPTC_ERROR_ARGUMENT, "set one of path, memory and write; several are set");
-    FAILS(optc_load(&a.b, 1, &c), OPTC_ERROR_ARGUMENT, "set one of path, memory and read; several are set");
-    FAILS(optc_save(&a.b, 1, &(optc_checkpoint){0}), OPTC_ERROR_ARGUMENT, "set one of path, memory and write");
-    FAILS(optc_load(&a.b, 1, &(optc_checkpoint){0}), OPTC_ERROR_ARGUMENT, "set one of path, memory and read");
+    FAILS(optc_save(&a.b, 1, &c), OPTC_ERROR_ARGUMENT,
+          "set one of path, memory and write; several are set");
+    FAILS(optc_load(&a.b, 1, &c), OPTC_ERROR_ARGUMENT,
+          "set one of path, memory and read; several are set");
+    FAILS(optc_save(&a.b, 1, &(optc_checkpoint){0}), OPTC_ERROR_ARGUMENT,
+          "set one of path, memory and write");
+    FAILS(optc_load(&a.b, 1, &(optc_checkpoint){0}), OPTC_ERROR_ARGUMENT,
+          "set one of path, memory and read");
     c = (optc_checkpoint){.memory = &a, .size = 100};
-    FAILS(optc_save(&a.b, 1, &c), OPTC_ERROR_ARGUMENT, "the memory has 100 bytes, and the checkpoint takes");
+    FAILS(optc_save(&a.b, 1, &c), OPTC_ERROR_ARGUMENT,
+          "the memory has 100 bytes, and the checkpoint takes");
     FAILS(optc_save(NULL, 1, &c), OPTC_ERROR_ARGUMENT, "the list of bindings is NULL");
     FAILS(optc_save(&a.b, 0, &c), OPTC_ERROR_ARGUMENT, "n must be 1 or more");
     FAILS(optc_load(&(optc_binding *){NULL}, 1, &c), OPTC_ERROR_ARGUMENT, "binding 0 is NULL");
@@ -157,8 +163,8 @@ START_TEST(full_disk)
 }
 END_TEST
 
-/* A process that is killed while it saves leaves the old file or the new one. Two processes that save to one path
- * leave the file of one of them. */
+/* A process that is killed while it saves leaves the old file or the new one. Two processes that
+ * save to one path leave the file of one of them. */
 static pid_t save_in_child(Run *a, const char *path, int times)
 {
     pid_t child = fork();
@@ -233,14 +239,16 @@ START_TEST(callbacks)
         optc_status s = optc_load(&b.b, 1, &c);
         if (s == OPTC_OK)
             break;
-        ck_assert(s == OPTC_ERROR_IO && strstr(optc_message(), "the caller's function `read` returned 9"));
+        ck_assert(s == OPTC_ERROR_IO &&
+                  strstr(optc_message(), "the caller's function `read` returned 9"));
         partly = partly || strstr(optc_message(), "some states have their new values: load again");
         ck_assert_msg(partly || run_hash(&b) == before, "states changed: %s", optc_message());
     }
     ck_assert(partly && p.fails > 6 && run_hash(&a) == run_hash(&b));
     Pipe none = {.fails = 1000};
     c = (optc_checkpoint){.write = pipe_write, .context = &none};
-    FAILS(optc_save(&a.b, 1, &c), OPTC_ERROR_IO, "the caller's function `write` returned 7 after 0 bytes");
+    FAILS(optc_save(&a.b, 1, &c), OPTC_ERROR_IO,
+          "the caller's function `write` returned 7 after 0 bytes");
     free(p.data);
     run_close(&a);
     run_close(&b);
@@ -248,7 +256,8 @@ START_TEST(callbacks)
 END_TEST
 
 /* ---- large tensors ---- */
-/* Tensors above 4 GiB in memory that is never touched: the first write contains the header, and then the save ends. */
+/* Tensors above 4 GiB in memory that is never touched: the first write contains the header, and
+ * then the save ends. */
 static int header_only(void *context, const void *data, size_t bytes)
 {
     memcpy(context, data, bytes < 100000 ? bytes : 100000);
@@ -265,14 +274,16 @@ START_TEST(above_4_gib)
     optc_rule *r;
     optc_binding *b;
     for (int i = 0; i < 2; i++) {
-        p[i] = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        p[i] = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                    -1, 0);
         ck_assert(p[i] != MAP_FAILED);
     }
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "lion"}, &r));
     float small[4];
-    optc_tensor t[2] = {{.name = "large", .param = p[0], .rank = 1, .shape = &n, .states = (void *[]){p[1], NULL}},
-                        {.name = "small", .param = small, .rank = 1, .shape = (int64_t[]){4}}};
+    optc_tensor t[2] = {
+        {.name = "large", .param = p[0], .rank = 1, .shape = &n, .states = (void *[]){p[1], NULL}},
+        {.name = "small", .param = small, .rank = 1, .shape = (int64_t[]){4}}};
     OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = 2}, 1, &b));
     optc_checkpoint c = {.write = header_only, .context = header};
     FAILS(optc_save(&b, 1, &c), OPTC_ERROR_IO, "returned 5 after 0 bytes");
@@ -286,7 +297,8 @@ START_TEST(above_4_gib)
     ck_assert_msg(safe_parse(&f, text, length, bytes, why, sizeof why), "%s", why);
     const SafeTensor *large = safe_find(&f, "large/m"), *after = safe_find(&f, "small/m");
     ck_assert(large && after && large->end - large->begin == n * 4 && f.dim[large->dim] == n);
-    ck_assert(after->begin == large->end && after->begin > (int64_t)20 << 30 && after->end + 8 == f.bytes);
+    ck_assert(after->begin == large->end && after->begin > (int64_t)20 << 30 &&
+              after->end + 8 == f.bytes);
     safe_free(&f);
     OK(optc_unbind(b));
     OK(optc_release(r));
@@ -294,8 +306,8 @@ START_TEST(above_4_gib)
 }
 END_TEST
 
-/* Rewrites a header: `pad` bytes of a parameter, which is not loaded, come first, the others follow, and the hash is
- * removed. */
+/* Rewrites a header: `pad` bytes of a parameter, which is not loaded, come first, the others
+ * follow, and the hash is removed. */
 static void shifted_header(const SafeFile *f, int64_t pad, SafeBuf *out)
 {
     safe_print(out, "{\"__metadata__\":{");
@@ -305,8 +317,9 @@ static void shifted_header(const SafeFile *f, int64_t pad, SafeBuf *out)
         safe_print(out, ":");
         safe_quote(out, f->meta[i].text);
     }
-    safe_print(out, "},\"large/param\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[0,%lld]}", (long long)pad,
-               (long long)pad);
+    safe_print(out,
+               "},\"large/param\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[0,%lld]}",
+               (long long)pad, (long long)pad);
     for (int64_t i = 0; i < f->n; i++) {
         const SafeTensor *t = &f->tensor[i];
         if (!strcmp(t->name, CHECKPOINT_HASH))
@@ -316,7 +329,8 @@ static void shifted_header(const SafeFile *f, int64_t pad, SafeBuf *out)
         safe_print(out, ":{\"dtype\":\"%s\",\"shape\":[", t->type->name);
         for (int k = 0; k < t->rank; k++)
             safe_print(out, k ? ",%lld" : "%lld", (long long)f->dim[t->dim + k]);
-        safe_print(out, "],\"data_offsets\":[%lld,%lld]}", (long long)(pad + t->begin), (long long)(pad + t->end));
+        safe_print(out, "],\"data_offsets\":[%lld,%lld]}", (long long)(pad + t->begin),
+                   (long long)(pad + t->end));
     }
     safe_print(out, "}");
 }
@@ -339,9 +353,11 @@ START_TEST(reads_above_4_gib)
     int64_t n = (int64_t)header.n, bytes = f.bytes - 8;
     int fd = open(in_folder("large"), O_WRONLY | O_CREAT, 0600);
     ck_assert(fd >= 0 && pwrite(fd, &n, 8, 0) == 8 && pwrite(fd, header.s, header.n, 8) == n);
-    ck_assert(pwrite(fd, (char *)c.memory + f.data, (size_t)bytes, 8 + n + pad) == bytes && !close(fd));
+    ck_assert(pwrite(fd, (char *)c.memory + f.data, (size_t)bytes, 8 + n + pad) == bytes &&
+              !close(fd));
     char warnings[400] = "";
-    optc_checkpoint from = {.path = in_folder("large"), .warnings = warnings, .warnings_size = sizeof warnings};
+    optc_checkpoint from = {
+        .path = in_folder("large"), .warnings = warnings, .warnings_size = sizeof warnings};
     OK(optc_load(&b.b, 1, &from));
     ck_assert(run_hash(&b) == run_hash(&a));
     safe_free(&f);
@@ -368,9 +384,15 @@ static void rank_run(int rank, void *arg)
     const int64_t shape[2] = {4, 6}, whole[2] = {8, 6}, offset[2] = {4 * rank, 0};
     optc_status s = OPTC_OK;
     for (int i = 0; i < 2 && s == OPTC_OK; i++) {
-        optc_tensor t = {.name = "w", .param = x->p[rank][i], .grad = x->g[rank], .rank = 2, .shape = shape,
-                         .global_shape = whole, .offset = offset};
-        s = optc_bind_sharded(x->rule, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &x->comm[rank], &b[i]);
+        optc_tensor t = {.name = "w",
+                         .param = x->p[rank][i],
+                         .grad = x->g[rank],
+                         .rank = 2,
+                         .shape = shape,
+                         .global_shape = whole,
+                         .offset = offset};
+        s = optc_bind_sharded(x->rule, &(optc_group){.tensors = &t, .ntensors = 1}, 1,
+                              &x->comm[rank], &b[i]);
     }
     for (int i = 0; i < 3 && s == OPTC_OK; i++)
         s = optc_step(b[0]);
@@ -409,12 +431,15 @@ START_TEST(sharded)
         x.g[0][i] = x.g[1][i] = (float)ref_value(1, 0, i);
     run_ranks(2, rank_run, &x);
     ck_assert_msg(!*x.wrong[0] && !*x.wrong[1], "%s: %s %s", specs[_i], x.wrong[0], x.wrong[1]);
-    optc_tensor t = {.name = "w", .param = x.p[0][0], .grad = x.g[0], .rank = 2, .shape = (int64_t[]){8, 6}};
+    optc_tensor t = {
+        .name = "w", .param = x.p[0][0], .grad = x.g[0], .rank = 2, .shape = (int64_t[]){8, 6}};
     OK(optc_bind(x.rule, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &plain));
     FAILS(optc_load(&plain, 1, &x.file[1]), OPTC_ERROR_ARGUMENT,
-          "it is of rank '1/2', and the binding of '': load each rank's own file, with the same number of ranks");
+          "it is of rank '1/2', and the binding of '': load each rank's own file, with the same "
+          "number of ranks");
     OK(optc_unbind(plain));
-    if (!_i) {                                             /* a piece that is bound alone, and another one */
+    /* a piece that is bound alone, and another one */
+    if (!_i) {
         t.shape = (int64_t[]){4, 6};
         t.global_shape = (int64_t[]){8, 6};
         t.offset = (int64_t[]){4, 0};
@@ -425,7 +450,8 @@ START_TEST(sharded)
         OK(optc_unbind(plain));
         t.offset = (int64_t[]){0, 0};
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &plain));
-        FAILS(optc_load(&plain, 1, &c), OPTC_ERROR_ARGUMENT, "its tensors are other pieces of larger ones");
+        FAILS(optc_load(&plain, 1, &c), OPTC_ERROR_ARGUMENT,
+              "its tensors are other pieces of larger ones");
         OK(optc_unbind(plain));
         free(c.memory);
         OK(optc_release(r));

@@ -1,6 +1,6 @@
-/* How well rules work with states in block codes, beside the same rules in f32: updates over 200 steps of synthetic
- * gradients, slow averages over 2000 steps, a small network, and embeddings with sparse gradients. The figures are
- * quoted in runtime/TYPES.md; OPTC_QUALITY=1 prints them. */
+/* How well rules work with states in block codes, beside the same rules in f32: updates over 200
+ * steps of synthetic gradients, slow averages over 2000 steps, a small network, and embeddings with
+ * sparse gradients. The figures are quoted in runtime/TYPES.md; OPTC_QUALITY=1 prints them. */
 #include "tests/harness/code_blocks.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -26,9 +26,11 @@ static int by_size(const void *a, const void *b)
 }
 
 /* ---- updates ---- */
-/* The gradients of an element have a scale of their own: flat exp(N(0, 1/2)), mixed exp(N(0, 2)); sparse: 5 % of the
- * gradients are not 0; tiny: flat, times 1e-8. */
-enum { FLAT, MIXED, SPARSE, TINY, NKINDS, ROWS = 64, COLS = 64, COUNT = ROWS * COLS, TRAJECTORY = 200 };
+/* The gradients of an element have a scale of their own: flat exp(N(0, 1/2)), mixed exp(N(0, 2));
+ * sparse: 5 % of the gradients are not 0; tiny: flat, times 1e-8. */
+enum {
+    FLAT, MIXED, SPARSE, TINY, NKINDS, ROWS = 64, COLS = 64, COUNT = ROWS * COLS, TRAJECTORY = 200
+};
 static const char *const kind_name[NKINDS] = {"flat", "mixed", "sparse", "tiny"};
 static const TestShape matrix[] = {{2, {ROWS, COLS}}};
 
@@ -73,7 +75,8 @@ static void updates(const Quality *q, int kind, const float *grad)
     fix_open(&b, NULL, &coded, matrix, 1, NULL, 0);
     float *before = malloc(COUNT * sizeof(float)), *x = a.p[0], *y = b.p[0];
     for (int i = 0; i < COUNT && kind == TINY; i++)
-        x[i] *= 1e-8f;                         /* or updates of plain gradients would be lost in roundings of p */
+        /* or updates of plain gradients would be lost in roundings of p */
+        x[i] *= 1e-8f;
     for (int t = 0; t < TRAJECTORY; t++) {
         memcpy(a.g[0], grad + (size_t)t * COUNT, COUNT * sizeof(float));
         memcpy(b.g[0], grad + (size_t)t * COUNT, COUNT * sizeof(float));
@@ -91,12 +94,12 @@ static void updates(const Quality *q, int kind, const float *grad)
     }
     double error = sqrt(off / all), ratio = most[1] / most[0];
     if (getenv("OPTC_QUALITY"))
-        printf("%-10s %-9s %-7s error %.4f, largest update %.3g of f32's\n", q->rule, q->types, kind_name[kind], error,
-               ratio);
-    ck_assert_msg(ratio <= 3, "%s, %s, %s: the largest update is %.3g times f32's", q->rule, q->types, kind_name[kind],
-                  ratio);
-    ck_assert_msg(error <= q->bound[kind], "%s, %s, %s: relative error %.4f", q->rule, q->types, kind_name[kind],
-                  error);
+        printf("%-10s %-9s %-7s error %.4f, largest update %.3g of f32's\n", q->rule, q->types,
+               kind_name[kind], error, ratio);
+    ck_assert_msg(ratio <= 3, "%s, %s, %s: the largest update is %.3g times f32's", q->rule,
+                  q->types, kind_name[kind], ratio);
+    ck_assert_msg(error <= q->bound[kind], "%s, %s, %s: relative error %.4f", q->rule, q->types,
+                  kind_name[kind], error);
     free(before);
     fix_close(&a);
     fix_close(&b);
@@ -114,16 +117,17 @@ START_TEST(trajectories)
 END_TEST
 
 /* ---- slow averages ---- */
-/* The gradient falls to a tenth after 1000 of 2000 steps: of all elements, or of every second. Then the scale of a
- * block stays, and rounding to nearest would keep v as it was. */
+/* The gradient falls to a tenth after 1000 of 2000 steps: of all elements, or of every second. Then
+ * the scale of a block stays, and rounding to nearest would keep v as it was. */
 START_TEST(slow_average)
 {
     if (thinned(_i))
         return;
     enum { N = 4096, STEPS = 2000 };
-    static const char text[] = "return optimizer { name = 'x', state = { v = zeros('elem', '%s'), w = zeros },\n"
-                               "  step = function() v = 0.999 * v + 0.001 * g * g  w = 0.999 * w + 0.001 * g * g\n"
-                               "    p = p - 0.001 * g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', state = { v = zeros('elem', '%s'), w = zeros },\n"
+        "  step = function() v = 0.999 * v + 0.001 * g * g  w = 0.999 * w + 0.001 * g * g\n"
+        "    p = p - 0.001 * g end }";
     char *spec = format(text, _i % 2 ? "f8u" : "q8u");
     Fixture f;
     static double v[N], w[N], ratio[N];
@@ -150,7 +154,8 @@ START_TEST(slow_average)
         mean += ratio[i] / n;
     if (getenv("OPTC_QUALITY"))
         printf("2000 steps, %s, drop of %s: median v/v32 %.4f, mean %.4f, 5 %% %.4f, 95 %% %.4f\n",
-               _i % 2 ? "f8u" : "q8u", each == 1 ? "all" : "half", m, mean, ratio[n / 20], ratio[n - 1 - n / 20]);
+               _i % 2 ? "f8u" : "q8u", each == 1 ? "all" : "half", m, mean, ratio[n / 20],
+               ratio[n - 1 - n / 20]);
     fflush(stdout);
     double least = _i % 2 ? 0.90 : 0.97;       /* a step of f8u is an eighth, of q8u 3 % */
     ck_assert_msg(m >= least && m <= 2 - least, "the median of v/v32 is %.4f", m);
@@ -160,8 +165,9 @@ START_TEST(slow_average)
 END_TEST
 
 /* ---- embeddings ---- */
-/* bitsandbytes' dynamic map: for i = 0 … 6 the middles of 2^i (signed) or 2^(i+1) parts of [0.1, 1], times 10^(i-6),
- * with both signs or one; 0 and 1. A block of 256 values shares its largest magnitude. */
+/* bitsandbytes' dynamic map: for i = 0 … 6 the middles of 2^i (signed) or 2^(i+1) parts of [0.1,
+ * 1], times 10^(i-6), with both signs or one; 0 and 1. A block of 256 values shares its largest
+ * magnitude. */
 enum { TOKENS = 512, WIDTH = 16, TABLE = TOKENS * WIDTH, MAP_BLOCK = 256 };
 
 static void dynamic_map(double *map, bool sign)
@@ -198,8 +204,9 @@ static void round_to_map(float *x, const double *map)
     }
 }
 
-/* Rows of the table learn their targets. Token k is drawn with a frequency like 1 / k, so most rows have no gradient in
- * a step, and rare rows have large gradients when common ones have converged. */
+/* Rows of the table learn their targets. Token k is drawn with a frequency like 1 / k, so most rows
+ * have no gradient in a step, and rare rows have large gradients when common ones have
+ * converged. */
 static double embedding_loss(const float *e, const double *target)
 {
     double loss = 0;
@@ -244,7 +251,8 @@ static double train_embedding(int with, double *last)
         for (int i = 0; i < TABLE && with == WITH_MAP; i++) {
             m[i] = m[i] + 0.1f * (g[i] - m[i]);
             v[i] = 0.95f * v[i] + 0.05f * g[i] * g[i];
-            e[i] -= (float)(0.01 / (1 - pow(0.9, t)) * (double)m[i] / (sqrt((double)v[i] / (1 - pow(0.95, t))) + 1e-8));
+            e[i] -= (float)(0.01 / (1 - pow(0.9, t)) * (double)m[i] /
+                            (sqrt((double)v[i] / (1 - pow(0.95, t))) + 1e-8));
         }
         if (with == WITH_MAP) {
             round_to_map(m, signed_map);
@@ -270,8 +278,10 @@ START_TEST(embeddings)
             printf("embeddings, %s: loss %.4g, largest of the second half %.4g\n",
                    k == WITH_F32 ? "f32" : k == WITH_Q8 ? "q8" : "dynamic map", last[k], worst[k]);
     }
-    ck_assert_msg(last[WITH_Q8] <= 1.1 * last[WITH_F32], "loss %g with q8, %g with f32", last[WITH_Q8], last[WITH_F32]);
-    ck_assert_msg(worst[WITH_MAP] > 100 * worst[WITH_F32], "the dynamic map did not explode: %g", worst[WITH_MAP]);
+    ck_assert_msg(last[WITH_Q8] <= 1.1 * last[WITH_F32], "loss %g with q8, %g with f32",
+                  last[WITH_Q8], last[WITH_F32]);
+    ck_assert_msg(worst[WITH_MAP] > 100 * worst[WITH_F32], "the dynamic map did not explode: %g",
+                  worst[WITH_MAP]);
 }
 END_TEST
 
@@ -297,7 +307,8 @@ static void forward(const float *w, const float *v, const float *x, float *h, fl
 }
 
 /* The loss over `count` new samples; adds its gradients to gw and gv if there are any. */
-static double batch_loss(float *const *p, float *const *teacher, int count, uint64_t *s, float *gw, float *gv)
+static double batch_loss(float *const *p, float *const *teacher, int count, uint64_t *s, float *gw,
+                         float *gv)
 {
     double loss = 0;
     for (int k = 0; k < count; k++) {
@@ -346,7 +357,8 @@ static double train_network(const char *types, int seed)
     return loss;
 }
 
-/* The mean loss is within the noise of seeds: the difference of the means is below their standard error. */
+/* The mean loss is within the noise of seeds: the difference of the means is below their standard
+ * error. */
 START_TEST(trained_network)
 {
     if (thinned(1))
@@ -361,7 +373,8 @@ START_TEST(trained_network)
                 printf("network, seed %d, %s: loss %.5f\n", seed, k ? "q8" : "f32", loss);
         }
     double noise = sqrt((square - mean[0] * mean[0]) / (SEEDS - 1));
-    ck_assert_msg(fabs(mean[1] - mean[0]) <= noise, "loss %g with q8, %g with f32, noise %g", mean[1], mean[0], noise);
+    ck_assert_msg(fabs(mean[1] - mean[0]) <= noise, "loss %g with q8, %g with f32, noise %g",
+                  mean[1], mean[0], noise);
 }
 END_TEST
 

@@ -1,5 +1,5 @@
-/* States in block codes around the steps: steps that change nothing keep every byte, and states are read, written,
- * copied and owned by the caller. */
+/* States in block codes around the steps: steps that change nothing keep every byte, and states are
+ * read, written, copied and owned by the caller. */
 #include "tests/harness/code_blocks.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -11,9 +11,11 @@
 static const TestShape shape[] = {{1, {4097}}, {2, {64, 65}}, {1, {300}}};
 enum { N = sizeof shape / sizeof *shape };
 
-#define STATES "state = { m = zeros('elem', 'q8'), v = zeros('elem', 'q8u'), a = zeros('elem', 'f8'), " \
-               "b = zeros('elem', 'f8u') }"
-#define BODY "m = lerp(m, g, 0.1)  v = lerp(v, g * g, 0.1)  a = lerp(a, g, 0.1)  b = lerp(b, g * g, 0.1) "
+#define STATES \
+    "state = { m = zeros('elem', 'q8'), v = zeros('elem', 'q8u'), a = zeros('elem', 'f8'), " \
+    "b = zeros('elem', 'f8u') }"
+#define BODY \
+    "m = lerp(m, g, 0.1)  v = lerp(v, g * g, 0.1)  a = lerp(a, g, 0.1)  b = lerp(b, g * g, 0.1) "
 static const char *const names[] = {"m", "v", "a", "b"};
 enum { NNAMES = sizeof names / sizeof *names };
 
@@ -52,17 +54,29 @@ static void step_keeps(Fixture *f, int step, bool keeps, const char *what)
 }
 
 /* Steps 1 and 2 change the states. A hyperparameter turns the condition off for 3 and 4. */
-static const struct { const char *what, *text; int keeps; } unchanged[] = {
-    {"where", "return optimizer { name = 'x', hyper = { lr = 0.1, on = 1 }, " STATES ",\n"
-     "  step = function() local c = gt(on, 0)  m = where(c, lerp(m, g, 0.1), m)  v = where(c, lerp(v, g * g, 0.1), v)\n"
-     "    a = where(c, lerp(a, g, 0.1), a)  b = where(c, lerp(b, g * g, 0.1), b)  p = p - lr * m end }", 0},
-    {"when", "return optimizer { name = 'x', hyper = { lr = 0.1, on = 1 }, " STATES ",\n"
-     "  step = function() when(gt(on, 0), function() " BODY " end)  p = p - lr * m end }", 0},
-    {"when, of a matrix", "return optimizer { name = 'x', hyper = { lr = 0.1, on = 1 }, " STATES ",\n"
-     "  matrix = function() when(gt(on, 0), function() " BODY " end)  p = p - lr * m / (1 + rownorm(m)) end,\n"
-     "  step = function() when(gt(on, 0), function() " BODY " end)  p = p - lr * m end }", 0},
-    {"every", "return optimizer { name = 'x', hyper = { lr = 0.1, on = 1 }, " STATES ",\n"
-     "  step = function() every(5, { offset = 1 }, function() " BODY " end)  p = p - lr * m end }", 1},
+static const struct { const char *what, *text; int keeps;
+} unchanged[] = {
+    {"where",
+     "return optimizer { name = 'x', hyper = { lr = 0.1, on = 1 }, " STATES ",\n"
+     "  step = function() local c = gt(on, 0)  m = where(c, lerp(m, g, 0.1), m)  v = where(c, "
+     "lerp(v, g * g, 0.1), v)\n"
+     "    a = where(c, lerp(a, g, 0.1), a)  b = where(c, lerp(b, g * g, 0.1), b)  p = p - lr * m "
+     "end }",
+     0},
+    {"when",
+     "return optimizer { name = 'x', hyper = { lr = 0.1, on = 1 }, " STATES ",\n"
+     "  step = function() when(gt(on, 0), function() " BODY " end)  p = p - lr * m end }",
+     0},
+    {"when, of a matrix",
+     "return optimizer { name = 'x', hyper = { lr = 0.1, on = 1 }, " STATES ",\n"
+     "  matrix = function() when(gt(on, 0), function() " BODY
+     " end)  p = p - lr * m / (1 + rownorm(m)) end,\n"
+     "  step = function() when(gt(on, 0), function() " BODY " end)  p = p - lr * m end }",
+     0},
+    {"every",
+     "return optimizer { name = 'x', hyper = { lr = 0.1, on = 1 }, " STATES ",\n"
+     "  step = function() every(5, { offset = 1 }, function() " BODY " end)  p = p - lr * m end }",
+     1},
 };
 enum { NUNCHANGED = sizeof unchanged / sizeof *unchanged };
 
@@ -72,7 +86,8 @@ START_TEST(bytes_stay)
     optc_engine_options eval = {.compiler = "", .cache_dir = ""};
     for (int e = 0; e < 2; e++) {
         Fixture f;
-        fix_open(&f, e ? &eval : NULL, &(optc_rule_options){.text = unchanged[_i].text}, shape, N, NULL, 0);
+        fix_open(&f, e ? &eval : NULL, &(optc_rule_options){.text = unchanged[_i].text}, shape, N,
+                 NULL, 0);
         ck_assert(optc_rule_native(f.rule) == !e);
         step_keeps(&f, 1, false, what);
         step_keeps(&f, 2, unchanged[_i].keeps, what);
@@ -91,7 +106,8 @@ START_TEST(skipped)
 {
     Fixture f;
     float guard = 0;
-    fix_open(&f, NULL, &(optc_rule_options){.text = plain, .with = _i ? "skip" : ""}, shape, N, NULL, 0);
+    fix_open(&f, NULL, &(optc_rule_options){.text = plain, .with = _i ? "skip" : ""}, shape, N,
+             NULL, 0);
     step_keeps(&f, 1, false, "skip");
     size_t n;
     unsigned char *was = all_bytes(&f, &n);
@@ -173,14 +189,17 @@ START_TEST(read_and_write)
         OK(optc_state_read(f.binding, 0, names[s], y, 4097));
         ck_assert(y[0] == 0 && y[4096] == 0);
         OK(optc_state_put(f.binding, 0, names[s], was, sizeof was));
-        FAILS(optc_state_get(f.binding, 0, names[s], was, 4097), OPTC_ERROR_ARGUMENT, "has 4356 bytes (4097 of ");
-        FAILS(optc_state_read(f.binding, 0, names[s], x, 4356), OPTC_ERROR_ARGUMENT, "has 4097 values");
+        FAILS(optc_state_get(f.binding, 0, names[s], was, 4097), OPTC_ERROR_ARGUMENT,
+              "has 4356 bytes (4097 of ");
+        FAILS(optc_state_read(f.binding, 0, names[s], x, 4356), OPTC_ERROR_ARGUMENT,
+              "has 4097 values");
     }
     fix_close(&f);
 }
 END_TEST
 
-/* States in the caller's memory: their bytes are the states, and a step writes exactly their bytes. */
+/* States in the caller's memory: their bytes are the states, and a step writes exactly their
+ * bytes. */
 START_TEST(caller_owned)
 {
     Fixture f;
@@ -202,7 +221,10 @@ START_TEST(caller_owned)
         size_t bytes = state_size(f.count[k]);
         p[k] = malloc(4 * (size_t)f.count[k]);
         memcpy(p[k], f.p[k], 4 * (size_t)f.count[k]);
-        t[k] = (optc_tensor){.param = p[k], .grad = f.g[k], .rank = shape[k].rank, .shape = shape[k].dim,
+        t[k] = (optc_tensor){.param = p[k],
+                             .grad = f.g[k],
+                             .rank = shape[k].rank,
+                             .shape = shape[k].dim,
                              .states = states[k]};
         for (int s = 0; s < NNAMES; s++) {
             void *at = states[k][place[s]] = aligned_alloc(64, (bytes + 64 + 63) / 64 * 64);
@@ -225,7 +247,8 @@ START_TEST(caller_owned)
             OK(optc_state_get(f.binding, k, names[s], want, bytes));
             ck_assert(!memcmp(want, at, bytes));
             for (int i = 0; i < 64; i++)
-                EACH(((unsigned char *)at)[bytes + (size_t)i] == 0xa5, "bytes behind state %s changed", names[s]);
+                EACH(((unsigned char *)at)[bytes + (size_t)i] == 0xa5,
+                     "bytes behind state %s changed", names[s]);
         }
         free(want);
     }
@@ -277,23 +300,25 @@ START_TEST(unaligned)
 }
 END_TEST
 
-/* A state that starts at a hyperparameter, as Adagrad's sum. Tensors of fewer than 4096 values store f32. */
+/* A state that starts at a hyperparameter, as Adagrad's sum. Tensors of fewer than 4096 values
+ * store f32. */
 START_TEST(starts_at_a_number)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1, begin = { 0, min = 0 } },\n"
-                               "  state = { v = fill(begin) }, step = function() v = v + g * g  p = p - lr * v end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1, begin = { 0, min = 0 } },\n"
+        "  state = { v = fill(begin) }, step = function() v = v + g * g  p = p - lr * v end }";
     static const double begins[] = {0, 0.1, 3};
     static double v[4160];
     for (int i = 0; i < 3; i++) {
         Fixture f;
         const optc_setting begin = {"begin", begins[i]};
-        fix_open(&f, &(optc_engine_options){.device = "cpu"}, &(optc_rule_options){.text = text, .types = "state=q8"},
-                 shape, N, &begin, 1);
+        fix_open(&f, &(optc_engine_options){.device = "cpu"},
+                 &(optc_rule_options){.text = text, .types = "state=q8"}, shape, N, &begin, 1);
         for (int k = 0; k < f.n; k++) {
             OK(optc_state_read(f.binding, k, "v", v, f.count[k]));
             for (int64_t j = 0; j < f.count[k]; j++)
-                ck_assert_msg(fabs(v[j] - begins[i]) <= 1e-6 * begins[i], "begin %g, tensor %d: value %d is %.9g",
-                              begins[i], k, (int)j, v[j]);
+                ck_assert_msg(fabs(v[j] - begins[i]) <= 1e-6 * begins[i],
+                              "begin %g, tensor %d: value %d is %.9g", begins[i], k, (int)j, v[j]);
         }
         set_grads(&f, 1);
         OK(optc_step(f.binding));

@@ -1,5 +1,6 @@
-/* Block codes (templates/codes.h, runtime/TYPES.md): the functions themselves, and compiled rules whose states are
- * codes. A compiled rule must leave the bytes that this file computes from the definition of the codes. */
+/* Block codes (templates/codes.h, runtime/TYPES.md): the functions themselves, and compiled rules
+ * whose states are codes. A compiled rule must leave the bytes that this file computes from the
+ * definition of the codes. */
 #include "tests/harness/code_blocks.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -11,7 +12,8 @@
 #include <string.h>
 
 /* ---- the functions ---- */
-static const unsigned dithers[] = {0, 0xffffffffu, 0x80000000u, 0x7fffffffu, 0x00100000u, 0x12345678u, 0xdeadbeefu};
+static const unsigned dithers[] = {0,           0xffffffffu, 0x80000000u, 0x7fffffffu,
+                                   0x00100000u, 0x12345678u, 0xdeadbeefu};
 enum { NDITHERS = sizeof dithers / sizeof *dithers };
 
 /* Encodes decoded codes at several dithers: codes and scale must be the same. */
@@ -25,8 +27,8 @@ static void stays(const CodeType *c, const unsigned char *code, float scale)
         EACH(!memcmp(&again, &scale, sizeof scale), "%s: scale %a became %a at dither %#x", c->name,
                       (double)scale, (double)again, dithers[d]);
         for (int i = 0; i < OPTC_CODED; i++)
-            EACH(got[i] == code[i], "%s, scale %a: code %d became %d at dither %#x", c->name, (double)scale,
-                          code[i], got[i], dithers[d]);
+            EACH(got[i] == code[i], "%s, scale %a: code %d became %d at dither %#x", c->name,
+                 (double)scale, code[i], got[i], dithers[d]);
     }
 }
 
@@ -39,11 +41,13 @@ static float random_scale(const CodeType *c, uint64_t i)
     }
 }
 
-/* All 256 codes at each scale. One code of a block has the largest magnitude: it gives the scale. */
+/* All 256 codes at each scale. One code of a block has the largest magnitude: it gives the
+ * scale. */
 START_TEST(every_code)
 {
     const CodeType *c = &code_types[_i];
-    const float fixed[] = {c->floor, fmaxf(c->floor, 1e-30f), 1, 1e30f, FLT_MAX, 0x1.fffffep0f, 0x1.000002p0f};
+    const float fixed[] = {c->floor,     fmaxf(c->floor, 1e-30f), 1, 1e30f, FLT_MAX, 0x1.fffffep0f,
+                           0x1.000002p0f};
     const int nfixed = (int)(sizeof fixed / sizeof *fixed), each = OPTC_CODED - 1;
     for (int s = 0; s < nfixed + 300; s++) {
         float scale = (s < nfixed ? fixed[s] : random_scale(c, (uint64_t)s)) * c->per_top;
@@ -55,7 +59,8 @@ START_TEST(every_code)
             stays(c, code, scale);
         }
     }
-    for (int k = 1; k < 256; k++) {                /* below the smallest scale no code need be the largest */
+    /* below the smallest scale no code need be the largest */
+    for (int k = 1; k < 256; k++) {
         unsigned char code[OPTC_CODED] = {0};
         code[k % OPTC_CODED] = (unsigned char)k;
         if (!c->sign || k != 0x80)
@@ -66,8 +71,8 @@ START_TEST(every_code)
 }
 END_TEST
 
-/* Blocks of values over the whole range of f32: the bound of runtime/TYPES.md holds, a positive value of an unsigned
- * type is not code 0, and the block stays as it is from then on. */
+/* Blocks of values over the whole range of f32: the bound of runtime/TYPES.md holds, a positive
+ * value of an unsigned type is not code 0, and the block stays as it is from then on. */
 static void encode_block(const CodeType *c, const float *x, unsigned dither, bool each)
 {
     unsigned char code[OPTC_CODED];
@@ -79,12 +84,12 @@ static void encode_block(const CodeType *c, const float *x, unsigned dither, boo
         bool raised = !c->sign && code[i] == 1;
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
         EACH(off <= bound || (raised && off <= code_bound(c, 0, scale)),
-                      "%s: %a became %a (code %d, scale %a, dither %#x): %.3g over the bound", c->name, (double)x[i],
-                      (double)y[i], code[i], (double)scale, dither, off / bound);
-        EACH(c->sign || (x[i] != 0) == (code[i] != 0), "%s: %a has the code %d", c->name, (double)x[i],
-                      code[i]);
-        EACH(!c->sign || !!signbit(x[i]) == code[i] >> 7, "%s: %a has the code %d", c->name, (double)x[i],
-                      code[i]);
+             "%s: %a became %a (code %d, scale %a, dither %#x): %.3g over the bound", c->name,
+             (double)x[i], (double)y[i], code[i], (double)scale, dither, off / bound);
+        EACH(c->sign || (x[i] != 0) == (code[i] != 0), "%s: %a has the code %d", c->name,
+             (double)x[i], code[i]);
+        EACH(!c->sign || !!signbit(x[i]) == code[i] >> 7, "%s: %a has the code %d", c->name,
+             (double)x[i], code[i]);
     }
     float of = scale / c->per_top;
     ck_assert(of == most || (most < c->floor && (of == c->floor || (of == 0 && most < c->least))));
@@ -94,9 +99,26 @@ static void encode_block(const CodeType *c, const float *x, unsigned dither, boo
 START_TEST(values)
 {
     const CodeType *c = &code_types[_i];
-    const float most[] = {0, 0x1p-149f, 0x3p-149f, 0x1p-140f, 0x1.fffffcp-127f, FLT_MIN, 0x1p-126f, 0x1p-120f, c->least,
-                          nextafterf(c->least, 0), nextafterf(c->least, 1), 1.5f * c->least, 2.5f * c->least,
-                          c->floor * 0.99f, c->floor, c->floor * 1.01f, 1e-30f, 1, 1e30f, FLT_MAX};
+    const float most[] = {0,
+                          0x1p-149f,
+                          0x3p-149f,
+                          0x1p-140f,
+                          0x1.fffffcp-127f,
+                          FLT_MIN,
+                          0x1p-126f,
+                          0x1p-120f,
+                          c->least,
+                          nextafterf(c->least, 0),
+                          nextafterf(c->least, 1),
+                          1.5f * c->least,
+                          2.5f * c->least,
+                          c->floor * 0.99f,
+                          c->floor,
+                          c->floor * 1.01f,
+                          1e-30f,
+                          1,
+                          1e30f,
+                          FLT_MAX};
     for (int m = 0; m < (int)(sizeof most / sizeof *most); m++)
         for (int round = 0; round < 24; round++) {
             float x[OPTC_CODED];
@@ -153,14 +175,16 @@ START_TEST(not_finite)
 END_TEST
 
 /* ---- compiled rules ---- */
-static const TestShape sizes[] = {{1, {1}}, {1, {127}}, {1, {4095}}, {1, {4096}}, {1, {4097}}, {1, {100003}},
+static const TestShape sizes[] = {{1, {1}},      {1, {127}},     {1, {4095}},
+                                  {1, {4096}},   {1, {4097}},    {1, {100003}},
                                   {2, {64, 64}}, {2, {129, 37}}, {3, {3, 50, 41}}};
 enum { NSIZES = sizeof sizes / sizeof *sizes };
 
 /* Every operation is exact or rounds once, so this file computes the same bits. */
-static const char pair[] = "return optimizer { name = 'pair', hyper = { lr = 0.5 },\n"
-                           "  state = { m = zeros('elem', '%s'), v = zeros('elem', '%s') },\n"
-                           "  step = function() m = 0.5 * m + g  v = 0.5 * v + g * g  p = p - lr * m - v end }";
+static const char pair[] =
+    "return optimizer { name = 'pair', hyper = { lr = 0.5 },\n"
+    "  state = { m = zeros('elem', '%s'), v = zeros('elem', '%s') },\n"
+    "  step = function() m = 0.5 * m + g  v = 0.5 * v + g * g  p = p - lr * m - v end }";
 
 static float few_bits(int tensor, int step, int64_t i)        /* its square is exact in f32 */
 {
@@ -194,18 +218,21 @@ static void mirror_step(Mirror *x, const CodeType *c, int64_t n, int step)
     free(v);
 }
 
-static void same_state(Fixture *f, int tensor, const char *name, const unsigned char *want, const char *what)
+static void same_state(Fixture *f, int tensor, const char *name, const unsigned char *want,
+                       const char *what)
 {
     size_t bytes = state_size(f->count[tensor]);
     unsigned char *got = malloc(bytes);
     OK(optc_state_get(f->binding, tensor, name, got, bytes));
     for (size_t i = 0; i < bytes; i++)
-        EACH(got[i] == want[i], "%s: state %s of tensor %d (%lld values), byte %zu: %d instead of %d", what,
-                      name, tensor, (long long)f->count[tensor], i, got[i], want[i]);
+        EACH(got[i] == want[i],
+             "%s: state %s of tensor %d (%lld values), byte %zu: %d instead of %d", what, name,
+             tensor, (long long)f->count[tensor], i, got[i], want[i]);
     free(got);
 }
 
-/* The bytes of both states and the bits of p after each step, for tensors below, at and above the smallest size. */
+/* The bytes of both states and the bits of p after each step, for tensors below, at and above the
+ * smallest size. */
 static void steps_as_defined(const optc_engine_options *eo, int pair_of, const char *what)
 {
     const CodeType *c = &code_types[pair_of];
@@ -225,7 +252,8 @@ static void steps_as_defined(const optc_engine_options *eo, int pair_of, const c
             mirror_step(&x[k], c, f.count[k], step);
             same_state(&f, k, "m", x[k].m, what);
             same_state(&f, k, "v", x[k].v, what);
-            EACH(!memcmp(x[k].p, f.p[k], 4 * (size_t)f.count[k]), "%s: p of tensor %d, step %d", what, k, step);
+            EACH(!memcmp(x[k].p, f.p[k], 4 * (size_t)f.count[k]), "%s: p of tensor %d, step %d",
+                 what, k, step);
         }
     }
     for (int k = 0; k < NSIZES; k++) {
@@ -251,35 +279,47 @@ START_TEST(compiled)
 END_TEST
 
 /* ---- against the evaluator ---- */
-static const struct { const char *name, *text; } folding[] = {
-    {"rows and columns", "return optimizer { name = 'rc', hyper = { lr = 0.1 },\n"
-     "  state = { m = zeros('elem', 'q8'), v = zeros('elem', 'q8u'), r = zeros 'row', c = zeros 'col' },\n"
+static const struct { const char *name, *text;
+} folding[] = {
+    {"rows and columns",
+     "return optimizer { name = 'rc', hyper = { lr = 0.1 },\n"
+     "  state = { m = zeros('elem', 'q8'), v = zeros('elem', 'q8u'), r = zeros 'row', c = zeros "
+     "'col' },\n"
      "  matrix = function() r = lerp(r, rowmean(g * g), 0.1)  c = lerp(c, colmean(g * g), 0.1)\n"
-     "    m = lerp(m, g / sqrt(r * c / mean(r) + 1e-8), 0.1)  v = lerp(v, g * g + rowmax(abs(m)), 0.1)\n"
+     "    m = lerp(m, g / sqrt(r * c / mean(r) + 1e-8), 0.1)  v = lerp(v, g * g + rowmax(abs(m)), "
+     "0.1)\n"
      "    p = p - lr * m / (sqrt(v) + 1) end,\n"
-     "  step = function() m = lerp(m, g, 0.1)  v = lerp(v, g * g, 0.1)  p = p - lr * m / (sqrt(v) + 1) end }"},
-    {"the new state is folded", "return optimizer { name = 'nf', hyper = { lr = 0.1 },\n"
+     "  step = function() m = lerp(m, g, 0.1)  v = lerp(v, g * g, 0.1)  p = p - lr * m / (sqrt(v) "
+     "+ 1) end }"},
+    {"the new state is folded",
+     "return optimizer { name = 'nf', hyper = { lr = 0.1 },\n"
      "  state = { m = zeros('elem', 'f8') },\n"
-     "  matrix = function() m = lerp(m, g, 0.1)  p = p - lr * m / (1 + rownorm(m) + colmax(abs(m))) end,\n"
+     "  matrix = function() m = lerp(m, g, 0.1)  p = p - lr * m / (1 + rownorm(m) + "
+     "colmax(abs(m))) end,\n"
      "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m / (1 + norm(m)) end }"},
-    {"a product of the state", "return optimizer { name = 'pr', hyper = { lr = 0.1 },\n"
+    {"a product of the state",
+     "return optimizer { name = 'pr', hyper = { lr = 0.1 },\n"
      "  state = { m = zeros('elem', 'q8') },\n"
      "  matrix = function() m = lerp(m, g, 0.1)  p = p - lr * mm(gram(m), m) end,\n"
      "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m end }"},
-    {"blocks of matrices", "return optimizer { name = 'bl', hyper = { lr = 0.1 }, block = 24,\n"
+    {"blocks of matrices",
+     "return optimizer { name = 'bl', hyper = { lr = 0.1 }, block = 24,\n"
      "  state = { m = zeros('elem', 'q8'), v = zeros('elem', 'f8u'), L = zeros 'rows' },\n"
-     "  matrix = function() L = lerp(L, gram(g), 0.1)  m = lerp(m, mm(L, g + m), 0.1)  v = lerp(v, g * g, 0.1)\n"
+     "  matrix = function() L = lerp(L, gram(g), 0.1)  m = lerp(m, mm(L, g + m), 0.1)  v = lerp(v, "
+     "g * g, 0.1)\n"
      "    p = p - lr * m / (1 + sqrt(v)) end,\n"
      "  step = function() m = lerp(m, g, 0.1)  v = lerp(v, g * g, 0.1)  p = p - lr * m end }"},
-    {"a transposed state", "return optimizer { name = 'tr', hyper = { lr = 0.1 },\n"
+    {"a transposed state",
+     "return optimizer { name = 'tr', hyper = { lr = 0.1 },\n"
      "  state = { m = zeros('elem', 'q8') },\n"
      "  matrix = function() m = lerp(m, g, 0.1)  p = p - lr * mm(mm(g, m.T), m) end,\n"
      "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m end }"},
     {"stored and folded", "return optimizer { name = 'st', hyper = { lr = 0.1 },\n"
-     "  state = { m = zeros('elem', 'f8'), r = zeros 'row' },\n"
-     "  matrix = function() r = lerp(r, rowmean(abs(m)), 0.5)  every(2, function() m = lerp(m, g / (1 + r), 0.1) end)\n"
-     "    p = p - lr * m / (1 + slice.norm(m)) end,\n"
-     "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m end }"},
+                          "  state = { m = zeros('elem', 'f8'), r = zeros 'row' },\n"
+                          "  matrix = function() r = lerp(r, rowmean(abs(m)), 0.5)  every(2, "
+                          "function() m = lerp(m, g / (1 + r), 0.1) end)\n"
+                          "    p = p - lr * m / (1 + slice.norm(m)) end,\n"
+                          "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m end }"},
 };
 enum { NFOLDING = sizeof folding / sizeof *folding };
 
@@ -311,11 +351,13 @@ static void states_near(Fixture *a, Fixture *b, int k, const char *name)
     const CodeType *c = type_of(a, k, name);
     for (int64_t i = 0; i < n; i++) {
         double most = 0, bound = 1e-5 * (1 + fabs(x[i]));
-        for (int64_t j = i / OPTC_CODED * OPTC_CODED; c && j < n && j < (i / OPTC_CODED + 1) * OPTC_CODED; j++)
+        for (int64_t j = i / OPTC_CODED * OPTC_CODED;
+             c && j < n && j < (i / OPTC_CODED + 1) * OPTC_CODED; j++)
             most = fmax(most, fmax(fabs(x[j]), fabs(y[j])));
         bound = c ? 1.05 * code_bound(c, (float)fmax(fabs(x[i]), fabs(y[i])), (float)most) : bound;
-        EACH(fabs(x[i] - y[i]) <= bound, "state %s of tensor %d, element %lld: %.9g, evaluator %.9g", name, k,
-                      (long long)i, x[i], y[i]);
+        EACH(fabs(x[i] - y[i]) <= bound,
+             "state %s of tensor %d, element %lld: %.9g, evaluator %.9g", name, k, (long long)i,
+             x[i], y[i]);
     }
     free(x);
     free(y);
@@ -338,7 +380,8 @@ static void copy_states(Fixture *to, Fixture *from)
             OK(optc_state(to->binding, k, info.name, &w));
             ck_assert(v.type == w.type && v.count == w.count);
             const ProgType *types = from->rule->program->type;
-            memcpy(w.data, v.data, (size_t)stored_bytes(types, (int)v.type - 1, v.count, from->count[k]));
+            memcpy(w.data, v.data,
+                   (size_t)stored_bytes(types, (int)v.type - 1, v.count, from->count[k]));
         }
     for (int k = 0; k < from->n; k++)
         memcpy(to->p[k], from->p[k], 4 * (size_t)from->count[k]);
@@ -347,11 +390,13 @@ static void copy_states(Fixture *to, Fixture *from)
 /* A rule takes four steps natively and on the evaluator. */
 static void near_evaluator(const char *label, const optc_rule_options *ro)
 {
-    static const TestShape shape[] = {{1, {4097}}, {2, {64, 64}}, {2, {129, 37}}, {2, {30, 30}}, {2, {37, 200}}};
+    static const TestShape shape[] = {
+        {1, {4097}}, {2, {64, 64}}, {2, {129, 37}}, {2, {30, 30}}, {2, {37, 200}}};
     enum { N = sizeof shape / sizeof *shape };
     Fixture a, b;
     fix_open(&a, NULL, ro, shape, N, NULL, 0);
-    fix_open(&b, &(optc_engine_options){.compiler = "", .cache_dir = "", .no_builtin = 1}, ro, shape, N, NULL, 0);
+    fix_open(&b, &(optc_engine_options){.compiler = "", .cache_dir = "", .no_builtin = 1}, ro,
+             shape, N, NULL, 0);
     ck_assert(optc_rule_native(a.rule) && !optc_rule_native(b.rule));
     for (int step = 1; step <= 4; step++) {
         set_grads(&a, step);
@@ -362,8 +407,8 @@ static void near_evaluator(const char *label, const optc_rule_options *ro)
         for (int k = 0; k < N; k++) {
             for (int64_t i = 0; i < a.count[k]; i++) {
                 double x = (double)((float *)a.p[k])[i], y = (double)((float *)b.p[k])[i];
-                EACH(fabs(x - y) <= 1e-5, "%s: p of tensor %d, element %lld: %.9g, evaluator %.9g", label, k,
-                     (long long)i, x, y);
+                EACH(fabs(x - y) <= 1e-5, "%s: p of tensor %d, element %lld: %.9g, evaluator %.9g",
+                     label, k, (long long)i, x, y);
             }
             for (int s = 0; s < optc_rule_states(a.rule); s++) {
                 optc_state_info info;
@@ -386,8 +431,8 @@ START_TEST(evaluator)
 }
 END_TEST
 
-/* Rules of the library, one of eight of them; OPTC_ALL=1: all. Not those with products: their states are compared in
- * the suite code_quality. */
+/* Rules of the library, one of eight of them; OPTC_ALL=1: all. Not those with products: their
+ * states are compared in the suite code_quality. */
 START_TEST(library)
 {
     const char *name = optc_library_name(_i);
@@ -401,7 +446,8 @@ START_TEST(library)
     OK(optc_release(r));
     OK(optc_close(e));
     if (!products)
-        near_evaluator(name, &(optc_rule_options){.spec = name, .types = _i % 2 ? "state=f8" : "state=q8"});
+        near_evaluator(
+            name, &(optc_rule_options){.spec = name, .types = _i % 2 ? "state=f8" : "state=q8"});
 }
 END_TEST
 

@@ -1,5 +1,5 @@
-/* Participation: tensors without a gradient are excluded, and each tensor counts its own steps. The reference is the
- * same tensor bound alone and stepped only when it takes part. */
+/* Participation: tensors without a gradient are excluded, and each tensor counts its own steps. The
+ * reference is the same tensor bound alone and stepped only when it takes part. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum { N = 6, ROOM = 2400, STEPS = 14 };
-static const TestShape shape[N] = {{1, {700}}, {2, {33, 65}}, {1, {0}}, {2, {40, 60}}, {0, {0}}, {3, {2, 5, 7}}};
+static const TestShape shape[N] = {{1, {700}},    {2, {33, 65}}, {1, {0}},
+                                   {2, {40, 60}}, {0, {0}},      {3, {2, 5, 7}}};
 static const int group_of[N] = {0, 0, 0, 1, 1, 1};
 
 typedef struct Side { optc_binding *b; float p[ROOM]; } Side;      /* one tensor alone */
@@ -54,11 +55,15 @@ static optc_binding *bind_all(optc_rule *r)
     for (int i = 0; i < N; i++) {
         t[i] = tensor_of(i, together[i]);
         optc_tensor own = tensor_of(i, alone[i].p);
-        OK(optc_bind(r, &(optc_group){.tensors = &own, .ntensors = 1, .hyper = &slow, .nhyper = group_of[i]}, 1, &one));
+        OK(optc_bind(
+            r, &(optc_group){.tensors = &own, .ntensors = 1, .hyper = &slow, .nhyper = group_of[i]},
+            1, &one));
         alone[i].b = one;
     }
-    OK(optc_bind(r, (optc_group[]){{.tensors = t, .ntensors = 3},
-                                   {.tensors = t + 3, .ntensors = 3, .hyper = &slow, .nhyper = 1}}, 2, &b));
+    OK(optc_bind(r,
+                 (optc_group[]){{.tensors = t, .ntensors = 3},
+                                {.tensors = t + 3, .ntensors = 3, .hyper = &slow, .nhyper = 1}},
+                 2, &b));
     return b;
 }
 
@@ -84,8 +89,8 @@ static void same_states(optc_rule *r, optc_binding *b, int i, const char *what)
         OK(optc_state(b, i, info.name, &x));
         OK(optc_state(alone[i].b, 0, info.name, &y));
         size_t bytes = (size_t)x.count * (info.type == OPTC_F64 ? 8 : 4);
-        ck_assert_msg(!bytes || !memcmp(x.data, y.data, bytes), "%s: state '%s' of tensor %d is not what it is alone",
-                      what, info.name, i);
+        ck_assert_msg(!bytes || !memcmp(x.data, y.data, bytes),
+                      "%s: state '%s' of tensor %d is not what it is alone", what, info.name, i);
     }
 }
 
@@ -130,10 +135,17 @@ static void run_apart(optc_rule *r)
     unbind_all(b);
 }
 
-static const optc_rule_options rules[] =
-    {{.spec = "adamw"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "came"}, {.spec = "radam"}, {.spec = "nadam"},
-    {.spec = "novograd"}, {.spec = "lion", .with = "ema(0.9)"}, {.spec = "adamw", .with = "clip_norm(1),cautious"},
-    {.spec = "adamw", .with = "centralize"}, {.spec = "adamw", .with = "skip"}};
+static const optc_rule_options rules[] = {{.spec = "adamw"},
+                                          {.spec = "adafactor"},
+                                          {.spec = "lamb"},
+                                          {.spec = "came"},
+                                          {.spec = "radam"},
+                                          {.spec = "nadam"},
+                                          {.spec = "novograd"},
+                                          {.spec = "lion", .with = "ema(0.9)"},
+                                          {.spec = "adamw", .with = "clip_norm(1),cautious"},
+                                          {.spec = "adamw", .with = "centralize"},
+                                          {.spec = "adamw", .with = "skip"}};
 
 START_TEST(each_counts_its_own)
 {
@@ -174,7 +186,9 @@ static void small_open(Small *s, const char *text, int native, int n)
         s->g[i] = 1;
         t[i] = (optc_tensor){.param = &s->p[i], .grad = &s->g[i]};
     }
-    OK(optc_open(&(optc_engine_options){.compiler = native ? NULL : "", .cache_dir = native ? NULL : ""}, &s->e));
+    OK(optc_open(
+        &(optc_engine_options){.compiler = native ? NULL : "", .cache_dir = native ? NULL : ""},
+        &s->e));
     OK(optc_compile(s->e, &(optc_rule_options){.spec = "small.lua", .text = text}, &s->r));
     OK(optc_bind(s->r, &(optc_group){.tensors = t, .ntensors = n}, 1, &s->b));
 }
@@ -192,10 +206,13 @@ START_TEST(folds_do_not_see_it)
     Small s;
     double x;
     small_open(&s,
-               "return optimizer { name = \"folds\", hyper = { lr = 1 }, values = { total = \"group\", most = "
+               "return optimizer { name = \"folds\", hyper = { lr = 1 }, values = { total = "
+               "\"group\", most = "
                "\"group\", least = \"group\", middle = \"group\" },\n"
-               "  step = function() local s = sum(g); total = global.sum(s); most = global.max(s); least = "
-               "global.min(s); middle = global.mean(g); p = p - lr * total * g end }", _i, 3);
+               "  step = function() local s = sum(g); total = global.sum(s); most = global.max(s); "
+               "least = "
+               "global.min(s); middle = global.mean(g); p = p - lr * total * g end }",
+               _i, 3);
     s.g[0] = -3, s.g[1] = -8, s.g[2] = -4;
     for (int step = 0; step < 3; step++) {
         if (step)
@@ -216,25 +233,32 @@ START_TEST(folds_do_not_see_it)
     float was = s.p[0];
     OK(optc_step(s.b));
     OK(optc_read_value(s.b, 0, "most", &x, 1));
-    ck_assert(x == -3 && s.p[0] == was);          /* no tensor took part: the value of the step before */
+    /* no tensor took part: the value of the step before */
+    ck_assert(x == -3 && s.p[0] == was);
     small_close(&s);
 }
 END_TEST
 
-/* No tensor takes part: only the binding's count changes. A mean over nothing does not enter a group's states. */
+/* No tensor takes part: only the binding's count changes. A mean over nothing does not enter a
+ * group's states. */
 START_TEST(no_tensor_takes_part)
 {
     Small s;
     double x;
     int64_t t;
     small_open(&s,
-               "return optimizer { name = \"nobody\", hyper = { lr = 1 }, state = { m = zeros \"group\", most = "
+               "return optimizer { name = \"nobody\", hyper = { lr = 1 }, state = { m = zeros "
+               "\"group\", most = "
                "fill(-9, \"group\") },\n"
-               "  step = function() m = lerp(m, global.mean(g), 0.5); most = lerp(most, global.max(max(g)), 0.5); "
+               "  step = function() m = lerp(m, global.mean(g), 0.5); most = lerp(most, "
+               "global.max(max(g)), 0.5); "
                "p = p - lr * m * g + 0 * t end,\n"
-               "  other = function() p = p + m end }", _i, 2);
+               "  other = function() p = p + m end }",
+               _i, 2);
     for (int step = 1; step <= 4; step++) {
-        OK(optc_set_grads(s.b, (const void *const[]){step > 1 && step < 4 ? NULL : &s.g[0], step == 2 ? NULL : &s.g[1]},
+        OK(optc_set_grads(s.b,
+                          (const void *const[]){step > 1 && step < 4 ? NULL : &s.g[0],
+                                                step == 2 ? NULL : &s.g[1]},
                           2));
         if (step == 3)
             OK(optc_set_grad(s.b, 1, NULL, 0));
@@ -254,16 +278,18 @@ START_TEST(no_tensor_takes_part)
 }
 END_TEST
 
-/* A group's state belongs to the group and follows the binding's count; tensors that are behind see it with their own
- * t. */
+/* A group's state belongs to the group and follows the binding's count; tensors that are behind see
+ * it with their own t. */
 START_TEST(states_of_groups)
 {
     Small s;
     double d;
     small_open(&s,
-               "return optimizer { name = \"grouped\", hyper = { lr = 1 }, state = { d = fill(1, \"group\"), seen = "
+               "return optimizer { name = \"grouped\", hyper = { lr = 1 }, state = { d = fill(1, "
+               "\"group\"), seen = "
                "zeros \"tensor\" },\n"
-               "  step = function() d = d + t; seen = t; p = p - lr * d * g end }", _i, 2);
+               "  step = function() d = d + t; seen = t; p = p - lr * d * g end }",
+               _i, 2);
     for (int step = 1; step <= 4; step++) {
         OK(optc_set_grad(s.b, 1, step == 2 ? NULL : &s.g[1], 0));
         OK(optc_step(s.b));
@@ -280,8 +306,12 @@ END_TEST
 START_TEST(periods)
 {
     Small s;
-    small_open(&s, "return optimizer { name = \"periods\", hyper = { lr = 1 }, state = { n = zeros, k = zeros },\n"
-                   "  step = function() n = t; every(2, function() k = k + t end); p = p - lr * g end }", _i, 2);
+    small_open(
+        &s,
+        "return optimizer { name = \"periods\", hyper = { lr = 1 }, state = { n = zeros, k = zeros "
+        "},\n"
+        "  step = function() n = t; every(2, function() k = k + t end); p = p - lr * g end }",
+        _i, 2);
     double k;
     for (int step = 1; step <= 5; step++) {
         OK(optc_set_grad(s.b, 1, step == 1 ? NULL : &s.g[1], 0));
@@ -297,15 +327,20 @@ START_TEST(periods)
 }
 END_TEST
 
-/* Entries that read no gradient include all tensors; inputs are needed only for tensors that take part. */
+/* Entries that read no gradient include all tensors; inputs are needed only for tensors that take
+ * part. */
 START_TEST(entries_and_inputs)
 {
     Small s;
     float in = 2;
-    small_open(&s, "return optimizer { name = \"entries\", hyper = { lr = 1 }, inputs = { h = \"elem\" },\n"
-                   "  step = function() p = p - lr * h * g end, double = function() p = 2 * p + t end }", _i, 2);
+    small_open(
+        &s,
+        "return optimizer { name = \"entries\", hyper = { lr = 1 }, inputs = { h = \"elem\" },\n"
+        "  step = function() p = p - lr * h * g end, double = function() p = 2 * p + t end }",
+        _i, 2);
     OK(optc_set_input(s.b, 0, "h", &in, 1));
-    FAILS(optc_step(s.b), OPTC_ERROR_ARGUMENT, "reads input 'h' of tensor number 1, which is not set");
+    FAILS(optc_step(s.b), OPTC_ERROR_ARGUMENT,
+          "reads input 'h' of tensor number 1, which is not set");
     OK(optc_set_grad(s.b, 1, NULL, 0));
     OK(optc_step(s.b));
     OK(optc_step(s.b));
@@ -319,7 +354,8 @@ START_TEST(entries_and_inputs)
 END_TEST
 
 /* ---- counts that are set ---- */
-/* 300 tensors, each at another step: each equals the tensor alone; then all at the same step again. */
+/* 300 tensors, each at another step: each equals the tensor alone; then all at the same step
+ * again. */
 START_TEST(as_many_counts_as_tensors)
 {
     enum { MANY = 300 };
@@ -369,7 +405,8 @@ START_TEST(as_many_counts_as_tensors)
 }
 END_TEST
 
-/* No memory for another cohort: the step is refused, nothing changes, and it works when there is memory again. */
+/* No memory for another cohort: the step is refused, nothing changes, and it works when there is
+ * memory again. */
 static optc_status no_more(optc_binding *b, size_t bytes, void **out)
 {
     (void)b, (void)bytes;
@@ -381,7 +418,9 @@ START_TEST(no_memory_for_a_count)
 {
     Small s;
     int64_t t;
-    small_open(&s, "return optimizer { name = \"late\", hyper = { lr = 1 }, step = function() p = p - lr * t * g end }",
+    small_open(&s,
+               "return optimizer { name = \"late\", hyper = { lr = 1 }, step = function() p = p - "
+               "lr * t * g end }",
                _i, 2);
     const Device *was = s.r->device;
     Device poor = *was;

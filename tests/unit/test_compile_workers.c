@@ -1,5 +1,5 @@
-/* NVRTC in worker processes (runtime/library/tune/compile_workers.c): results, dropped jobs, killed workers. Needs a
- * real NVRTC. */
+/* NVRTC in worker processes (runtime/library/tune/compile_workers.c): results, dropped jobs, killed
+ * workers. Needs a real NVRTC. */
 #include "tests/harness/help.h"
 #include "tests/harness/real_nvrtc.h"
 #include "tests/harness/suites.h"
@@ -17,14 +17,15 @@
 #include <unistd.h>
 
 enum { JOBS = 6 };
-static const char program[] = "extern \"C\" __global__ void k%d(float *p) { p[threadIdx.x] += %d; }";
+static const char program[] =
+    "extern \"C\" __global__ void k%d(float *p) { p[threadIdx.x] += %d; }";
 static void check_jobs(Workers *w, const Nvrtc *n, int arch)
 {
     Job *job[JOBS], *vain[JOBS];
     char source[JOBS][200];
     for (int i = 0; i < JOBS; i++) {
-        snprintf(source[i], sizeof source[i], i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }",
-                 i, i);
+        snprintf(source[i], sizeof source[i],
+                 i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }", i, i);
         job[i] = workers_begin(w, source[i], "job", arch, false);
         vain[i] = workers_begin(w, source[i], "vain", arch, false);
         ck_assert(job[i] && vain[i]);
@@ -37,8 +38,9 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
         size_t size, want = 0;
         char *code = workers_result(job[i], &size, &log),
             *here = nvrtc_build(n, source[i], "job", arch, false, &want, &as_here);
-        ck_assert_msg(i ? code && here && size == want && !memcmp(code, here, size) : !code && log &&
-                      !strcmp(log, as_here), "job %d: %s", i, log ? log : "other code");
+        ck_assert_msg(i ? code && here && size == want && !memcmp(code, here, size)
+                        : !code && log && !strcmp(log, as_here),
+                      "job %d: %s", i, log ? log : "other code");
         free(code);
         free(here);
         free(log);
@@ -49,9 +51,9 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
 /* A dropped job that waits is never started: it would read a pipe without a writer. */
 static void check_dropped(Workers *w, int arch)
 {
-    static const char slow[] =
-        "extern \"C\" __global__ void k(float *p)\n{\n#pragma unroll\n    for (int i = 0; i < 4000; i++)\n        p[i] "
-        "= sqrtf(p[i + 1]) + i;\n}\n";
+    static const char slow[] = "extern \"C\" __global__ void k(float *p)\n{\n#pragma unroll\n    "
+                               "for (int i = 0; i < 4000; i++)\n        p[i] "
+                               "= sqrtf(p[i + 1]) + i;\n}\n";
     char dir[] = "/tmp/optc-test-XXXXXX", pipe[64], text[100], *log;
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(pipe, sizeof pipe, "%s/pipe", dir);
@@ -77,8 +79,8 @@ static void check_dropped(Workers *w, int arch)
     ck_assert(!unlink(pipe) && !rmdir(dir));
 }
 
-/* More jobs than processes: the same bytes as in this process. If the workers are killed, this process compiles; when
- * they end, no trace is left. */
+/* More jobs than processes: the same bytes as in this process. If the workers are killed, this
+ * process compiles; when they end, no trace is left. */
 START_TEST(workers)
 {
     int arch[64];
@@ -108,7 +110,8 @@ START_TEST(workers)
     ck_assert(source != NULL);
     memset(source + sprintf(source, "int x = "), '(', deep);
     source[8 + deep] = 0;
-    ck_assert(!workers_result(workers_begin(w, source, "deep", arch[0], false), &size, &log) && log && *log);
+    ck_assert(!workers_result(workers_begin(w, source, "deep", arch[0], false), &size, &log) &&
+              log && *log);
     ck_assert_msg(workers_alive(w) >= 2, "%s", log);
     free(log);
     free(source);

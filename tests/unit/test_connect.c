@@ -1,4 +1,5 @@
-/* Several bindings as one optimizer: values of all tensors span all of them (optc_connect, optc_run_all). */
+/* Several bindings as one optimizer: values of all tensors span all of them (optc_connect,
+ * optc_run_all). */
 #include "tests/harness/help.h"
 #include "tests/harness/pipeline_world.h"
 
@@ -17,8 +18,10 @@ static optc_engine *engine;
 
 static void start(bool evaluator)
 {
-    OK(optc_open(&(optc_engine_options){.threads = 2, .compiler = evaluator ? "" : NULL,
-                                        .cache_dir = evaluator ? "" : getenv("OPTC_TEST_CACHE")}, &engine));
+    OK(optc_open(&(optc_engine_options){.threads = 2,
+                                        .compiler = evaluator ? "" : NULL,
+                                        .cache_dir = evaluator ? "" : getenv("OPTC_TEST_CACHE")},
+                 &engine));
 }
 
 static void open_part(Part *x, int set, const char *spec, const char *text, int bindings)
@@ -34,8 +37,11 @@ static void open_part(Part *x, int set, const char *spec, const char *text, int 
         }
         t[k] = (optc_tensor){.param = x->p[k], .grad = x->g[k], .rank = 2, .shape = shape};
     }
-    OK(optc_compile(engine, &(optc_rule_options){.spec = spec, .text = text, .param = (optc_type)(x->type + 1),
-                                                 .bindings = bindings}, &x->rule));
+    OK(optc_compile(
+        engine,
+        &(optc_rule_options){
+            .spec = spec, .text = text, .param = (optc_type)(x->type + 1), .bindings = bindings},
+        &x->rule));
     OK(optc_bind(x->rule, &(optc_group){.tensors = t, .ntensors = 2}, 1, &x->b));
 }
 
@@ -60,7 +66,8 @@ static double check_sgd(Part *x, unsigned on, double *was)
         for (int k = 0; k < 2; k++)
             for (int i = 0; i < N; i++) {
                 double g = on >> s & 1 ? type_load(x[s].type, x[s].g[k], i) : 0;
-                double want = was[(2 * s + k) * N + i] - 0.5 * scale * g, got = type_load(x[s].type, x[s].p[k], i);
+                double want = was[(2 * s + k) * N + i] - 0.5 * scale * g,
+                       got = type_load(x[s].type, x[s].p[k], i);
                 double bound = ldexp(fabs(want) + fabs(g), 1 - type_info[x[s].type].digits);
                 ck_assert_msg(fabs(got - want) <= bound, "set %d: p is %g, not %g", s, got, want);
             }
@@ -69,7 +76,8 @@ static double check_sgd(Part *x, unsigned on, double *was)
 
 START_TEST(one_norm)
 {
-    static const unsigned on[] = {7, 5, 2, 7};             /* the second and third step: some have no gradient */
+    /* the second and third step: some have no gradient */
+    static const unsigned on[] = {7, 5, 2, 7};
     Part x[NSETS];
     optc_binding *b[NSETS];
     double was[2 * NSETS * N], found;
@@ -84,7 +92,9 @@ START_TEST(one_norm)
     for (int t = 0; t < COUNT(on); t++) {
         for (int s = 0; s < NSETS; s++) {
             void *none[2] = {NULL, NULL};
-            OK(optc_set_grads(b[s], (on[t] >> s & 1 ? (const void *const *)x[s].g : (const void *const *)none), 2));
+            OK(optc_set_grads(
+                b[s], (on[t] >> s & 1 ? (const void *const *)x[s].g : (const void *const *)none),
+                2));
             for (int k = 0; k < 2 * N; k++)
                 was[2 * N * s + k] = type_load(x[s].type, x[s].p[k / N], k % N);
         }
@@ -92,8 +102,8 @@ START_TEST(one_norm)
         double norm = check_sgd(x, on[t], was);
         for (int s = 0; s < NSETS; s++) {
             OK(optc_read_value(b[s], 0, "clip.grad_norm", &found, 1));
-            ck_assert_msg(fabs(found - norm) < 1e-6 * norm, "set %d, step %d: the norm is %g, not %g", s, t, found,
-                          norm);
+            ck_assert_msg(fabs(found - norm) < 1e-6 * norm,
+                          "set %d, step %d: the norm is %g, not %g", s, t, found, norm);
         }
     }
     for (int s = 0; s < NSETS; s++)
@@ -102,14 +112,16 @@ START_TEST(one_norm)
 }
 END_TEST
 
-/* A value of all tensors that another one needs, extremes, counts of tensors and elements, an entry beside `step`. */
+/* A value of all tensors that another one needs, extremes, counts of tensors and elements, an entry
+ * beside `step`. */
 START_TEST(levels)
 {
-    static const char text[] =
-        "return optimizer { name = 'levels', state = { d = zeros 'group', n = zeros 'group', e = zeros 'group' },\n"
-        "step = function() local most = global.max(g)  d = global.sum(g / most) + 1000 * global.min(g)  "
-        "n = global.mean(0 * norm(g) + 2)  p = p - 0 * g end,\n"
-        "other = function() e = global.mean(2 * p) end }";
+    static const char text[] = "return optimizer { name = 'levels', state = { d = zeros 'group', n "
+                               "= zeros 'group', e = zeros 'group' },\n"
+                               "step = function() local most = global.max(g)  d = global.sum(g / "
+                               "most) + 1000 * global.min(g)  "
+                               "n = global.mean(0 * norm(g) + 2)  p = p - 0 * g end,\n"
+                               "other = function() e = global.mean(2 * p) end }";
     Part x[NSETS];
     optc_binding *b[NSETS];
     double d, n, e, most = -INFINITY, least = INFINITY, sum = 0, mean = 0;
@@ -123,7 +135,8 @@ START_TEST(levels)
             mean += 2 * type_load(x[s].type, x[s].p[k / N], k % N) / (2 * N * NSETS);
         }
     }
-    ck_assert_int_eq(optc_rule_entries(x[0].rule), 5);     /* share_step_0, share_step_1, share_other_0 */
+    /* share_step_0, share_step_1, share_other_0 */
+    ck_assert_int_eq(optc_rule_entries(x[0].rule), 5);
     FAILS(optc_run_all(b, NSETS, "step"), OPTC_ERROR_ARGUMENT, "reads the scalar input 'shared.");
     OK(optc_connect(b, NSETS));
     OK(optc_run_all(b, NSETS, "step"));
@@ -132,8 +145,9 @@ START_TEST(levels)
         OK(optc_state_read(b[s], 0, "d", &d, 1));
         OK(optc_state_read(b[s], 0, "n", &n, 1));
         OK(optc_state_read(b[s], 0, "e", &e, 1));
-        ck_assert_msg(fabs(d - (sum / most + 1000 * least)) < 1e-3 && n == 2 && fabs(e - mean) < 1e-5, "%g %g %g", d,
-                      n, e);
+        ck_assert_msg(fabs(d - (sum / most + 1000 * least)) < 1e-3 && n == 2 &&
+                          fabs(e - mean) < 1e-5,
+                      "%g %g %g", d, n, e);
     }
     for (int s = 0; s < NSETS; s++)
         close_part(&x[s]);
@@ -164,7 +178,8 @@ START_TEST(refused)
     FAILS(optc_connect(NULL, 2), OPTC_ERROR_ARGUMENT, "there are no bindings");
     FAILS(optc_connect(null, 2), OPTC_ERROR_ARGUMENT, "binding 1 is NULL");
     FAILS(optc_connect(again, 2), OPTC_ERROR_ARGUMENT, "bindings 0 and 1 are the same");
-    FAILS(optc_connect(other, 2), OPTC_ERROR_ARGUMENT, "the rule of binding 1 is not compiled for 2 bindings");
+    FAILS(optc_connect(other, 2), OPTC_ERROR_ARGUMENT,
+          "the rule of binding 1 is not compiled for 2 bindings");
     FAILS(optc_connect(b, 3), OPTC_ERROR_ARGUMENT, "set optc_rule_options.bindings to 3");
     FAILS(optc_run_all(b, 0, "step"), OPTC_ERROR_ARGUMENT, "there are no bindings");
     OK(optc_connect(b, 2));
@@ -174,12 +189,13 @@ START_TEST(refused)
     OK(optc_connect(alone, 1));
     OK(optc_run_all(alone, 1, "step"));
     optc_rule *r;
-    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .bindings = 65}, &r), OPTC_ERROR_SPEC,
-          "shared by at most 64 bindings");
-    static const char taken[] = "return optimizer { name = 'x', step = function() p = p - g / global.norm(g) end, "
-                                "share_step_0 = function() p = 0 end }";
-    FAILS(optc_compile(engine, &(optc_rule_options){.text = taken, .bindings = 2}, &r), OPTC_ERROR_SPEC,
-          "the entry 'share_step_0' has the name of one");
+    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .bindings = 65}, &r),
+          OPTC_ERROR_SPEC, "shared by at most 64 bindings");
+    static const char taken[] =
+        "return optimizer { name = 'x', step = function() p = p - g / global.norm(g) end, "
+        "share_step_0 = function() p = 0 end }";
+    FAILS(optc_compile(engine, &(optc_rule_options){.text = taken, .bindings = 2}, &r),
+          OPTC_ERROR_SPEC, "the entry 'share_step_0' has the name of one");
     for (int s = 0; s < 3; s++)
         close_part(&x[s]);
     OK(optc_close(engine));
@@ -187,11 +203,11 @@ START_TEST(refused)
 END_TEST
 
 /* Two bindings with a norm of all gradients, and an entry without one. */
-static const char two_entries[] =
-    "return optimizer { name = 'two', hyper = { lr = 0.1 }, state = { m = zeros, n = zeros 'group' },\n"
-    "step = function() n = global.norm(g)  p = p - lr * g / n end,\n"
-    "look = function() m = global.max(g / global.norm(g)) * g end,\n"
-    "rest = function() p = 0.5 * p end }";
+static const char two_entries[] = "return optimizer { name = 'two', hyper = { lr = 0.1 }, state = "
+                                  "{ m = zeros, n = zeros 'group' },\n"
+                                  "step = function() n = global.norm(g)  p = p - lr * g / n end,\n"
+                                  "look = function() m = global.max(g / global.norm(g)) * g end,\n"
+                                  "rest = function() p = 0.5 * p end }";
 
 static void open_two(Part *x, optc_binding **b, const char *spec, const char *text, int bindings)
 {
@@ -209,16 +225,19 @@ static void close_two(Part *x)
 }
 
 #define STALE "needs values of all tensors of this step"
-/* Calls before a step of the first binding alone. The digit is the binding; 2: both. s: the share entry of `step`;
- * l, k: those of `look`, level 0 and 1; S, L, R: the entries; A: optc_run_all; g: another gradient; c: another t;
+/* Calls before a step of the first binding alone. The digit is the binding; 2: both. s: the share
+ * entry of `step`;
+ * l, k: those of `look`, level 0 and 1; S, L, R: the entries; A: optc_run_all; g: another gradient;
+ * c: another t;
  * o: connects again. ok: then the first binding may step */
-static const struct { const char *calls; bool ok; } orders[] = {
-    {"", false},       {"A2", false},       {"s0", false},        {"s1", false},           {"s2", true},
-    {"A2s0", false},   {"A2s1", false},     {"A2s2", true},       {"s2S1", true},          {"s2S0", false},
-    {"s2S0s0", false}, {"s2S0s0s1", true},  {"s2S1s0", false},    {"s2R1", false},         {"s2S1R1", true},
-    {"s2R0", false},   {"l2", false},       {"l2k2", false},      {"l2k2L2s2", true},      {"s2l2", false},
-    {"s2g1", false},   {"s2g0", false},     {"s2S1g1", true},     {"s2c1", false},         {"s2S1c1", true},
-    {"R2", false},     {"R2s2", true},      {"s2s2", true},       {"s2o2", false},         {"s2o2s2", true},
+static const struct { const char *calls; bool ok;
+} orders[] = {
+    {"", false},       {"A2", false},      {"s0", false},     {"s1", false},      {"s2", true},
+    {"A2s0", false},   {"A2s1", false},    {"A2s2", true},    {"s2S1", true},     {"s2S0", false},
+    {"s2S0s0", false}, {"s2S0s0s1", true}, {"s2S1s0", false}, {"s2R1", false},    {"s2S1R1", true},
+    {"s2R0", false},   {"l2", false},      {"l2k2", false},   {"l2k2L2s2", true}, {"s2l2", false},
+    {"s2g1", false},   {"s2g0", false},    {"s2S1g1", true},  {"s2c1", false},    {"s2S1c1", true},
+    {"R2", false},     {"R2s2", true},     {"s2s2", true},    {"s2o2", false},    {"s2o2s2", true},
 };
 
 static void call(Part *x, optc_binding **b, char what, int i)
@@ -259,9 +278,10 @@ START_TEST(alone)
         memcpy(&was, x[0].p[0], sizeof was);
         optc_status s = optc_step(b[0]);
         memcpy(&now, x[0].p[0], sizeof now);
-        ck_assert_msg(s == (orders[k].ok ? OPTC_OK : OPTC_ERROR_ARGUMENT) && (was != now) == orders[k].ok,
-                      "after '%s': status %d, p was %g and is %g: %s", orders[k].calls, (int)s, was, now,
-                      optc_message());
+        ck_assert_msg(s == (orders[k].ok ? OPTC_OK : OPTC_ERROR_ARGUMENT) &&
+                          (was != now) == orders[k].ok,
+                      "after '%s': status %d, p was %g and is %g: %s", orders[k].calls, (int)s, was,
+                      now, optc_message());
         ck_assert_msg(orders[k].ok || strstr(optc_message(), STALE), "%s", optc_message());
         for (int i = 0; i < 2; i++)
             close_part(&x[i]);
@@ -270,7 +290,8 @@ START_TEST(alone)
 }
 END_TEST
 
-/* What fails leaves parameters, states and t as they were. Entries without values of all tensors run alone. */
+/* What fails leaves parameters, states and t as they were. Entries without values of all tensors
+ * run alone. */
 START_TEST(parts_of_lists)
 {
     Part x[2];
@@ -282,7 +303,8 @@ START_TEST(parts_of_lists)
     OK(optc_connect(b, 2));
     OK(optc_run_all(b, 2, "step"));
     OK(optc_state_read(b[0], 0, "n", &n[0], 1));
-    FAILS(optc_run_all(b, 1, "step"), OPTC_ERROR_ARGUMENT, "over the 2 bindings that binding 0 is connected with");
+    FAILS(optc_run_all(b, 1, "step"), OPTC_ERROR_ARGUMENT,
+          "over the 2 bindings that binding 0 is connected with");
     FAILS(optc_run_all(b + 1, 1, "look"), OPTC_ERROR_ARGUMENT, "pass all of them");
     OK(optc_run_all(b, 1, "rest"));
     OK(optc_run(b[1], "share_look_0"));
@@ -296,14 +318,16 @@ START_TEST(parts_of_lists)
     OK(optc_run_all(b, 2, "step"));
     OK(optc_state_read(b[0], 0, "n", &n[1], 1));
     ck_assert(n[0] > 0 && n[0] == n[1]);
-    FAILS(optc_set_scalar(b[0], -1, "shared.0.1", 1), OPTC_ERROR_ARGUMENT, "optc_connect connected the input");
-    FAILS(optc_set_scalar_from(b[0], -1, "shared.0.1", n, OPTC_F64), OPTC_ERROR_ARGUMENT, "optc_connect connected");
+    FAILS(optc_set_scalar(b[0], -1, "shared.0.1", 1), OPTC_ERROR_ARGUMENT,
+          "optc_connect connected the input");
+    FAILS(optc_set_scalar_from(b[0], -1, "shared.0.1", n, OPTC_F64), OPTC_ERROR_ARGUMENT,
+          "optc_connect connected");
     close_two(x);
 }
 END_TEST
 
-/* The host reads the guard of one binding and skips it, and the device reads that of the other one: so it is on GPUs,
- * where sizes decide. Nothing is refused, unless only one guard is set. */
+/* The host reads the guard of one binding and skips it, and the device reads that of the other one:
+ * so it is on GPUs, where sizes decide. Nothing is refused, unless only one guard is set. */
 START_TEST(guards)
 {
     Part x[2];
@@ -332,8 +356,8 @@ START_TEST(guards)
 }
 END_TEST
 
-/* The others do not read the memory of a binding that is gone, and cannot be connected without it. _i 0, 1: which one
- * is unbound; 2: it is connected with another one */
+/* The others do not read the memory of a binding that is gone, and cannot be connected without it.
+ * _i 0, 1: which one is unbound; 2: it is connected with another one */
 START_TEST(unbound)
 {
     Part x[2], third;
@@ -373,7 +397,8 @@ START_TEST(unbound)
 }
 END_TEST
 
-/* Rules that were compiled without optc_rule_options.bindings, or with another number, and rules that differ. */
+/* Rules that were compiled without optc_rule_options.bindings, or with another number, and rules
+ * that differ. */
 START_TEST(not_compiled_for_it)
 {
     static const struct { const char *text; bool global; } rules[] = {
@@ -387,13 +412,15 @@ START_TEST(not_compiled_for_it)
     for (int k = 0; k < COUNT(rules); k++)
         for (int n = 0; n <= 3; n++) {
             char text[200];
-            snprintf(text, sizeof text, "return optimizer { name = 'x', %s step = function() %s end }",
+            snprintf(text, sizeof text,
+                     "return optimizer { name = 'x', %s step = function() %s end }",
                      *rules[k].text == 'n' ? "state = { n = zeros 'group' }," : "", rules[k].text);
             start(true);
             open_two(x, b, "x.lua", text, n);
             OK(n < 2 ? optc_connect(b, 1) : OPTC_OK);
             if (rules[k].global && n != 2)
-                FAILS(optc_connect(b, 2), OPTC_ERROR_ARGUMENT, "set optc_rule_options.bindings to 2");
+                FAILS(optc_connect(b, 2), OPTC_ERROR_ARGUMENT,
+                      "set optc_rule_options.bindings to 2");
             else
                 OK(optc_connect(b, 2));
             close_two(x);
@@ -423,8 +450,8 @@ static int gather_twice(void *calls, const void *send, void *recv, size_t bytes,
     return 0;
 }
 
-/* The connected list gathers; any other list is refused, and nothing of it runs. optc_connect and one rank end the
- * connection. */
+/* The connected list gathers; any other list is refused, and nothing of it runs. optc_connect and
+ * one rank end the connection. */
 START_TEST(lists_of_ranks)
 {
     Part x[4];
@@ -434,13 +461,15 @@ START_TEST(lists_of_ranks)
     start(true);
     for (int i = 0; i < 4; i++)
         open_part(&x[i], i % 2, "sgd+clip(1)", NULL, 4);
-    optc_binding *b[] = {x[0].b, x[1].b, x[2].b, x[3].b}, *back[] = {b[1], b[0]}, *mixed[] = {b[2], b[1]};
+    optc_binding *b[] = {x[0].b, x[1].b, x[2].b, x[3].b}, *back[] = {b[1], b[0]},
+                 *mixed[] = {b[2], b[1]};
     float before;
     OK(optc_connect_ranks(b, 2, &comm));
     OK(optc_run_all(b, 2, "step"));
     ck_assert_int_eq(calls, 1);
     memcpy(&before, x[0].p[0], sizeof before);
-    FAILS(optc_run_all(back, 2, "step"), OPTC_ERROR_ARGUMENT, "connected with other ranks in another list, of 2");
+    FAILS(optc_run_all(back, 2, "step"), OPTC_ERROR_ARGUMENT,
+          "connected with other ranks in another list, of 2");
     FAILS(optc_run_all(b, 1, "step"), OPTC_ERROR_ARGUMENT, "binding 0 was connected");
     FAILS(optc_run_all(b + 1, 1, "step"), OPTC_ERROR_ARGUMENT, "binding 0 was connected");
     FAILS(optc_run_all(b, 3, "step"), OPTC_ERROR_ARGUMENT, "binding 0 was connected");
@@ -451,7 +480,8 @@ START_TEST(lists_of_ranks)
     ck_assert_int_eq(calls, 2);
     FAILS(optc_connect(b, 1), OPTC_ERROR_ARGUMENT, "not compiled for 1 bindings");
     for (int i = 0; i < 2; i++)
-        OK(optc_run(b[i], "share_step_0"));                 /* the ranks have not exchanged these values */
+        /* the ranks have not exchanged these values */
+        OK(optc_run(b[i], "share_step_0"));
     FAILS(optc_step(b[0]), OPTC_ERROR_ARGUMENT, STALE);
     for (int i = 0; i < 2; i++) {
         OK(i ? optc_connect_ranks(b, 4, &one) : optc_connect(b, 4));

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-static const TestShape shapes[] = {{2, {300, 70}}, {1, {5000}}, {2, {33, 65}}, {2, {0, 5}}, {0, {0}}};
+static const TestShape shapes[] = {
+    {2, {300, 70}}, {1, {5000}}, {2, {33, 65}}, {2, {0, 5}}, {0, {0}}};
 enum { NSHAPE = 5 };
 
 /* ---- temporaries share memory only where no action could tell ---- */
@@ -65,20 +66,26 @@ static void check_apart(const optc_binding *b, const ProgPhase *ph, int at)
         if (p->array[k].kind == MEM_STATE || needed(p, ph, at, k))
             n += parts_of(b, k, part + n);
     for (int i = 0; i < n; i++) {
-        ck_assert(part[i].lo >= (char *)b->block && part[i].hi <= (char *)b->block + b->storage_bytes);
+        ck_assert(part[i].lo >= (char *)b->block &&
+                  part[i].hi <= (char *)b->block + b->storage_bytes);
         for (int j = 0; j < i; j++)
             ck_assert_msg(part[i].hi <= part[j].lo || part[j].hi <= part[i].lo,
-                          "%s: arrays %s and %s overlap at action %d", p->name, p->array[part[i].array].name,
-                          p->array[part[j].array].name, at);
+                          "%s: arrays %s and %s overlap at action %d", p->name,
+                          p->array[part[i].array].name, p->array[part[j].array].name, at);
     }
 }
 
 START_TEST(shared_memory)
 {
-    static const struct { const char *spec, *with; } rules[] =
-        {{"adafactor", NULL}, {"came", NULL}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adamp", NULL}};
+    static const struct { const char *spec, *with;
+    } rules[] = {{"adafactor", NULL},
+                 {"came", NULL},
+                 {"lamb", "clip(1)"},
+                 {"sgd", "lookahead(2,0.5)"},
+                 {"adamp", NULL}};
     Fixture f;
-    fix_open(&f, NULL, &(optc_rule_options){.spec = rules[_i].spec, .with = rules[_i].with}, shapes, NSHAPE, NULL, 0);
+    fix_open(&f, NULL, &(optc_rule_options){.spec = rules[_i].spec, .with = rules[_i].with}, shapes,
+             NSHAPE, NULL, 0);
     const optc_binding *b = f.binding;
     const Program *p = f.rule->program;
     for (int e = 0; e < p->nentry; e++)
@@ -90,8 +97,8 @@ START_TEST(shared_memory)
 }
 END_TEST
 
-/* Three temporaries of a rule: the first two are never needed at the same time, the third always is; a fourth contains
- * data of an earlier run. */
+/* Three temporaries of a rule: the first two are never needed at the same time, the third always
+ * is; a fourth contains data of an earlier run. */
 START_TEST(placed)
 {
     enum { A, B, C, D, NTEMP };
@@ -113,23 +120,33 @@ START_TEST(placed)
     ck_assert_int_lt(was->narray, 60);
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int k = 0; k < NTEMP; k++)
-        array[x.narray + k] =
-        (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
+        array[x.narray + k] = (ProgArray){
+            .kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 3; k++) {
             list[0][i][k] = was->narray + reads[i][k];
             list[1][i][k] = was->narray + writes[i][k];
         }
-        stage[i] = (ProgStage){.kind = S_FLAT, .reads = list[0][i], .nreads = nreads[i], .writes = list[1][i],
-                               .nwrites = nwrites[i], .kernel = "", .name = "", .where = ""};
+        stage[i] = (ProgStage){.kind = S_FLAT,
+                               .reads = list[0][i],
+                               .nreads = nreads[i],
+                               .writes = list[1][i],
+                               .nwrites = nwrites[i],
+                               .kernel = "",
+                               .name = "",
+                               .where = ""};
         act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
     }
     ProgPhase ph = {act, 4};
     ProgEntry entry = {"step", &ph, 0};
-    x.array = array, x.narray += NTEMP, x.stage = stage, x.nstage = 4, x.entry = &entry, x.nentry = 1;
+    x.array = array, x.narray += NTEMP, x.stage = stage, x.nstage = 4, x.entry = &entry,
+    x.nentry = 1;
     r->program = &x;
-    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
-                                  .ntensors = 1}, 1, &b));
+    OK(optc_bind(
+        r,
+        &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                      .ntensors = 1},
+        1, &b));
     void **mem = b->tensor[0].mem + was->narray;
     ck_assert(mem[A] == mem[B] && mem[A] != mem[C] && mem[D] != mem[A] && mem[D] != mem[C]);
     ck_assert_uint_ge(b->unshared_bytes + 64 - b->storage_bytes, 4000);
@@ -140,8 +157,8 @@ START_TEST(placed)
 }
 END_TEST
 
-/* Thousands of temporaries are placed in milliseconds of CPU time: each needed by two actions, so that all share the
- * memory of three; or all at once. */
+/* Thousands of temporaries are placed in milliseconds of CPU time: each needed by two actions, so
+ * that all share the memory of three; or all at once. */
 START_TEST(many_placed)
 {
     enum { MANY = 6000 };
@@ -162,10 +179,16 @@ START_TEST(many_placed)
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int i = 0; i < many; i++) {
         number[i] = was->narray + i;
-        array[number[i]] =
-            (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
-        stage[i] = (ProgStage){.kind = S_FLAT, .reads = &number[i ? i - 1 : 0], .nreads = i > 0, .writes = &number[i],
-                               .nwrites = 1, .kernel = "", .name = "", .where = ""};
+        array[number[i]] = (ProgArray){
+            .kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
+        stage[i] = (ProgStage){.kind = S_FLAT,
+                               .reads = &number[i ? i - 1 : 0],
+                               .nreads = i > 0,
+                               .writes = &number[i],
+                               .nwrites = 1,
+                               .kernel = "",
+                               .name = "",
+                               .where = ""};
         act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
     }
     if (_i) {
@@ -175,11 +198,15 @@ START_TEST(many_placed)
     }
     ProgPhase ph = {act, _i ? 2 : many};
     ProgEntry entry = {"step", &ph, 0};
-    x.array = array, x.narray += many, x.stage = stage, x.nstage = ph.naction, x.entry = &entry, x.nentry = 1;
+    x.array = array, x.narray += many, x.stage = stage, x.nstage = ph.naction, x.entry = &entry,
+    x.nentry = 1;
     r->program = &x;
     clock_t from = clock();
-    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
-                                  .ntensors = 1}, 1, &b));
+    OK(optc_bind(
+        r,
+        &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                      .ntensors = 1},
+        1, &b));
     double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
     ck_assert_msg(seconds < 30, "binding took %.2f s", seconds);
     size_t states = 2 * 64, room = b->storage_bytes - states;
@@ -193,23 +220,29 @@ START_TEST(many_placed)
 }
 END_TEST
 
-/* A tensor has memory only for what its variant accesses: `matrix` needs an element temporary, `step` none. */
+/* A tensor has memory only for what its variant accesses: `matrix` needs an element temporary,
+ * `step` none. */
 START_TEST(only_touched)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 },\n"
-                               "  step = function() p = p - lr * g end,\n"
-                               "  matrix = function() local u = g / (1 + mean(g * g)) p = p - lr * u / (1 + "
-                               "mean(exp(u) * u)) end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 },\n"
+        "  step = function() p = p - lr * g end,\n"
+        "  matrix = function() local u = g / (1 + mean(g * g)) p = p - lr * u / (1 + "
+        "mean(exp(u) * u)) end }";
     static const TestShape flat[] = {{1, {100000}}}, both[] = {{1, {100000}}, {2, {30, 20}}},
         matrix[] = {{2, {30, 20}}};
     size_t bytes[3];
     for (int k = 0; k < 3; k++) {
         Fixture f;
-        fix_open(&f, NULL, &(optc_rule_options){.text = text}, k == 0 ? flat : k == 1 ? both : matrix, k == 1 ? 2 : 1,
-                 NULL, 0);
+        fix_open(&f, NULL, &(optc_rule_options){.text = text},
+                 k == 0   ? flat
+                 : k == 1 ? both
+                          : matrix,
+                 k == 1 ? 2 : 1, NULL, 0);
         bytes[k] = f.binding->storage_bytes;
         for (int i = 0; k == 1 && i < f.rule->program->narray; i++)
-            if (f.rule->program->array[i].kind >= MEM_TEMP && f.rule->program->array[i].dom != GROUP)
+            if (f.rule->program->array[i].kind >= MEM_TEMP &&
+                f.rule->program->array[i].dom != GROUP)
                 ck_assert(!f.binding->tensor[0].mem[i] && f.binding->tensor[1].mem[i]);
         char *why = step_in_bounds(&f, "step");
         ck_assert_msg(!why, "%s", why);
@@ -225,8 +258,8 @@ END_TEST
 START_TEST(copies)
 {
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1}, &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE,
-             NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1},
+             &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE, NULL, 0);
     Program p = *f.rule->program;
     const ProgPhase *was = &p.entry[0].phase[0];
     ProgAction *act = calloc((size_t)was->naction + 1, sizeof *act);
@@ -248,7 +281,8 @@ START_TEST(copies)
     OK(tasks_make(f.binding));
     OK(optc_step(f.binding));
     for (int k = 0; k < f.n; k++) {
-        double *x = calloc((size_t)f.count[k] + 1, sizeof *x), *y = calloc((size_t)f.count[k] + 1, sizeof *y);
+        double *x = calloc((size_t)f.count[k] + 1, sizeof *x),
+               *y = calloc((size_t)f.count[k] + 1, sizeof *y);
         OK(optc_state_read(f.binding, k, "m", x, f.count[k]));
         OK(optc_state_read(f.binding, k, "v", y, f.count[k]));
         ck_assert(!memcmp(x, y, sizeof *x * (size_t)f.count[k]));
@@ -261,7 +295,8 @@ START_TEST(copies)
     ph.naction--;
     OK(optc_plan_bytes(f.binding, "step", 1, &without));
     int64_t n = 300 * 70 + 5000 + 33 * 65 + 1;
-    ck_assert(with.read - without.read == 4.0 * (double)n && with.written - without.written == 4.0 * (double)n);
+    ck_assert(with.read - without.read == 4.0 * (double)n &&
+              with.written - without.written == 4.0 * (double)n);
     fix_close(&f);
     free(act);
 }
@@ -274,21 +309,29 @@ START_TEST(refused)
     optc_rule *r;
     optc_binding *b;
     float p[8] = {0}, g[8] = {0};
-    int64_t shape[] = {2, 4}, larger[] = {4, 4}, at[] = {2, 0}, zero[] = {0, 0}, huge[] = {(int64_t)1 << 46};
+    int64_t shape[] = {2, 4}, larger[] = {4, 4}, at[] = {2, 0}, zero[] = {0, 0},
+            huge[] = {(int64_t)1 << 46};
     enum { MANY = 4096 };
     OK(optc_open(NULL, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
-    optc_tensor t =
-        {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape, .global_shape = larger, .offset = at};
+    optc_tensor t = {.name = "w",
+                     .param = p,
+                     .grad = g,
+                     .rank = 2,
+                     .shape = shape,
+                     .global_shape = larger,
+                     .offset = at};
     optc_group all = {.tensors = &t, .ntensors = 1};
     optc_rule *whole;
     OK(optc_compile(e, &(optc_rule_options){.spec = "lamb"}, &whole));
     FAILS(optc_bind(whole, &all, 1, &b), OPTC_ERROR_ARGUMENT,
-          "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): rule 'lamb' uses "
+          "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): "
+          "rule 'lamb' uses "
           "values per row");
     OK(optc_release(whole));
     t.global_shape = shape;
-    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "from 2 on): the piece does not fit into global_shape");
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT,
+          "from 2 on): the piece does not fit into global_shape");
     t.offset = zero;
     OK(optc_bind(r, &all, 1, &b));
     ck_assert(b->tensor[0].view.first == 0);
@@ -296,19 +339,26 @@ START_TEST(refused)
     /* products of lengths that overflow, also after a length of 0 */
     const int64_t far = (int64_t)1 << 40, wholes[][3] = {{far, far, 1}, {0, far, far}, {2, -4, 1}};
     for (int i = 0; i < 3; i++) {
-        optc_tensor x =
-            {.name = "w", .param = p, .grad = g, .rank = 3, .shape = (int64_t[]){0, 1, 1}, .global_shape = wholes[i]};
+        optc_tensor x = {.name = "w",
+                         .param = p,
+                         .grad = g,
+                         .rank = 3,
+                         .shape = (int64_t[]){0, 1, 1},
+                         .global_shape = wholes[i]};
         optc_group one = {.tensors = &x, .ntensors = 1};
         FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT,
               i == 2 ? "dimension 1 of its global shape is negative or too large (-4; "
-              : "of its global shape is negative or too large (1099511627776; a tensor has at most 2^46 elements)");
+                     : "of its global shape is negative or too large (1099511627776; a tensor has "
+                       "at most 2^46 elements)");
         x.shape = wholes[i], x.global_shape = NULL;
         FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT,
-              i == 2 ? "dimension 1 of its shape is negative" : "of its shape is negative or too large (1099511627776");
+              i == 2 ? "dimension 1 of its shape is negative"
+                     : "of its shape is negative or too large (1099511627776");
     }
     optc_tensor *many = calloc(MANY, sizeof *many);
     for (int i = 0; i < MANY; i++)
-        many[i] = (optc_tensor){.param = (void *)((uintptr_t)(i + 1) << 48), .rank = 1, .shape = huge};
+        many[i] =
+            (optc_tensor){.param = (void *)((uintptr_t)(i + 1) << 48), .rank = 1, .shape = huge};
     all = (optc_group){.tensors = many, .ntensors = MANY};
     FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_MEMORY, "more bytes than 64 bits can count");
     free(many);
@@ -317,8 +367,8 @@ START_TEST(refused)
 }
 END_TEST
 
-/* A tensor is viewed by its variant: if the variants of a rule view matrices differently, only a tensor that needs both
- * views is refused. */
+/* A tensor is viewed by its variant: if the variants of a rule view matrices differently, only a
+ * tensor that needs both views is refused. */
 START_TEST(seen_by_variant)
 {
     optc_engine *e;
@@ -342,7 +392,8 @@ START_TEST(seen_by_variant)
     OK(optc_unbind(b));
     v[mine].view = VIEW_LAST, v[other].view = VIEW_FIRST;
     OK(optc_bind(r, &all, 1, &b));
-    ck_assert(b->tensor[0].shape.slices == 2 && b->tensor[0].shape.rows == 3 && b->tensor[0].shape.cols == 4);
+    ck_assert(b->tensor[0].shape.slices == 2 && b->tensor[0].shape.rows == 3 &&
+              b->tensor[0].shape.cols == 4);
     OK(optc_unbind(b));
     v[mine].view = 0, v[other].view = VIEW_LAST;
     OK(optc_bind(r, &all, 1, &b));
@@ -362,7 +413,8 @@ START_TEST(labels)
     Fixture f;
     char label[200];
     int with = 0;
-    fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"}, shapes, 1, NULL, 0);
+    fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"}, shapes, 1,
+             NULL, 0);
     const Program *p = f.rule->program;
     ck_assert_int_gt(p->nperiod, 0);
     for (int i = 0; i < p->nstage; i++) {
@@ -374,21 +426,23 @@ START_TEST(labels)
 }
 END_TEST
 
-/* sam's perturb and the rule inside both square the gradient: each stage names the file of its entry, or the shared
- * text that this includes. */
+/* sam's perturb and the rule inside both square the gradient: each stage names the file of its
+ * entry, or the shared text that this includes. */
 START_TEST(labels_of_entries)
 {
     static const char *const with[] = {"sam", "clip(1),sam"};      /* clip computes the same norm */
     for (int i = 0; i < 2; i++) {
         Fixture f;
-        fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = with[i]}, shapes, 1, NULL, 0);
+        fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = with[i]}, shapes, 1, NULL,
+                 0);
         const Program *p = f.rule->program;
         const ProgPhase *perturb = &p->entry[1].phase[0];
         ck_assert_str_eq(p->entry[1].name, "perturb");
         ck_assert_int_gt(perturb->naction, 2);
         for (int k = 0; k < perturb->naction; k++) {
             const ProgStage *s = &p->stage[perturb->action[k].stage];
-            ck_assert_msg(!strncmp(s->where, "sam.lua:", 8) || !strncmp(s->where, "uphill.lua:", 11),
+            ck_assert_msg(!strncmp(s->where, "sam.lua:", 8) ||
+                              !strncmp(s->where, "uphill.lua:", 11),
                           "%s: stage %d (%s) of perturb cites %s", with[i], k, s->name, s->where);
         }
         fix_close(&f);
@@ -399,15 +453,19 @@ END_TEST
 /* Which image of code a GPU uses. */
 START_TEST(images)
 {
-    static const Image list[] = {{100, false}, {80, false}, {70, true}, {86, false}, {90, false}, {75, true}};
-    static const struct { int arch; bool compiles; int want; } ask[] = {{80, true, 1}, {86, true, 3}, {89, true, 3},
-            {90, false, 4}, {103, true, 0}, {120, true, 2}, {120, false, -1}, {75, true, 2}, {61, true, -1}};
+    static const Image list[] = {{100, false}, {80, false}, {70, true},
+                                 {86, false},  {90, false}, {75, true}};
+    static const struct { int arch; bool compiles; int want;
+    } ask[] = {{80, true, 1},  {86, true, 3},    {89, true, 3}, {90, false, 4}, {103, true, 0},
+               {120, true, 2}, {120, false, -1}, {75, true, 2}, {61, true, -1}};
     for (int i = 0; i < 9; i++) {
         int best = -1;
         for (int k = 0; k < 6; k++)
-            if (image_suits(list[k], best < 0 ? (Image){0, false} : list[best], ask[i].arch, ask[i].compiles))
+            if (image_suits(list[k], best < 0 ? (Image){0, false} : list[best], ask[i].arch,
+                            ask[i].compiles))
                 best = k;
-        ck_assert_msg(best == ask[i].want, "sm_%d takes image %d, not %d", ask[i].arch, best, ask[i].want);
+        ck_assert_msg(best == ask[i].want, "sm_%d takes image %d, not %d", ask[i].arch, best,
+                      ask[i].want);
     }
 }
 END_TEST

@@ -1,6 +1,6 @@
-/* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every folder (fake_nvrtc.c), and
- * rules compiled by the real NVRTC if there is one. A library loads once per process, so each case needs its own
- * process (Check forks them). */
+/* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every folder
+ * (fake_nvrtc.c), and rules compiled by the real NVRTC if there is one. A library loads once per
+ * process, so each case needs its own process (Check forks them). */
 #include "tests/harness/help.h"
 #include "tests/harness/random_spec.h"
 #include "tests/harness/real_nvrtc.h"
@@ -58,38 +58,112 @@ static void use_nvrtc(const char *version)
     if (!version)
         setenv("OPTC_NO_NVRTC", "1", 1);
     else
-        ck_assert_msg(dlopen(fake_path(p, "nvrtc/libnvrtc.so.13"), RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
+        ck_assert_msg(dlopen(fake_path(p, "nvrtc/libnvrtc.so.13"), RTLD_NOW | RTLD_LOCAL) != NULL,
+                      "%s", dlerror());
 }
 
 /* ---- the driver ---- */
-static const struct { const char *kind, *mode; int version, arch; const char *nvrtc, *says[3], *never; } doctors[] = {
-    {"versioned", "one", 13000, 90, "13.0",
-     {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        cuda:0: Fake GPU, 7 multiprocessors, sm_90\n",
-      "libnvrtc.so.13 (13.0), compiles for sm_80 sm_90\n"}, "newer than"},
-    {"versioned11", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL},
+static const struct {
+    const char *kind, *mode;
+    int version, arch;
+    const char *nvrtc, *says[3], *never;
+} doctors[] = {
+    {"versioned",
+     "one",
+     13000,
+     90,
+     "13.0",
+     {"driver     libcuda.so.1 (CUDA 13.0)\n",
+      "gpu        cuda:0: Fake GPU, 7 multiprocessors, sm_90\n",
+      "libnvrtc.so.13 (13.0), compiles for sm_80 sm_90\n"},
      "newer than"},
-    {"symbols", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU",
-            "workspace: at most 1.074 GB for temporaries of products (OPTC_WORKSPACE"}, "newer than"},
-    {"versioned", "one", 13000, 35, "13.0", {"sm_35 (NVRTC does not compile for it)\n", NULL, NULL}, "newer than"},
-    {"versioned", "one", 12040, 90, "13.0", {"CUDA 12.4", "newer than the driver, which may refuse",
-                                             "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
-    {"versioned", "one", 12040, 90, "12.9", {"CUDA 12.4", "its machine code loads", NULL}, "may refuse"},
+    {"versioned11",
+     "one",
+     13000,
+     90,
+     "13.0",
+     {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL},
+     "newer than"},
+    {"symbols",
+     "one",
+     13000,
+     90,
+     "13.0",
+     {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU",
+      "workspace: at most 1.074 GB for temporaries of products (OPTC_WORKSPACE"},
+     "newer than"},
+    {"versioned",
+     "one",
+     13000,
+     35,
+     "13.0",
+     {"sm_35 (NVRTC does not compile for it)\n", NULL, NULL},
+     "newer than"},
+    {"versioned",
+     "one",
+     12040,
+     90,
+     "13.0",
+     {"CUDA 12.4", "newer than the driver, which may refuse",
+      "pip install nvidia-cuda-nvrtc-cu12'"},
+     "its machine code loads"},
+    {"versioned",
+     "one",
+     12040,
+     90,
+     "12.9",
+     {"CUDA 12.4", "its machine code loads", NULL},
+     "may refuse"},
     {"versioned", "one", 13000, 90, "12.9", {"CUDA 13.0", "(12.9)", NULL}, "newer than"},
-    {"versioned", "one", 13000, 90, NULL,
-     {"NVRTC was not found", "only if the cache or a package has their code", NULL}, "compiles for"},
-    {"versioned", "none", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL},
+    {"versioned",
+     "one",
+     13000,
+     90,
+     NULL,
+     {"NVRTC was not found", "only if the cache or a package has their code", NULL},
+     "compiles for"},
+    {"versioned",
+     "none",
+     13000,
+     90,
+     "13.0",
+     {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL},
      "Fake GPU"},
-    {"versioned", "nodevice", 13000, 90, "13.0",
-     {"driver     the CUDA driver sees no GPU: cuInit: CUDA_ERROR_NO_DEVICE: rules run on the CPU\n", NULL, NULL},
+    {"versioned",
+     "nodevice",
+     13000,
+     90,
+     "13.0",
+     {"driver     the CUDA driver sees no GPU: cuInit: CUDA_ERROR_NO_DEVICE: rules run on the "
+      "CPU\n",
+      NULL, NULL},
      "gpu   "},
-    {"versioned", "broken", 13000, 90, "13.0",
-     {"driver     the CUDA driver does not start: cuInit: CUDA_ERROR_UNKNOWN: rules run on the CPU\n", NULL, NULL},
+    {"versioned",
+     "broken",
+     13000,
+     90,
+     "13.0",
+     {"driver     the CUDA driver does not start: cuInit: CUDA_ERROR_UNKNOWN: rules run on the "
+      "CPU\n",
+      NULL, NULL},
      "gpu   "},
-    {"versioned", "one", 11040, 90, "13.0",
-     {"driver     the CUDA driver is too old: it is for CUDA 11.4, and 12.0 or newer is needed: rules run on the CPU\n",
-      NULL, NULL}, "gpu   "},
-    {"versioned", "lacks", 12000, 90, "13.0",
-     {"the CUDA driver (for CUDA 12.0) lacks cuGraphInstantiateWithFlags, which CUDA 11.4 has", NULL, NULL}, "gpu   "},
+    {"versioned",
+     "one",
+     11040,
+     90,
+     "13.0",
+     {"driver     the CUDA driver is too old: it is for CUDA 11.4, and 12.0 or newer is needed: "
+      "rules run on the CPU\n",
+      NULL, NULL},
+     "gpu   "},
+    {"versioned",
+     "lacks",
+     12000,
+     90,
+     "13.0",
+     {"the CUDA driver (for CUDA 12.0) lacks cuGraphInstantiateWithFlags, which CUDA 11.4 has",
+      NULL, NULL},
+     "gpu   "},
 };
 
 START_TEST(doctor_says)
@@ -101,24 +175,35 @@ START_TEST(doctor_says)
     char *page = optc_doctor(NULL);
     ck_assert(page != NULL);
     for (int k = 0; k < 3 && doctors[_i].says[k]; k++)
-        ck_assert_msg(strstr(page, doctors[_i].says[k]) != NULL, "'%s' is not in:\n%s", doctors[_i].says[k], page);
+        ck_assert_msg(strstr(page, doctors[_i].says[k]) != NULL, "'%s' is not in:\n%s",
+                      doctors[_i].says[k], page);
     ck_assert_msg(!strstr(page, doctors[_i].never), "'%s' is in:\n%s", doctors[_i].never, page);
     free(page);
 }
 END_TEST
 
-static const struct { const char *kind, *mode; int version; const char *nvrtc, *device; optc_status status;
-    const char *part; } opens[] = {
+static const struct {
+    const char *kind, *mode;
+    int version;
+    const char *nvrtc, *device;
+    optc_status status;
+    const char *part;
+} opens[] = {
     {"versioned", "one", 13000, "13.0", "cuda", OPTC_OK, "cuda:0: Fake GPU"},
     {"symbols", "one", 12000, "13.0", "cuda:0", OPTC_OK, "cuda:0: Fake GPU"},
     {"versioned", "one", 13000, NULL, "cuda", OPTC_OK, "cuda:0: Fake GPU"},
     {"versioned", "one", 13000, "13.0", "cuda:1", OPTC_ERROR_UNAVAILABLE, "no cuda:1"},
     {"versioned", "none", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "no cuda:0"},
-    {"versioned", "nodevice", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "sees no GPU: cuInit: "
-     "CUDA_ERROR_NO_DEVICE; it needs a GPU and NVIDIA's driver, and the device \"cpu\" needs neither"},
-    {"versioned", "broken", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "cuInit: CUDA_ERROR_UNKNOWN"},
-    {"versioned", "one", 11080, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "too old: it is for CUDA 11.8"},
-    {"versioned", "lacks", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "lacks cuGraphInstantiateWithFlags"},
+    {"versioned", "nodevice", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE,
+     "sees no GPU: cuInit: "
+     "CUDA_ERROR_NO_DEVICE; it needs a GPU and NVIDIA's driver, and the device \"cpu\" needs "
+     "neither"},
+    {"versioned", "broken", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE,
+     "cuInit: CUDA_ERROR_UNKNOWN"},
+    {"versioned", "one", 11080, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE,
+     "too old: it is for CUDA 11.8"},
+    {"versioned", "lacks", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE,
+     "lacks cuGraphInstantiateWithFlags"},
     {"versioned", "one", 13000, "13.0", "best", OPTC_OK, "cuda:0: Fake GPU"},
     {"versioned", "one", 13000, NULL, "best", OPTC_OK, "cpu: "},
     {"versioned", "none", 13000, "13.0", "best", OPTC_OK, "cpu: "},
@@ -141,20 +226,27 @@ START_TEST(open_says)
         return;
     }
     OK(optc_open(&o, &e));
-    ck_assert_msg(strstr(optc_device_name(e), opens[_i].part) != NULL, "'%s' was opened, not '%s'", optc_device_name(e),
-                  opens[_i].part);
+    ck_assert_msg(strstr(optc_device_name(e), opens[_i].part) != NULL, "'%s' was opened, not '%s'",
+                  optc_device_name(e), opens[_i].part);
     OK(optc_close(e));
 }
 END_TEST
 
 /* A rule on the fake GPU: errors of NVRTC and the driver are reported with their own messages. */
-static const struct { int arch; const char *nvrtc; optc_status status; const char *part; } compiles[] = {
-    {90, "12.8", OPTC_ERROR_SPEC, "[--gpu-architecture=sm_90a]"},        /* the fake NVRTC's log */
+static const struct {
+    int arch;
+    const char *nvrtc;
+    optc_status status;
+    const char *part;
+} compiles[] = {
+    {90, "12.8", OPTC_ERROR_SPEC, "[--gpu-architecture=sm_90a]"}, /* the fake NVRTC's log */
     {90, NULL, OPTC_ERROR_UNAVAILABLE, "NVRTC was not found"},
-    {75, "13.0", OPTC_ERROR_UNAVAILABLE, "compiles for sm_80 to sm_90, and not for sm_75; an older version does: "
-                                         "'python3 -m pip install nvidia-cuda-nvrtc-cu12'"},
-    {120, "13.0", OPTC_ERROR_UNAVAILABLE, "and not for sm_120; a newer version does: "
-                                          "'python3 -m pip install --upgrade nvidia-cuda-nvrtc'"},
+    {75, "13.0", OPTC_ERROR_UNAVAILABLE,
+     "compiles for sm_80 to sm_90, and not for sm_75; an older version does: "
+     "'python3 -m pip install nvidia-cuda-nvrtc-cu12'"},
+    {120, "13.0", OPTC_ERROR_UNAVAILABLE,
+     "and not for sm_120; a newer version does: "
+     "'python3 -m pip install --upgrade nvidia-cuda-nvrtc'"},
     {35, "real", OPTC_ERROR_UNAVAILABLE, "and not for sm_35; an older version does"},
     {90, "real", OPTC_ERROR_DEVICE, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
 };
@@ -172,7 +264,8 @@ START_TEST(compile_says)
     else if (!real_nvrtc("a rule refused by NVRTC or by the driver"))
         return;
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = ""}, &e));
-    FAILS(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r), compiles[_i].status, compiles[_i].part);
+    FAILS(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r), compiles[_i].status,
+          compiles[_i].part);
     OK(optc_close(e));
 }
 END_TEST
@@ -199,24 +292,31 @@ static void copy_file(const char *from, char *to)
     ck_assert(fclose(out) == 0 && chmod(to, 0700) == 0);
 }
 
-/* The library's place below a folder of the test, and the variable that names it: %s is that folder. */
-static const struct { const char *file, *var, *value; bool after_toolkit; } places[] = {
+/* The library's place below a folder of the test, and the variable that names it: %s is that
+ * folder. */
+static const struct { const char *file, *var, *value; bool after_toolkit;
+} places[] = {
     {"x/libnvrtc.so.13", "OPTC_NVRTC", "%s/x", false},
     {"x/libnvrtc.so.12", "OPTC_NVRTC", "%s/x", false},
     {"toolkit/lib64/libnvrtc.so.13", "CUDA_HOME", "%s/toolkit", false},
     {"toolkit/targets/x86_64-linux/lib/libnvrtc.so.12", "CUDA_PATH", "%s/toolkit", false},
     {"v/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13", "VIRTUAL_ENV", "%s/v", true},
-    {"v/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "CONDA_PREFIX", "%s/v", true},
+    {"v/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "CONDA_PREFIX", "%s/v",
+     true},
     {".local/lib/python3.14/site-packages/nvidia/cu13/lib/libnvrtc.so.13", "HOME", "%s", true},
-    {"v/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13", "PATH", "none:/no/such:%s/v/bin:/bin", true},
-    {"u/local/lib/python3.12/dist-packages/nvidia/cu13/lib/libnvrtc.so.13", "PATH", "%s/u/bin", true},
-    {"u/lib64/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13", "PATH", "%s/linked/bin", true},
+    {"v/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13", "PATH",
+     "none:/no/such:%s/v/bin:/bin", true},
+    {"u/local/lib/python3.12/dist-packages/nvidia/cu13/lib/libnvrtc.so.13", "PATH", "%s/u/bin",
+     true},
+    {"u/lib64/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13", "PATH", "%s/linked/bin",
+     true},
 };
 
 static bool toolkit_has_nvrtc(void)
 {
-    static const char *const at[] = {"/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12",
-                                     "/opt/cuda/lib64/libnvrtc.so.13", "/opt/cuda/lib64/libnvrtc.so.12"};
+    static const char *const at[] = {
+        "/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12",
+        "/opt/cuda/lib64/libnvrtc.so.13", "/opt/cuda/lib64/libnvrtc.so.12"};
     for (int i = 0; i < COUNT(at); i++)
         if (access(at[i], F_OK) == 0)
             return true;
@@ -225,8 +325,8 @@ static bool toolkit_has_nvrtc(void)
 
 static void forget_places(void)
 {
-    static const char *const vars[] =
-        {"OPTC_NVRTC", "OPTC_NO_NVRTC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "HOME"};
+    static const char *const vars[] = {"OPTC_NVRTC",  "OPTC_NO_NVRTC", "CUDA_HOME", "CUDA_PATH",
+                                       "VIRTUAL_ENV", "CONDA_PREFIX",  "PATH",      "HOME"};
     for (int i = 0; i < COUNT(vars); i++)
         unsetenv(vars[i]);
     setenv("OPTC_NO_CUDA", "1", 1);
@@ -236,7 +336,8 @@ static void remove_folder(const char *folder)
 {
     Path command;
     setenv("PATH", "/usr/bin:/bin", 1);
-    ck_assert(snprintf(command, sizeof command, "rm -rf '%s'", folder) < PATH_MAX && system(command) == 0);
+    ck_assert(snprintf(command, sizeof command, "rm -rf '%s'", folder) < PATH_MAX &&
+              system(command) == 0);
 }
 
 START_TEST(finds_nvrtc)
@@ -244,7 +345,8 @@ START_TEST(finds_nvrtc)
     if (!forked())
         return;
     if (places[_i].after_toolkit && toolkit_has_nvrtc()) {
-        fprintf(stderr, "skipped: NVRTC by %s (the toolkit's comes before it on this machine)\n", places[_i].var);
+        fprintf(stderr, "skipped: NVRTC by %s (the toolkit's comes before it on this machine)\n",
+                places[_i].var);
         return;
     }
     char folder[] = "/tmp/optc-nvrtc-XXXXXX";
@@ -309,7 +411,8 @@ START_TEST(refused_nvrtc)
     forget_places();
     setenv("OPTC_NVRTC", folder, 1);
     ck_assert(nvrtc_get(&why) == NULL);
-    ck_assert_msg(strstr(why, refusals[_i].part) != NULL, "'%s' is not in '%s'", refusals[_i].part, why);
+    ck_assert_msg(strstr(why, refusals[_i].part) != NULL, "'%s' is not in '%s'", refusals[_i].part,
+                  why);
     ck_assert_ptr_null(dlopen(to, RTLD_NOW | RTLD_NOLOAD));    /* no handle to it is held */
     /* nor is it searched again: other threads may be reading the text */
     setenv("OPTC_NVRTC", "/no/such/folder", 1);
@@ -337,21 +440,26 @@ START_TEST(options_by_version)
     /* each option except the target is part of the text that keys are made of */
     for (char *s = strstr(log, "][") + 1, *end; s && (end = strchr(s, ']')); s = strchr(end, '[')) {
         *end = 0;
-        ck_assert_msg(strstr(nvrtc_options(), s + 1) != NULL, "'%s' is not in '%s'", s + 1, nvrtc_options());
+        ck_assert_msg(strstr(nvrtc_options(), s + 1) != NULL, "'%s' is not in '%s'", s + 1,
+                      nvrtc_options());
         *end = ']';
     }
     free(log);
 }
 END_TEST
 
-/* Programs are split for several threads, except those with one kernel for Hopper's tensor cores. */
+/* Programs are split for several threads, except those with one kernel for Hopper's tensor
+ * cores. */
 START_TEST(split_programs)
 {
-    static const struct { const char *source; bool splits; } c[] = {
-        {"extern \"C\" __global__ void k() {}", true},
-        {"extern \"C\" __global__ void k() { asm(\"wgmma.fence\"); }", false},
-        {"extern \"C\" __global__ void k() {} extern \"C\" __global__ void n() { asm(\"wgmma.fence\"); }", true}};
-    static const struct { const char *version; bool has; } nvrtc[] = {{"12.5", false}, {"13.0", true}};
+    static const struct { const char *source; bool splits;
+    } c[] = {{"extern \"C\" __global__ void k() {}", true},
+             {"extern \"C\" __global__ void k() { asm(\"wgmma.fence\"); }", false},
+             {"extern \"C\" __global__ void k() {} extern \"C\" __global__ void n() { "
+              "asm(\"wgmma.fence\"); }",
+              true}};
+    static const struct { const char *version; bool has; } nvrtc[] = {
+        {"12.5", false}, {"13.0", true}};
     bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= 4;
     if (!forked())
         return;
@@ -361,16 +469,20 @@ START_TEST(split_programs)
         char *log;
         size_t size;
         ck_assert(!nvrtc_build(n, c[i].source, "x", 90, false, &size, &log) && log);
-        ck_assert_msg((strstr(log, "[--split-compile=4]") != NULL) == (cores && nvrtc[_i].has && c[i].splits),
+        ck_assert_msg((strstr(log, "[--split-compile=4]") != NULL) ==
+                          (cores && nvrtc[_i].has && c[i].splits),
                       "%s: %s", c[i].source, log);
         free(log);
     }
 }
 END_TEST
 
-/* NVRTC before 12.3 lacks functions that NVIDIA added later. The fake one refuses programs that call them. */
-static const struct { const char *nvrtc, *spec; optc_type type; bool conditions; } olds[] = {
-    {"12.2", "muon", OPTC_F32, false}, {"12.3", "muon", OPTC_F32, true}, {"12.2", "sgd", OPTC_BF16SR, false}};
+/* NVRTC before 12.3 lacks functions that NVIDIA added later. The fake one refuses programs that
+ * call them. */
+static const struct { const char *nvrtc, *spec; optc_type type; bool conditions;
+} olds[] = {{"12.2", "muon", OPTC_F32, false},
+            {"12.3", "muon", OPTC_F32, true},
+            {"12.2", "sgd", OPTC_BF16SR, false}};
 
 START_TEST(old_nvrtc)
 {
@@ -386,7 +498,9 @@ START_TEST(old_nvrtc)
     use_driver("versioned", "works", 13000, 90);
     use_nvrtc(olds[_i].nvrtc);
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = ""}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = olds[_i].spec, .param = olds[_i].type, .grad = OPTC_F32}, &r));
+    OK(optc_compile(
+        e, &(optc_rule_options){.spec = olds[_i].spec, .param = olds[_i].type, .grad = OPTC_F32},
+        &r));
     optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = shape};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     ck_assert_int_eq(b->gpu->code->call[KERNEL_PHASE] != NULL, olds[_i].conditions);
@@ -399,8 +513,9 @@ END_TEST
 /* Indices of sort are f32: one value more than f32 can count is refused on every device. */
 START_TEST(sorted_indices_are_exact)
 {
-    static const char text[] = "return optimizer { name = 'sorted', matrix = function() p = p - sort(rowsum(g)) end, "
-                               "step = function() p = p - g end }";
+    static const char text[] =
+        "return optimizer { name = 'sorted', matrix = function() p = p - sort(rowsum(g)) end, "
+        "step = function() p = p - g end }";
     if (!forked())
         return;
     optc_engine *e;
@@ -411,7 +526,8 @@ START_TEST(sorted_indices_are_exact)
     setenv("OPTC_CUBLAS", "none", 1);
     use_driver("versioned", "works", 13000, 90);
     use_nvrtc("13.0");
-    void *p = malloc(4 * (size_t)shape[0]), *g = malloc(4 * (size_t)shape[0]);       /* never written */
+    /* never written */
+    void *p = malloc(4 * (size_t)shape[0]), *g = malloc(4 * (size_t)shape[0]);
     OK(optc_open(&(optc_engine_options){.device = _i ? "cuda" : "cpu", .cache_dir = ""}, &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = shape};
@@ -437,8 +553,8 @@ static char *cuda_source(Gen *g, const char *spec)
     return text;
 }
 
-/* A block has 48 KB of shared memory: 13 column sums of f32, or 7 of f64, would need more if they did not share it in
- * rotation. */
+/* A block has 48 KB of shared memory: 13 column sums of f32, or 7 of f64, would need more if they
+ * did not share it in rotation. */
 START_TEST(crowds_have_room)
 {
     if (getenv("OPTC_THIN"))               /* the work is NVRTC's */
@@ -454,7 +570,8 @@ START_TEST(crowds_have_room)
     char *text = crowded_spec(crowd[_i].cols, crowd[_i].sums), *log = NULL;
     GenOptions o = {.find = find_wrapper,
                     .types = {.p = crowd[_i].type, .g = crowd[_i].type, .state = crowd[_i].type}};
-    ck_assert_msg(gen_compile(&g, (Source){"crowd.lua", text, strlen(text)}, &o), "%s", g.diag.text);
+    ck_assert_msg(gen_compile(&g, (Source){"crowd.lua", text, strlen(text)}, &o), "%s",
+                  g.diag.text);
     int tiles = 0;
     for (int f = 0; f < g.plan->nfn; f++) {
         const Stage *s = plan_at(g.plan, f).stage;
@@ -501,12 +618,14 @@ START_TEST(equal_bytes)
 }
 END_TEST
 
-/* Remarks of ptxas are not for the user of a program. A multiplication without a fence gets one in NVRTC 13.0. With
- * fewer than four cores nvrtc_build never uses the option that writes remarks to stderr. */
+/* Remarks of ptxas are not for the user of a program. A multiplication without a fence gets one in
+ * NVRTC 13.0. With fewer than four cores nvrtc_build never uses the option that writes remarks to
+ * stderr. */
 static const char remarked[] =
     "extern \"C\" __global__ void k(float *y, unsigned long long a)\n{\n"
     "    float d[4] = {y[0], y[1], y[2], y[3]};\n"
-    "    asm volatile(\"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %4, 1, 1, 1, 0, 0;\"\n"
+    "    asm volatile(\"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, "
+    "%4, 1, 1, 1, 0, 0;\"\n"
     "                 : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3]) : \"l\"(a));\n"
     "    asm volatile(\"wgmma.commit_group.sync.aligned;\\nwgmma.wait_group.sync.aligned 0;\");\n"
     "    for (int i = 0; i < 4; i++)\n        y[threadIdx.x * 4 + i] = d[i];\n}\n";
@@ -517,8 +636,10 @@ static bool gets_a_remark(const Nvrtc *n)
     char log[4000] = "";
     nvrtcProgram p;
     size_t size;
-    ck_assert(!n->nvrtcCreateProgram(&p, remarked, "x", 0, NULL, NULL) && !n->nvrtcCompileProgram(p, 1, &target));
-    ck_assert(!n->nvrtcGetProgramLogSize(p, &size) && size <= sizeof log && !n->nvrtcGetProgramLog(p, log));
+    ck_assert(!n->nvrtcCreateProgram(&p, remarked, "x", 0, NULL, NULL) &&
+              !n->nvrtcCompileProgram(p, 1, &target));
+    ck_assert(!n->nvrtcGetProgramLogSize(p, &size) && size <= sizeof log &&
+              !n->nvrtcGetProgramLog(p, log));
     n->nvrtcDestroyProgram(&p);
     return strstr(log, "ptxas info");
 }
@@ -545,7 +666,8 @@ START_TEST(remarks_stay_in_the_log)
 }
 END_TEST
 
-/* A rule's source with an undeclared name: the message has NVRTC's log with the name and position. */
+/* A rule's source with an undeclared name: the message has NVRTC's log with the name and
+ * position. */
 START_TEST(broken_source)
 {
     Gen g = {0};
@@ -559,7 +681,8 @@ START_TEST(broken_source)
     Buf b = {0};
     buf_printf(&b, "%s\n__device__ float broken = no_such_name;\n", source);
     ck_assert(nvrtc_build(n, b.s, "sgd", arch[0], false, &size, &log) == NULL);
-    ck_assert_msg(log && strstr(log, "no_such_name") && strstr(log, "sgd("), "%s", log ? log : "no log");
+    ck_assert_msg(log && strstr(log, "no_such_name") && strstr(log, "sgd("), "%s",
+                  log ? log : "no log");
     free(log);
     buf_free(&b);
     free(source);
@@ -567,24 +690,27 @@ START_TEST(broken_source)
 }
 END_TEST
 
-/* An error inside a stage is reported at the spec's line of the value, and after it the emitted file's own lines count
- * again. The #line directives do not change the key. */
+/* An error inside a stage is reported at the spec's line of the value, and after it the emitted
+ * file's own lines count again. The #line directives do not change the key. */
 START_TEST(cites_the_spec)
 {
-    static const char text[] =
-        "return optimizer {\n  name = \"mine\",\n  hyper = { lr = 0.1 },\n  step = function()\n\n    local twice = g * "
-        "g\n    p = p - lr * twice / (abs(p) + twice)\n  end,\n}\n";
+    static const char text[] = "return optimizer {\n  name = \"mine\",\n  hyper = { lr = 0.1 },\n  "
+                               "step = function()\n\n    local twice = g * "
+                               "g\n    p = p - lr * twice / (abs(p) + twice)\n  end,\n}\n";
     Gen g = {0};
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
     ck_assert(gen_compile(&g, (Source){"specs/my \"own\".lua", text, sizeof text - 1}, &o));
-    char *plain = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag), *log = NULL;
-    char *cited = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test", .cite = true}, &g.diag);
+    char *plain = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag),
+         *log = NULL;
+    char *cited = gen_emit(
+        &g, &(EmitOptions){.target = &target_cuda, .command = "test", .cite = true}, &g.diag);
     ck_assert(plain && cited && !strstr(plain, "#line"));
     char key[2][DIGEST_HEX];
     ck_assert(emit_key(plain, key[0]) && emit_key(cited, key[1]));
     ck_assert_str_eq(key[0], key[1]);
     char *at = strstr(cited, "#line 6 \"my _own_.lua\"\n");
-    ck_assert_msg(at && strstr(strchr(at, '\n'), "const float twice = ") < strchr(strchr(at, '\n') + 1, '\n'),
+    ck_assert_msg(at && strstr(strchr(at, '\n'), "const float twice = ") <
+                            strchr(strchr(at, '\n') + 1, '\n'),
                   "%.2000s", at ? at : strstr(cited, "---- the stages"));
     const Nvrtc *n = real_nvrtc("NVRTC citing the spec");
     if (n) {
@@ -599,8 +725,8 @@ START_TEST(cites_the_spec)
         ck_assert(nvrtc_build(n, cited, "mine", arch[0], false, &size, &log) == NULL);
         char want[40];
         snprintf(want, sizeof want, "mine.cu(%d)", line);
-        ck_assert_msg(log && strstr(log, "my _own_.lua(6)") && strstr(log, want), "%s\nlacks %s", log ? log : "no log",
-                      want);
+        ck_assert_msg(log && strstr(log, "my _own_.lua(6)") && strstr(log, want), "%s\nlacks %s",
+                      log ? log : "no log", want);
         free(log);
     }
     free(plain);

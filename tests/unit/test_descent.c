@@ -1,6 +1,7 @@
-/* Properties of every rule of the library: it descends on a quadratic and on Rosenbrock's function at one of a few
- * rates, survives gradients of zeros and of rank one, and steps at t = 10^6. Rules that claim it do not depend on the
- * scale of gradients. Gradients of all sizes are tested in test_range.c. */
+/* Properties of every rule of the library: it descends on a quadratic and on Rosenbrock's function
+ * at one of a few rates, survives gradients of zeros and of rank one, and steps at t = 10^6. Rules
+ * that claim it do not depend on the scale of gradients. Gradients of all sizes are tested in
+ * test_range.c. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -10,12 +11,15 @@
 
 enum { ROWS = 6, COLS = 8, MATRIX = ROWS * COLS, VECTOR = 7, ALL = MATRIX + VECTOR };
 
-typedef struct { optc_engine *engine; optc_rule *rule; optc_binding *binding; float p[ALL], g[ALL]; } Model;
+typedef struct {
+    optc_engine *engine; optc_rule *rule; optc_binding *binding; float p[ALL], g[ALL];
+} Model;
 
 static void bind_model(Model *m)
 {
-    optc_tensor t[] = {{.param = m->p, .grad = m->g, .rank = 2, .shape = (int64_t[]){ROWS, COLS}},
-                       {.param = m->p + MATRIX, .grad = m->g + MATRIX, .rank = 1, .shape = (int64_t[]){VECTOR}}};
+    optc_tensor t[] = {
+        {.param = m->p, .grad = m->g, .rank = 2, .shape = (int64_t[]){ROWS, COLS}},
+        {.param = m->p + MATRIX, .grad = m->g + MATRIX, .rank = 1, .shape = (int64_t[]){VECTOR}}};
     OK(optc_bind(m->rule, &(optc_group){.tensors = t, .ntensors = 2}, 1, &m->binding));
 }
 
@@ -39,7 +43,8 @@ static void set_eps(Model *m, double value)
     }
 }
 
-/* Returns the loss and writes the gradient. The minimum of the quadratic is not at 0, where weight decay leads. */
+/* Returns the loss and writes the gradient. The minimum of the quadratic is not at 0, where weight
+ * decay leads. */
 static double quadratic(Model *m)
 {
     double loss = 0;
@@ -81,19 +86,21 @@ static double least_loss(Model *m, double (*loss)(Model *), double rate, int ste
     return least / first;
 }
 
-static void descends(Model *m, const char *rule, const char *what, double (*loss)(Model *), int steps)
+static void descends(Model *m, const char *rule, const char *what, double (*loss)(Model *),
+                     int steps)
 {
     static const double rates[] = {1, 10, 100, 0.1, 0.01, 0.001, 0.3, 3};
     double least = INFINITY;
     for (int k = 0; k < (int)(sizeof rates / sizeof *rates) && !(least <= 0.5); k++)
         least = fmin(least, least_loss(m, loss, rates[k], steps));
-    ck_assert_msg(least <= 0.5, "%s: the %s falls to %g of its first value in %d steps at the best rate", rule, what,
-                  least, steps);
+    ck_assert_msg(least <= 0.5,
+                  "%s: the %s falls to %g of its first value in %d steps at the best rate", rule,
+                  what, least, steps);
 }
 
-/* Steps with zero gradients, then with rank-one and ordinary ones, then at t = 10^6: all weights stay finite. Zero
- * gradients move weights by decay only, except in FTRL, whose weights are then 0, and in Nero and SPEL, which
- * normalise and orthogonalise. */
+/* Steps with zero gradients, then with rank-one and ordinary ones, then at t = 10^6: all weights
+ * stay finite. Zero gradients move weights by decay only, except in FTRL, whose weights are then 0,
+ * and in Nero and SPEL, which normalise and orthogonalise. */
 static void survives(Model *m, const char *rule)
 {
     bool moves = !strcmp(rule, "ftrl") || !strcmp(rule, "nero") || !strcmp(rule, "spel");
@@ -103,8 +110,9 @@ static void survives(Model *m, const char *rule)
     for (int s = 0; s < 9; s++) {
         for (int i = 0; i < ALL; i++)
             m->g[i] = s < 3 ? 0
-                : s < 6 && i < MATRIX ? (float)(ref_value(0, s, i / COLS) * ref_value(1, s, i % COLS))
-                : (float)ref_value(0, s, i);
+                      : s < 6 && i < MATRIX
+                          ? (float)(ref_value(0, s, i / COLS) * ref_value(1, s, i % COLS))
+                          : (float)ref_value(0, s, i);
         if (s == 7)
             OK(optc_set_t(m->binding, -1, 1000000));
         float was[ALL];
@@ -112,12 +120,15 @@ static void survives(Model *m, const char *rule)
         OK(optc_step(m->binding));
         int moved = 0;
         for (int i = 0; i < ALL; i++) {
-            ck_assert_msg(isfinite(m->p[i]), "%s: weight %d is %g after step %d", rule, i, (double)m->p[i], s + 1);
+            ck_assert_msg(isfinite(m->p[i]), "%s: weight %d is %g after step %d", rule, i,
+                          (double)m->p[i], s + 1);
             ck_assert_msg(s >= 3 || moves || fabsf(m->p[i] - was[i]) <= 0.1f * fabsf(was[i]),
-                          "%s: a zero gradient moves %g to %g", rule, (double)was[i], (double)m->p[i]);
+                          "%s: a zero gradient moves %g to %g", rule, (double)was[i],
+                          (double)m->p[i]);
             moved += m->p[i] != was[i];
         }
-        ck_assert_msg(s < 8 || moved > ALL / 2, "%s: step %d moves %d of %d", rule, s + 1, moved, ALL);
+        ck_assert_msg(s < 8 || moved > ALL / 2, "%s: step %d moves %d of %d", rule, s + 1, moved,
+                      ALL);
     }
     OK(optc_unbind(m->binding));
 }
@@ -128,7 +139,8 @@ START_TEST(properties)
     if (strchr(rule, '/') || thinned(_i))
         return;
     Model m = {0};
-    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &m.engine));
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &m.engine));
     OK(optc_compile(m.engine, &(optc_rule_options){.spec = rule}, &m.rule));
     survives(&m, rule);
     descends(&m, rule, "quadratic", quadratic, 200);
@@ -138,20 +150,24 @@ START_TEST(properties)
 }
 END_TEST
 
-/* Gradients times 2^10 give the same bits. All but the first COMPILED run on the evaluator, which takes no compiler. An
- * eps beside a norm of gradients changes their bits by chance, so it is 0 where the rule allows that. */
+/* Gradients times 2^10 give the same bits. All but the first COMPILED run on the evaluator, which
+ * takes no compiler. An eps beside a norm of gradients changes their bits by chance, so it is 0
+ * where the rule allows that. */
 enum { COMPILED = 4 };
-static const char *const invariant[] = {"lion", "signum", "rprop", "adam_atan2", "tiger", "fromage", "nero", "muon",
-                                        "muonh", "spel", "rmnp", "sinkgd", "mano", "scale", "dion", "dog",
-                                        "dadapt_sgd", "nora", "aro", "amuse"};
+static const char *const invariant[] = {"lion",    "signum",     "rprop", "adam_atan2", "tiger",
+                                        "fromage", "nero",       "muon",  "muonh",      "spel",
+                                        "rmnp",    "sinkgd",     "mano",  "scale",      "dion",
+                                        "dog",     "dadapt_sgd", "nora",  "aro",        "amuse"};
 
 START_TEST(scale_of_gradients)
 {
     float end[2][ALL];
     for (int k = 0; k < 2; k++) {
         Model m = {0};
-        optc_engine_options eo = {.threads = 1, .cache_dir = _i < COMPILED ? getenv("OPTC_TEST_CACHE") : "",
-                                  .compiler = _i < COMPILED ? NULL : "", .no_builtin = _i >= COMPILED};
+        optc_engine_options eo = {.threads = 1,
+                                  .cache_dir = _i < COMPILED ? getenv("OPTC_TEST_CACHE") : "",
+                                  .compiler = _i < COMPILED ? NULL : "",
+                                  .no_builtin = _i >= COMPILED};
         OK(optc_open(&eo, &m.engine));
         OK(optc_compile(m.engine, &(optc_rule_options){.spec = invariant[_i]}, &m.rule));
         for (int i = 0; i < ALL; i++)
@@ -168,20 +184,23 @@ START_TEST(scale_of_gradients)
         OK(optc_release(m.rule));
         OK(optc_close(m.engine));
     }
-    ck_assert_msg(!memcmp(end[0], end[1], sizeof *end), "%s depends on the scale of gradients", invariant[_i]);
+    ck_assert_msg(!memcmp(end[0], end[1], sizeof *end), "%s depends on the scale of gradients",
+                  invariant[_i]);
 }
 END_TEST
 
-/* Rules that estimate a step size d have one d for all groups, also while a group waits with lr = 0. */
-static const char *const estimated[] = {"dadapt_adagrad", "dadapt_adam", "dadapt_adan", "dadapt_lion", "dadapt_sgd",
-                                        "prodigy"};
+/* Rules that estimate a step size d have one d for all groups, also while a group waits with lr =
+ * 0. */
+static const char *const estimated[] = {"dadapt_adagrad", "dadapt_adam", "dadapt_adan",
+                                        "dadapt_lion",    "dadapt_sgd",  "prodigy"};
 
 static void step_often(Fixture *f)
 {
     for (int s = 1; s <= 40; s++) {
         for (int k = 0; k < f->n; k++)
             for (int64_t i = 0; i < f->count[k]; i++)
-                ((double *)f->g[k])[i] = ref_value(k, 1, i);       /* the same at each step: d grows */
+                /* the same at each step: d grows */
+                ((double *)f->g[k])[i] = ref_value(k, 1, i);
         OK(optc_step(f->binding));
     }
 }
@@ -191,8 +210,8 @@ START_TEST(one_estimate)
     static const optc_setting waits[] = {{"lr", 0}};
     Fixture f;
     fix_open_groups(&f, &(optc_engine_options){.compiler = "", .cache_dir = "", .no_builtin = true},
-                    &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 3, NULL, 0,
-                    &(FixtureGroups){.second = 2, .set = waits, .nset = 1});
+                    &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 3,
+                    NULL, 0, &(FixtureGroups){.second = 2, .set = waits, .nset = 1});
     double d[2], alone;
     step_often(&f);
     OK(optc_state_read(f.binding, 0, "d", &d[0], 1));
@@ -200,11 +219,12 @@ START_TEST(one_estimate)
     ck_assert_msg(d[0] > 1e-6 && d[0] == d[1], "%s: %g and %g", estimated[_i], d[0], d[1]);
     fix_close(&f);
     fix_open(&f, &(optc_engine_options){.compiler = "", .cache_dir = "", .no_builtin = true},
-             &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 2, NULL, 0);
+             &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 2, NULL,
+             0);
     step_often(&f);
     OK(optc_state_read(f.binding, 0, "d", &alone, 1));
-    ck_assert_msg(fabs(alone - d[0]) <= 1e-12 * alone, "%s: %g beside a group that waits, %g without it", estimated[_i],
-                  d[0], alone);
+    ck_assert_msg(fabs(alone - d[0]) <= 1e-12 * alone,
+                  "%s: %g beside a group that waits, %g without it", estimated[_i], d[0], alone);
     fix_close(&f);
 }
 END_TEST

@@ -1,4 +1,5 @@
-/* optc_alloc, optc_free, optc_fill and optc_copy on the CPU. tests/gpu/test_gpu_memory.c runs them on a GPU. */
+/* optc_alloc, optc_free, optc_fill and optc_copy on the CPU. tests/gpu/test_gpu_memory.c runs them
+ * on a GPU. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -7,7 +8,10 @@
 #include <string.h>
 
 static optc_engine *engine;
-static void open_engine(void) { OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &engine)); }
+static void open_engine(void)
+{
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &engine));
+}
 static void close_engine(void) { OK(optc_close(engine)); }
 
 static int64_t held(optc_engine *e)
@@ -17,7 +21,8 @@ static int64_t held(optc_engine *e)
     return m.ours;
 }
 
-/* Memory is zero, also where a freed block with other contents was; it is counted until it is freed. */
+/* Memory is zero, also where a freed block with other contents was; it is counted until it is
+ * freed. */
 START_TEST(zeroed_and_counted)
 {
     for (int round = 0; round < 3; round++) {
@@ -52,7 +57,8 @@ START_TEST(bad_sizes_and_pointers)
     ck_assert(!out && held(engine) == 0);
     OK(optc_alloc(engine, 100, NULL, (void **)&p));
     OK(optc_alloc(engine, 100, NULL, (void **)&q));
-    FAILS(optc_free(engine, stack, NULL), OPTC_ERROR_ARGUMENT, "is not memory of optc_alloc, or is already freed");
+    FAILS(optc_free(engine, stack, NULL), OPTC_ERROR_ARGUMENT,
+          "is not memory of optc_alloc, or is already freed");
     FAILS(optc_free(engine, p + 1, NULL), OPTC_ERROR_ARGUMENT, "1 bytes inside a block of 100");
     FAILS(optc_free(NULL, p, NULL), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     OK(optc_open(&(optc_engine_options){.cache_dir = ""}, &other));
@@ -76,15 +82,18 @@ START_TEST(copies)
     OK(optc_copy(engine, p, here, 100, NULL));
     OK(optc_copy(engine, back, p, 100, NULL));
     ck_assert_mem_eq(here, back, 100);
-    FAILS(optc_copy(engine, p, here, 101, NULL), OPTC_ERROR_ARGUMENT, "its block of optc_alloc ends after 100");
+    FAILS(optc_copy(engine, p, here, 101, NULL), OPTC_ERROR_ARGUMENT,
+          "its block of optc_alloc ends after 100");
     FAILS(optc_copy(engine, back, p + 90, 11, NULL), OPTC_ERROR_ARGUMENT, "ends after 10");
-    FAILS(optc_copy(engine, p, p + 5, 6, NULL), OPTC_ERROR_ARGUMENT, "the two ranges of 6 bytes overlap");
+    FAILS(optc_copy(engine, p, p + 5, 6, NULL), OPTC_ERROR_ARGUMENT,
+          "the two ranges of 6 bytes overlap");
     FAILS(optc_copy(engine, p + 5, p, 6, NULL), OPTC_ERROR_ARGUMENT, "overlap");
     FAILS(optc_copy(engine, p, p, 1, NULL), OPTC_ERROR_ARGUMENT, "overlap");
     OK(optc_copy(engine, p + 5, p, 5, NULL));
     FAILS(optc_copy(engine, p, here, -1, NULL), OPTC_ERROR_ARGUMENT, "-1 bytes");
     FAILS(optc_copy(engine, p, here, INT64_MAX, NULL), OPTC_ERROR_ARGUMENT, "at most 2^60");
-    FAILS(optc_copy(engine, NULL, here, 1, NULL), OPTC_ERROR_ARGUMENT, "the memory to write is NULL");
+    FAILS(optc_copy(engine, NULL, here, 1, NULL), OPTC_ERROR_ARGUMENT,
+          "the memory to write is NULL");
     FAILS(optc_copy(engine, p, NULL, 1, NULL), OPTC_ERROR_ARGUMENT, "the memory to read is NULL");
     FAILS(optc_copy(NULL, p, here, 1, NULL), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     OK(optc_copy(engine, NULL, NULL, 0, NULL));
@@ -92,7 +101,8 @@ START_TEST(copies)
 }
 END_TEST
 
-/* Every plain type and count gives the type's own rounding of the value, and bytes behind the range stay. */
+/* Every plain type and count gives the type's own rounding of the value, and bytes behind the range
+ * stay. */
 START_TEST(fills_values)
 {
     static const int64_t counts[] = {0, 1, 2, 3, 7, 64, 1000};
@@ -102,7 +112,8 @@ START_TEST(fills_values)
         optc_type_info about;
         OK(optc_type_about((optc_type)t, &about));
         if (type_is_coded(t - 1)) {
-            FAILS(optc_fill(engine, p, 8, (optc_type)t, 1, 0, NULL), OPTC_ERROR_ARGUMENT, "stores blocks with scales");
+            FAILS(optc_fill(engine, p, 8, (optc_type)t, 1, 0, NULL), OPTC_ERROR_ARGUMENT,
+                  "stores blocks with scales");
             continue;
         }
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
@@ -114,10 +125,11 @@ START_TEST(fills_values)
                 memset(p, 0x5a, 8192);
                 OK(optc_fill(engine, p, counts[c], (optc_type)t, value, 0, NULL));
                 int64_t i = 0;                 /* one assertion: each writes to Check's pipe */
-                while (i < 8192 && (unsigned char)p[i] == (i < counts[c] * size ? one[i % size] : 0x5a))
+                while (i < 8192 &&
+                       (unsigned char)p[i] == (i < counts[c] * size ? one[i % size] : 0x5a))
                     i++;
-                ck_assert_msg(i == 8192, "%s, %lld values of %g: byte %lld", about.name, (long long)counts[c], value,
-                              (long long)i);
+                ck_assert_msg(i == 8192, "%s, %lld values of %g: byte %lld", about.name,
+                              (long long)counts[c], value, (long long)i);
             }
     }
     OK(optc_fill(engine, p, 3, OPTC_DEFAULT, NAN, 0, NULL));
@@ -145,19 +157,26 @@ START_TEST(fills_diagonals)
     FAILS(optc_fill(engine, p, 10, OPTC_F64, 1, 3, NULL), OPTC_ERROR_ARGUMENT,
           "10 values are no whole number of matrices of 3 rows");
     FAILS(optc_fill(engine, p, 9, OPTC_F64, 1, -3, NULL), OPTC_ERROR_ARGUMENT, "of -3 rows");
-    FAILS(optc_fill(engine, p, 9, OPTC_F64, 1, (int64_t)1 << 40, NULL), OPTC_ERROR_ARGUMENT, "no whole number");
-    FAILS(optc_fill(engine, p, MOST + 1, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT, "its block of optc_alloc ends");
+    FAILS(optc_fill(engine, p, 9, OPTC_F64, 1, (int64_t)1 << 40, NULL), OPTC_ERROR_ARGUMENT,
+          "no whole number");
+    FAILS(optc_fill(engine, p, MOST + 1, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT,
+          "its block of optc_alloc ends");
     FAILS(optc_fill(engine, p, -1, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT, "-1 values");
-    FAILS(optc_fill(engine, p, (int64_t)1 << 61, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT, "at most 2^60 bytes");
-    FAILS(optc_fill(engine, p, 1, (optc_type)99, 1, 0, NULL), OPTC_ERROR_ARGUMENT, "there is no type 99");
-    FAILS(optc_fill(engine, (char *)p + 2, 1, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT, "not aligned");
-    FAILS(optc_fill(engine, NULL, 1, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT, "the memory is NULL");
+    FAILS(optc_fill(engine, p, (int64_t)1 << 61, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT,
+          "at most 2^60 bytes");
+    FAILS(optc_fill(engine, p, 1, (optc_type)99, 1, 0, NULL), OPTC_ERROR_ARGUMENT,
+          "there is no type 99");
+    FAILS(optc_fill(engine, (char *)p + 2, 1, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT,
+          "not aligned");
+    FAILS(optc_fill(engine, NULL, 1, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT,
+          "the memory is NULL");
     FAILS(optc_fill(NULL, p, 1, OPTC_F64, 1, 0, NULL), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     OK(optc_free(engine, p, NULL));
 }
 END_TEST
 
-/* The caller's allocator: its memory is used, zeroed and given back; misaligned memory is given back at once. */
+/* The caller's allocator: its memory is used, zeroed and given back; misaligned memory is given
+ * back at once. */
 static struct { int live, off; char *block; } own;
 static void *own_alloc(void *ctx, size_t bytes, void *stream)
 {
@@ -179,8 +198,10 @@ START_TEST(callers_allocator)
 {
     optc_engine *e;
     char *p;
-    OK(optc_open(&(optc_engine_options){.cache_dir = "", .allocator = &(optc_allocator){own_alloc, own_release, NULL}},
-                 &e));
+    OK(optc_open(
+        &(optc_engine_options){.cache_dir = "",
+                               .allocator = &(optc_allocator){own_alloc, own_release, NULL}},
+        &e));
     OK(optc_alloc(e, 10, NULL, (void **)&p));
     ck_assert(p == own.block && !p[0] && !p[9] && own.live == 1 && held(e) == 10);
     OK(optc_free(e, p, NULL));
@@ -188,7 +209,8 @@ START_TEST(callers_allocator)
     FAILS(optc_alloc(e, 10, NULL, (void **)&p), OPTC_ERROR_ARGUMENT, "not aligned to 64 bytes");
     ck_assert(own.live == 0 && held(e) == 0 && !p);
     own.off = -1;
-    FAILS(optc_alloc(e, 10, NULL, (void **)&p), OPTC_ERROR_MEMORY, "optc_alloc: out of memory: 10 bytes");
+    FAILS(optc_alloc(e, 10, NULL, (void **)&p), OPTC_ERROR_MEMORY,
+          "optc_alloc: out of memory: 10 bytes");
     OK(optc_close(e));
 }
 END_TEST

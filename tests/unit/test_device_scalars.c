@@ -1,5 +1,5 @@
-/* Device scalars and the guard: scalars that are read before every run have the effect of values that are set, and a
- * guarded run that of no run. */
+/* Device scalars and the guard: scalars that are read before every run have the effect of values
+ * that are set, and a guarded run that of no run. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -7,13 +7,15 @@
 #include <string.h>
 
 enum { N = 60, GROUPS = 3, STEPS = 12 };
-static const char scaled[] =
-    "return optimizer { name = 'scaled', hyper = { lr = 0.1 }, inputs = { scale = 'group' }, state = { m = zeros, k = "
-    "zeros 'group' },\n"
-    "  step = function() k = k + 1  m = m + scale * g  every(3, function() p = 0.5 * p end)  p = p - lr * m / (t + k) "
-    "end }";
+static const char scaled[] = "return optimizer { name = 'scaled', hyper = { lr = 0.1 }, inputs = { "
+                             "scale = 'group' }, state = { m = zeros, k = "
+                             "zeros 'group' },\n"
+                             "  step = function() k = k + 1  m = m + scale * g  every(3, "
+                             "function() p = 0.5 * p end)  p = p - lr * m / (t + k) "
+                             "end }";
 /* copies: arrays copied over others, without a stage */
-static const char *const specs[] = {"adamw", "lamb+clip(1)", "sgd+lookahead(3,0.5)", "adafactor", "muon", scaled};
+static const char *const specs[] = {"adamw",     "lamb+clip(1)", "sgd+lookahead(3,0.5)",
+                                    "adafactor", "muon",         scaled};
 enum { NSPECS = sizeof specs / sizeof *specs };
 
 typedef struct Part { optc_binding *b; float p[GROUPS][N], g[GROUPS][N]; } Part;
@@ -43,7 +45,8 @@ static void same(optc_rule *r, const Part *x, const Part *y, int step)
 {
     optc_state_info info;
     int64_t a, b;
-    ck_assert_msg(!memcmp(x->p, y->p, sizeof x->p), "%s: parameters differ at step %d", optc_rule_name(r), step);
+    ck_assert_msg(!memcmp(x->p, y->p, sizeof x->p), "%s: parameters differ at step %d",
+                  optc_rule_name(r), step);
     for (int k = 0; k < optc_rule_states(r); k++)
         for (int i = 0; i < GROUPS; i++) {
             optc_state_view u, v;
@@ -52,18 +55,19 @@ static void same(optc_rule *r, const Part *x, const Part *y, int step)
                 continue;
             OK(optc_state(y->b, i, info.name, &v));
             size_t bytes = (size_t)u.count * (u.type == OPTC_F64 ? 8 : 4);
-            ck_assert_msg(u.count == v.count && !memcmp(u.data, v.data, bytes), "%s: state '%s' differs at step %d",
-                          optc_rule_name(r), info.name, step);
+            ck_assert_msg(u.count == v.count && !memcmp(u.data, v.data, bytes),
+                          "%s: state '%s' differs at step %d", optc_rule_name(r), info.name, step);
         }
     for (int i = -1; i < GROUPS; i++) {
         OK(optc_get_t(x->b, i, &a));
         OK(optc_get_t(y->b, i, &b));
-        ck_assert_msg(a == b, "%s: %d has done %d steps, not %d", optc_rule_name(r), i, (int)a, (int)b);
+        ck_assert_msg(a == b, "%s: %d has done %d steps, not %d", optc_rule_name(r), i, (int)a,
+                      (int)b);
     }
 }
 
-/* One binding reads its scalars, of two types, and skips steps by the guard; a tensor has no gradient for a while. The
- * other binding gets the values by calls. */
+/* One binding reads its scalars, of two types, and skips steps by the guard; a tensor has no
+ * gradient for a while. The other binding gets the values by calls. */
 static void run_pair(optc_rule *r)
 {
     static Part x, y;
@@ -122,9 +126,14 @@ START_TEST(as_if_they_were_set)
     bool text = specs[_i / 2] == scaled;
     if (thinned(_i) && _i != 2 * NSPECS - 2)
         return;
-    OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = _i % 2 ? "" : getenv("OPTC_TEST_CACHE"),
-                                        .compiler = _i % 2 ? "" : NULL, .no_builtin = _i % 2}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = text ? NULL : specs[_i / 2], .text = text ? scaled : NULL}, &r));
+    OK(optc_open(&(optc_engine_options){.threads = 2,
+                                        .cache_dir = _i % 2 ? "" : getenv("OPTC_TEST_CACHE"),
+                                        .compiler = _i % 2 ? "" : NULL,
+                                        .no_builtin = _i % 2},
+                 &e));
+    OK(optc_compile(
+        e, &(optc_rule_options){.spec = text ? NULL : specs[_i / 2], .text = text ? scaled : NULL},
+        &r));
     ck_assert_int_eq(optc_rule_native(r), !(_i % 2));
     run_pair(r);
     OK(optc_release(r));
@@ -135,12 +144,16 @@ END_TEST
 static optc_engine *open_engine(bool native)
 {
     optc_engine *e;
-    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = native ? getenv("OPTC_TEST_CACHE") : "",
-                                        .compiler = native ? NULL : "", .no_builtin = !native}, &e));
+    OK(optc_open(&(optc_engine_options){.threads = 1,
+                                        .cache_dir = native ? getenv("OPTC_TEST_CACHE") : "",
+                                        .compiler = native ? NULL : "",
+                                        .no_builtin = !native},
+                 &e));
     return e;
 }
 
-/* A binding that no longer reads its rates, even if they were NaN, steps like one that never did. Tensor 2 has another
+/* A binding that no longer reads its rates, even if they were NaN, steps like one that never did.
+ * Tensor 2 has another
  * t: its own cohort. */
 START_TEST(set_values_return)
 {
@@ -198,7 +211,8 @@ START_TEST(scalars_not_set)
     gradients(&x, 1);
     memcpy(before, x.p, sizeof before);
     FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT,
-          "entry 'step' of rule 'scaled' reads the scalar input 'scale', which is not set for group 0: call "
+          "entry 'step' of rule 'scaled' reads the scalar input 'scale', which is not set for "
+          "group 0: call "
           "optc_set_scalar");
     OK(optc_set_scalar(x.b, 0, "scale", 2));
     OK(optc_set_scalar_from(x.b, 1, "scale", &scale, OPTC_F32));
@@ -209,9 +223,11 @@ START_TEST(scalars_not_set)
     OK(optc_state_read(x.b, 0, "k", &k, 1));
     ck_assert(!memcmp(before, x.p, sizeof before) && t == 0 && k == 0);
     OK(optc_set_scalar_from(x.b, 1, "scale", &scale, OPTC_F32));
-    OK(optc_set_grad(x.b, 2, NULL, 0));                            /* no tensor of group 2 takes part */
+    /* no tensor of group 2 takes part */
+    OK(optc_set_grad(x.b, 2, NULL, 0));
     OK(optc_step(x.b));
-    OK(optc_set_scalar_from(x.b, 1, "scale", NULL, OPTC_F32));     /* the value that was read last stays */
+    /* the value that was read last stays */
+    OK(optc_set_scalar_from(x.b, 1, "scale", NULL, OPTC_F32));
     OK(optc_step(x.b));
     OK(optc_set_grad(x.b, 2, x.g[2], 0));
     FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "'scale', which is not set for group 2");
@@ -262,15 +278,20 @@ START_TEST(what_is_refused)
           "optc_set_hyper_from: the binding is NULL");
     FAILS(optc_set_scalar_from(NULL, 0, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT,
           "optc_set_scalar_from: the binding is NULL");
-    FAILS(optc_set_guard(NULL, at, OPTC_F32), OPTC_ERROR_ARGUMENT, "optc_set_guard: the binding is NULL");
+    FAILS(optc_set_guard(NULL, at, OPTC_F32), OPTC_ERROR_ARGUMENT,
+          "optc_set_guard: the binding is NULL");
     FAILS(optc_set_hyper_from(x.b, GROUPS, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "no group 3");
     FAILS(optc_set_hyper_from(x.b, -2, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "no group -2");
-    FAILS(optc_set_hyper_from(x.b, 0, "beta", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no hyperparameter 'beta'");
-    FAILS(optc_set_hyper_from(x.b, 0, NULL, at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no hyperparameter '(null)'");
-    FAILS(optc_set_hyper_from(x.b, 0, "lr", at, OPTC_BF16), OPTC_ERROR_ARGUMENT, "must be OPTC_F32 or OPTC_F64");
+    FAILS(optc_set_hyper_from(x.b, 0, "beta", at, OPTC_F32), OPTC_ERROR_ARGUMENT,
+          "has no hyperparameter 'beta'");
+    FAILS(optc_set_hyper_from(x.b, 0, NULL, at, OPTC_F32), OPTC_ERROR_ARGUMENT,
+          "has no hyperparameter '(null)'");
+    FAILS(optc_set_hyper_from(x.b, 0, "lr", at, OPTC_BF16), OPTC_ERROR_ARGUMENT,
+          "must be OPTC_F32 or OPTC_F64");
     FAILS(optc_set_hyper_from(x.b, 0, "lr", (char *)at + 1, OPTC_F32), OPTC_ERROR_ARGUMENT,
           "not aligned to a number of 4 bytes");
-    FAILS(optc_set_scalar_from(x.b, 0, "scale", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no input 'scale'");
+    FAILS(optc_set_scalar_from(x.b, 0, "scale", at, OPTC_F32), OPTC_ERROR_ARGUMENT,
+          "has no input 'scale'");
     FAILS(optc_set_guard(x.b, at, OPTC_F16), OPTC_ERROR_ARGUMENT, "must be OPTC_F32 or OPTC_F64");
     OK(optc_get_hyper(x.b, 0, "lr", &lr));
     ck_assert(lr == 1e-3);                         /* none of these calls had an effect */

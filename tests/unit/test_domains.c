@@ -1,4 +1,5 @@
-/* Domains as rows of gen/abi/domains.h: joins of two domains, offsets of their values, and indices in stages. */
+/* Domains as rows of gen/abi/domains.h: joins of two domains, offsets of their values, and indices
+ * in stages. */
 #include "gen/gen.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -11,13 +12,13 @@
 START_TEST(domains_join)
 {
     static const Dom old[] = {CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM};
-    static const struct { Dom a, b, both; } more[] = {
-        {ROW, ROW_T, ROWS2}, {COL_T, COL, COLS2}, {RANK, RANK_T, RANK2}, {ROW, RANK_T, ROWS_RANK},
-        {COL_T, RANK_T, COLS_RANK},
-        {RANK, ROW_T, RANK_ROWS}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T}, {ROWS2, ROW, ROWS2},
-        {ROWS2, ROW_T, ROWS2},
-        {COLS2, TENSOR, COLS2}, {ROWS2, COL, NDOM}, {ROWS2, ELEM, NDOM}, {ELEM, ELEM_T, NDOM}, {ROW, COL_T, NDOM},
-        {COL, ROW_T, NDOM}};
+    static const struct { Dom a, b, both;
+    } more[] = {{ROW, ROW_T, ROWS2},      {COL_T, COL, COLS2},        {RANK, RANK_T, RANK2},
+                {ROW, RANK_T, ROWS_RANK}, {COL_T, RANK_T, COLS_RANK}, {RANK, ROW_T, RANK_ROWS},
+                {RANK, COL, RANK_COLS},   {COL_T, ROW_T, ELEM_T},     {ROWS2, ROW, ROWS2},
+                {ROWS2, ROW_T, ROWS2},    {COLS2, TENSOR, COLS2},     {ROWS2, COL, NDOM},
+                {ROWS2, ELEM, NDOM},      {ELEM, ELEM_T, NDOM},       {ROW, COL_T, NDOM},
+                {COL, ROW_T, NDOM}};
     for (size_t a = 0; a < sizeof old / sizeof *old; a++)
         for (size_t b = 0; b < sizeof old / sizeof *old; b++) {
             bool crossed = (old[a] == ROW && old[b] == COL) || (old[a] == COL && old[b] == ROW);
@@ -29,7 +30,8 @@ START_TEST(domains_join)
     }
     for (int d = 0; d < NDOM; d++) {
         ck_assert_int_eq(dom_join((Dom)d, (Dom)d), d);
-        ck_assert_int_eq(dom_wide((Dom)d), d == CONST_ || d == GROUP || d == TENSOR || d == SLICE || d == BLOCK);
+        ck_assert_int_eq(dom_wide((Dom)d),
+                         d == CONST_ || d == GROUP || d == TENSOR || d == SLICE || d == BLOCK);
         ck_assert_int_eq(dom_transposed(dom_transposed((Dom)d)), d);
     }
 }
@@ -69,8 +71,11 @@ START_TEST(domains_find)
             ck_assert_int_eq(at == INDEX_NONE, dom_join((Dom)in, (Dom)d) != (Dom)in);
             for (int64_t i = 0; i < dom_len((Dom)in, s) && at != INDEX_NONE; i++) {
                 int64_t slice = i / each, k = i % each;
-                int64_t want = at == INDEX_ONE ? 0 : at == INDEX_MATRIX ? slice : at == INDEX_SAME ? i
-                             : slice * of + (at == INDEX_DOWN ? k / across : k % across);
+                int64_t want = at == INDEX_ONE      ? 0
+                               : at == INDEX_MATRIX ? slice
+                               : at == INDEX_SAME
+                                   ? i
+                                   : slice * of + (at == INDEX_DOWN ? k / across : k % across);
                 ck_assert_int_eq(dom_index((Dom)in, (Dom)d, i, s), want);
             }
         }
@@ -85,21 +90,40 @@ START_TEST(domains_find)
 }
 END_TEST
 
-/* Squares join with values along their axes, in the right orientation; invalid pairs have no join. A product has the
- * axes that remain. */
+/* Squares join with values along their axes, in the right orientation; invalid pairs have no join.
+ * A product has the axes that remain. */
 START_TEST(domains_square)
 {
-    static const struct { Dom a, b; int join; } want[] = {
-        {ROWS2, ROW, ROWS2}, {ROWS2, ROW_T, ROWS2}, {ROWS2, GROUP, ROWS2}, {ROWS2, SLICE, ROWS2}, {COLS2, COL, COLS2},
-        {COLS2, COL_T, COLS2},
-        {ROWS2, ELEM, NDOM}, {COLS2, ELEM, NDOM}, {ROWS2, COLS2, NDOM}, {ROWS2, COL, NDOM}, {COLS2, ROW, NDOM},
-        {ROW, ROW_T, ROWS2},
-        {COL_T, COL, COLS2}, {ROW, COL, ELEM}, {ROW, RANK_T, ROWS_RANK}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T},
-        {ELEM_T, ELEM, NDOM},
-        {BLOCK_ROWS2, BLOCK_ROW, BLOCK_ROWS2}, {BLOCK_ROW, BLOCK_ROW_T, BLOCK_ROWS2},
-        {BLOCK_ROWS2, TENSOR, BLOCK_ROWS2}, {BLOCK, GROUP, BLOCK}, {BLOCK_ROW, BLOCK_COL, NDOM},
-        {BLOCK, ELEM, NDOM}, {BLOCK, SLICE, NDOM}, {BLOCK_ROWS2, ROW, NDOM}, {BLOCK_ROWS2, ROWS2, NDOM},
-        {BLOCK_ROWS2, BLOCK_COLS2, NDOM}, {BLOCK_ROW, BLOCK_RANK_T, BLOCK_ROWS_RANK}};
+    static const struct { Dom a, b; int join;
+    } want[] = {{ROWS2, ROW, ROWS2},
+                {ROWS2, ROW_T, ROWS2},
+                {ROWS2, GROUP, ROWS2},
+                {ROWS2, SLICE, ROWS2},
+                {COLS2, COL, COLS2},
+                {COLS2, COL_T, COLS2},
+                {ROWS2, ELEM, NDOM},
+                {COLS2, ELEM, NDOM},
+                {ROWS2, COLS2, NDOM},
+                {ROWS2, COL, NDOM},
+                {COLS2, ROW, NDOM},
+                {ROW, ROW_T, ROWS2},
+                {COL_T, COL, COLS2},
+                {ROW, COL, ELEM},
+                {ROW, RANK_T, ROWS_RANK},
+                {RANK, COL, RANK_COLS},
+                {COL_T, ROW_T, ELEM_T},
+                {ELEM_T, ELEM, NDOM},
+                {BLOCK_ROWS2, BLOCK_ROW, BLOCK_ROWS2},
+                {BLOCK_ROW, BLOCK_ROW_T, BLOCK_ROWS2},
+                {BLOCK_ROWS2, TENSOR, BLOCK_ROWS2},
+                {BLOCK, GROUP, BLOCK},
+                {BLOCK_ROW, BLOCK_COL, NDOM},
+                {BLOCK, ELEM, NDOM},
+                {BLOCK, SLICE, NDOM},
+                {BLOCK_ROWS2, ROW, NDOM},
+                {BLOCK_ROWS2, ROWS2, NDOM},
+                {BLOCK_ROWS2, BLOCK_COLS2, NDOM},
+                {BLOCK_ROW, BLOCK_RANK_T, BLOCK_ROWS_RANK}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         ck_assert_int_eq(dom_join(want[i].a, want[i].b), want[i].join);
         ck_assert_int_eq(dom_join(want[i].b, want[i].a), want[i].join);

@@ -23,7 +23,10 @@ static _Thread_local bool for_ever;            /* and all later ones */
 static bool refused(void) { return ++asked == nth || (for_ever && nth && asked > nth); }
 static void *kept(void *p) { held += p != NULL; return p; }
 void *__wrap_malloc(size_t n) { return refused() ? NULL : kept(__real_malloc(n)); }
-void *__wrap_calloc(size_t n, size_t size) { return refused() ? NULL : kept(__real_calloc(n, size)); }
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return refused() ? NULL : kept(__real_calloc(n, size));
+}
 void *__wrap_realloc(void *p, size_t n)
 {
     return refused() ? NULL : p ? __real_realloc(p, n) : kept(__real_realloc(p, n));
@@ -38,8 +41,10 @@ int memory_held(void) { return held; }
 static void open_rule(Gen *g, const char *spec, const char *with)
 {
     Source s;
-    GenOptions o = {.with = with, .types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
-    ck_assert_msg(find_spec(NULL, spec, &g->arena, &s, &g->diag) && gen_compile(g, s, &o), "%s", g->diag.text);
+    GenOptions o = {
+        .with = with, .types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
+    ck_assert_msg(find_spec(NULL, spec, &g->arena, &s, &g->diag) && gen_compile(g, s, &o), "%s",
+                  g->diag.text);
 }
 
 static const Target *const targets[] = {&target_c, &target_cuda};
@@ -58,8 +63,8 @@ START_TEST(leaves_nothing)
     bool same = true;
     for (int i = 0; i < (thinned(1) ? 10 : 100); i++) {
         char *text = gen_emit(&g, &o, &g.diag);
-        same = same && text && !strcmp(text, first) && emit_cuda_stage_hash(&g, g.plan->nfn - 1, hex[1]) &&
-            !strcmp(hex[0], hex[1]);
+        same = same && text && !strcmp(text, first) &&
+               emit_cuda_stage_hash(&g, g.plan->nfn - 1, hex[1]) && !strcmp(hex[0], hex[1]);
         free(text);
     }
     int left = held - before;                  /* before Check allocates */
@@ -110,7 +115,8 @@ START_TEST(keys_fail)
 {
     Gen g = {0};
     open_rule(&g, "lamb", NULL);
-    char *source = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag), right[2][DIGEST_HEX], got[DIGEST_HEX];
+    char *source = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag),
+         right[2][DIGEST_HEX], got[DIGEST_HEX];
     ck_assert(source && emit_key(source, right[0]) && emit_cuda_stage_hash(&g, 0, right[1]));
     for (int which = 0; which < 2; which++)
         for (int n = 1, done = 0; !done; n++) {
@@ -169,17 +175,21 @@ START_TEST(readable_names)
     plan_print(&plan, g.plan, false);
     ck_assert(text && plan.s);
     for (const char *s = strstr(text, "---- the stages"); *s; s++) {
-        bool begins = !(s[-1] == '_' || (s[-1] >= 'a' && s[-1] <= 'z') || (s[-1] >= '0' && s[-1] <= '9'));
-        if (begins && ((s[0] == 'x' && s[1] >= '0' && s[1] <= '9') ||
-                       (!strncmp(s, "tmp", 3) && s[3] >= '0' && s[3] <= '9') || !strncmp(s, "mem[", 4)))
+        bool begins =
+            !(s[-1] == '_' || (s[-1] >= 'a' && s[-1] <= 'z') || (s[-1] >= '0' && s[-1] <= '9'));
+        if (begins &&
+            ((s[0] == 'x' && s[1] >= '0' && s[1] <= '9') ||
+             (!strncmp(s, "tmp", 3) && s[3] >= '0' && s[3] <= '9') || !strncmp(s, "mem[", 4)))
             ck_assert_msg(!strncmp(s, "mem[at_", 7), "%.60s", s);
     }
     for (int f = 0; f < g.plan->nfn; f++) {
         const Stage *s = plan_at(g.plan, f).stage;
         for (int i = 0; s && i < s->nload + s->nstore + s->nfold; i++) {
-            const Access *a = i < s->nload ? &s->load[i] : i < s->nload + s->nstore ? &s->store[i - s->nload]
-                : &s->fold[i - s->nload - s->nstore];
-            ck_assert_msg(strlen(a->name) <= LONGEST_NAME + 4 && strstr(plan.s, a->name), "%s", a->name);
+            const Access *a = i < s->nload               ? &s->load[i]
+                              : i < s->nload + s->nstore ? &s->store[i - s->nload]
+                                                         : &s->fold[i - s->nload - s->nstore];
+            ck_assert_msg(strlen(a->name) <= LONGEST_NAME + 4 && strstr(plan.s, a->name), "%s",
+                          a->name);
         }
     }
     buf_free(&plan);
@@ -189,13 +199,15 @@ START_TEST(readable_names)
 END_TEST
 
 /* Whether the CUDA of a rule in f32 contains a text. */
-/* Whether the CUDA source has `part`, from the first place of `from` to the end of that function. */
+/* Whether the CUDA source has `part`, from the first place of `from` to the end of that
+ * function. */
 static bool cuda_has_from(const char *rule, const char *from, const char *part)
 {
     Gen g = {0};
     Source spec;
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
-    ck_assert_msg(find_spec(NULL, rule, &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s", g.diag.text);
+    ck_assert_msg(find_spec(NULL, rule, &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o),
+                  "%s", g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
     ck_assert(text != NULL);
     char *start = strstr(text, from), *end = *from && start ? strstr(start, "\n}\n") : NULL;
@@ -209,18 +221,20 @@ static bool cuda_has_from(const char *rule, const char *from, const char *part)
 
 static bool cuda_has(const char *rule, const char *part) { return cuda_has_from(rule, "", part); }
 
-/* A map loads complete vectors without conditions. In branches the compiler may make each load wait for the one before
- * (ScheduleFree reached 83 % of the copy rate). Folds that write nothing load complete segments the same way; bands
- * load several vectors before they use one. */
+/* A map loads complete vectors without conditions. In branches the compiler may make each load wait
+ * for the one before (ScheduleFree reached 83 % of the copy rate). Folds that write nothing load
+ * complete segments the same way; bands load several vectors before they use one. */
 START_TEST(complete_vectors)
 {
     ck_assert(cuda_has("schedulefree_sgd", "walk(optc_full());"));
     ck_assert(cuda_has("novograd", "if (aligned && start + OPTC_SEG <= self->n)"));
-    ck_assert(cuda_has_from("sinkgd", "_band_matrix_3(", "optc_get<1>(g_in[k], g + offset, left, wide);"));
+    ck_assert(cuda_has_from("sinkgd", "_band_matrix_3(",
+                            "optc_get<1>(g_in[k], g + offset, left, wide);"));
 }
 END_TEST
 
-/* 1 / sqrt(x) of elements is one function without branches (SM3: 82 % of copy with them, 88 % without). */
+/* 1 / sqrt(x) of elements is one function without branches (SM3: 82 % of copy with them, 88 %
+ * without). */
 START_TEST(reciprocal_roots)
 {
     ck_assert(cuda_has("sm3", "g_i * optc_rsqrtf(nu + eps)") && !cuda_has("sm3", "1.0f / sqrtf("));
@@ -228,7 +242,8 @@ START_TEST(reciprocal_roots)
 }
 END_TEST
 
-/* A warp walks two rows of a band at once, unless the sums of a second row would take too many registers. */
+/* A warp walks two rows of a band at once, unless the sums of a second row would take too many
+ * registers. */
 START_TEST(rows_of_bands)
 {
     ck_assert(cuda_has("sinkgd", "constexpr int lines = optc_steps<decltype(wide)>(2), "));
@@ -243,14 +258,16 @@ START_TEST(powers)
 }
 END_TEST
 
-/* Code does not depend on the order in which the library's compiler evaluates arguments: gcc on aarch64 and clang take
- * the first one first. With other code the GPU code of a wheel is not found. */
+/* Code does not depend on the order in which the library's compiler evaluates arguments: gcc on
+ * aarch64 and clang take the first one first. With other code the GPU code of a wheel is not
+ * found. */
 START_TEST(order_of_indices)
 {
     Gen g = {0};
     Source spec;
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
-    ck_assert_msg(find_spec(NULL, "shampoo", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s", g.diag.text);
+    ck_assert_msg(find_spec(NULL, "shampoo", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o),
+                  "%s", g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
     ck_assert(text != NULL);
     const char *across = strstr(text, "int across_in["), *down = strstr(text, "int down_in[");
@@ -260,8 +277,8 @@ START_TEST(order_of_indices)
 }
 END_TEST
 
-/* With 16-bit types, full vectors are rounded two values at a time, and all loads come before the unpacking: unpacking
- * between loads made each load wait for the one before. */
+/* With 16-bit types, full vectors are rounded two values at a time, and all loads come before the
+ * unpacking: unpacking between loads made each load wait for the one before. */
 START_TEST(sixteen_bits)
 {
     static const char *const needs[] =
@@ -269,7 +286,8 @@ START_TEST(sixteen_bits)
     Gen g = {0};
     Source spec;
     GenOptions o = {.types = {.p = T_BF16, .g = T_BF16, .state = T_BF16}, .find = find_wrapper};
-    ck_assert_msg(find_spec(NULL, "adamw", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s", g.diag.text);
+    ck_assert_msg(find_spec(NULL, "adamw", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o),
+                  "%s", g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
     ck_assert(text != NULL);
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
@@ -279,11 +297,13 @@ START_TEST(sixteen_bits)
 }
 END_TEST
 
-/* A file contains only functions that the rule calls: adamw's CUDA once had 594 lines before its first stage. */
+/* A file contains only functions that the rule calls: adamw's CUDA once had 594 lines before its
+ * first stage. */
 START_TEST(only_what_is_called)
 {
-    static const char *const foreign[] = {"optc_expf", "optc_uniform", "optc_from_bf16", "optc_tree", "OPTC_FOLDS",
-                                          "optc_fold_rows", "OPTC_TILE_ROWS", "optc_even", "//@"};
+    static const char *const foreign[] = {"optc_expf",      "optc_uniform", "optc_from_bf16",
+                                          "optc_tree",      "OPTC_FOLDS",   "optc_fold_rows",
+                                          "OPTC_TILE_ROWS", "optc_even",    "//@"};
     Gen g = {0};
     open_rule(&g, "adamw", NULL);
     char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
@@ -299,8 +319,8 @@ START_TEST(only_what_is_called)
 }
 END_TEST
 
-/* Emitted files are for readers: at most 120 columns, states under their own names, one spelling of exponents, no
- * unused shared memory. */
+/* Emitted files are for readers: at most 120 columns, states under their own names, one spelling of
+ * exponents, no unused shared memory. */
 START_TEST(readable)
 {
     for (int i = 0; i < optc_library_size(); i++) {
@@ -325,8 +345,9 @@ END_TEST
 
 START_TEST(names_and_numbers)
 {
-    static const char spec[] = "return optimizer { name = \"x\", state = { v = zeros }, step = function()\n"
-                               "local s = lerp(v, g, 1e-8)  v = s  p = p - 1e10 * s end }";
+    static const char spec[] =
+        "return optimizer { name = \"x\", state = { v = zeros }, step = function()\n"
+        "local s = lerp(v, g, 1e-8)  v = s  p = p - 1e10 * s end }";
     Gen g = {0};
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
     ck_assert_msg(gen_compile(&g, (Source){"x.lua", spec, sizeof spec - 1}, &o), "%s", g.diag.text);
@@ -337,7 +358,8 @@ START_TEST(names_and_numbers)
     open_rule(&g, "adamw", NULL);
     text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
     ck_assert(text != NULL);
-    const char *stages = strstr(text, "optc_agree(const");    /* this kernel, ahead of the stages, uses shared memory */
+    /* this kernel, ahead of the stages, uses shared memory */
+    const char *stages = strstr(text, "optc_agree(const");
     stages = stages ? strstr(stages, "extern \"C\"") : text;
     ck_assert(stages && !strstr(stages, "__shared__"));
     free(text);
@@ -345,15 +367,18 @@ START_TEST(names_and_numbers)
 }
 END_TEST
 
-/* Wrapping changes only white space; each part of a wrapped line after a #line directive cites the same line. */
+/* Wrapping changes only white space; each part of a wrapped line after a #line directive cites the
+ * same line. */
 START_TEST(long_lines_break)
 {
     static const char text[] =
         "#line 7 \"a.lua\"\n"
-        "    const float aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa = bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * ccccccccccccccccccc + "
+        "    const float aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa = bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * "
+        "ccccccccccccccccccc + "
         "dddddddddddddd * (eeeeeeeeeeeeeeeeeee - 1.0f);\n"
         "#line 0\n"
-        "/* Words words words words words words words words words words words words words words words words words "
+        "/* Words words words words words words words words words words words words words words "
+        "words words words "
         "words words words words */\n"
         "#define WORDS wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + "
         "wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + wwwwwwwwwwwwwwwwwwwwwwwww\n";
@@ -361,10 +386,12 @@ START_TEST(long_lines_break)
         "#line 7 \"a.lua\"\n"
         "    const float aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa =\n"
         "#line 7 \"a.lua\"\n"
-        "            bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * ccccccccccccccccccc + dddddddddddddd * (eeeeeeeeeeeeeeeeeee - "
+        "            bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * ccccccccccccccccccc + dddddddddddddd * "
+        "(eeeeeeeeeeeeeeeeeee - "
         "1.0f);\n"
         "#line 0\n"
-        "/* Words words words words words words words words words words words words words words words words words "
+        "/* Words words words words words words words words words words words words words words "
+        "words words words "
         "words "
         "words\n"
         " * words words */\n"
@@ -380,7 +407,8 @@ START_TEST(long_lines_break)
 }
 END_TEST
 
-/* The longest program bounds the time of a first step: none has more than four stages, and each stage has one. */
+/* The longest program bounds the time of a first step: none has more than four stages, and each
+ * stage has one. */
 START_TEST(short_programs)
 {
     Gen g = {0};
@@ -394,8 +422,8 @@ START_TEST(short_programs)
         present += plan_at(g.plan, f).stage != NULL;
         most = of[f] >= 0 && ++stages[of[f]] > most ? stages[of[f]] : most;
     }
-    ck_assert_msg(most == 4 && n < all && all == present, "%d programs of up to %d stages, %d of %d", n, most, all,
-                  present);
+    ck_assert_msg(most == 4 && n < all && all == present,
+                  "%d programs of up to %d stages, %d of %d", n, most, all, present);
     gen_free(&g);
 }
 END_TEST

@@ -28,24 +28,30 @@ static double step_once(optc_engine_options eo, const char *spec, char *path, si
     return (double)p[3];
 }
 
-static const char own_spec[] =
-    "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m = zeros }, step = function() m = m + g * g; "
-    "p = p - lr * g / (sqrt(m) + 1) end }";
+static const char own_spec[] = "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { "
+                               "m = zeros }, step = function() m = m + g * g; "
+                               "p = p - lr * g / (sqrt(m) + 1) end }";
 
 START_TEST(no_compiler)
 {
     char path[256];
     double want = 4 - 0.1 * 2 / 3.0;
-    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = ""}, own_spec, path,
-                                      sizeof path), want, 1e-6);
+    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = ""},
+                                      own_spec, path, sizeof path),
+                            want, 1e-6);
     ck_assert_msg(strstr(path, "reference evaluator (the compiler is turned off)"), "%s", path);
-    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = "/no/such/cc"}, own_spec, path,
-                                      sizeof path), want, 1e-6);
+    ck_assert_double_eq_tol(
+        step_once((optc_engine_options){.cache_dir = "", .compiler = "/no/such/cc"}, own_spec, path,
+                  sizeof path),
+        want, 1e-6);
     ck_assert_msg(strstr(path, "reference evaluator (no C compiler"), "%s", path);
-    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = "false"}, own_spec, path,
-                                      sizeof path), want, 1e-6);
-    ck_assert_msg(strstr(path, "reference evaluator (") && strstr(path, "false failed"), "%s", path);
-    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = ""}, own_spec, path, sizeof path), want, 1e-6);
+    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = "false"},
+                                      own_spec, path, sizeof path),
+                            want, 1e-6);
+    ck_assert_msg(strstr(path, "reference evaluator (") && strstr(path, "false failed"), "%s",
+                  path);
+    ck_assert_double_eq_tol(
+        step_once((optc_engine_options){.cache_dir = ""}, own_spec, path, sizeof path), want, 1e-6);
     ck_assert_msg(strstr(path, "compiled by"), "%s", path);
 }
 END_TEST
@@ -60,7 +66,8 @@ static void entry_file(const char *dir, char *out, size_t n)
     pclose(f);
 }
 
-/* A damaged cache entry costs a compilation, never an error; a folder that others can write is not used. */
+/* A damaged cache entry costs a compilation, never an error; a folder that others can write is not
+ * used. */
 START_TEST(cache)
 {
     char dir[] = "/tmp/optc-cache-XXXXXX", path[256], file[512];
@@ -114,7 +121,8 @@ static void *worker(void *arg)
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     for (int i = 0; i < 20; i++)
         OK(optc_step(b));
-    FAILS(optc_set_hyper(b, 0, seed % 2 ? "nope" : "nada", 1), OPTC_ERROR_ARGUMENT, seed % 2 ? "nope" : "nada");
+    FAILS(optc_set_hyper(b, 0, seed % 2 ? "nope" : "nada", 1), OPTC_ERROR_ARGUMENT,
+          seed % 2 ? "nope" : "nada");
     OK(optc_unbind(b));
     OK(optc_release(r));
     uint64_t *h = malloc(8);

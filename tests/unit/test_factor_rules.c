@@ -1,5 +1,5 @@
-/* Rules with roots, bases and triangles on degenerate gradients, and over a thousand steps. The suite refs compares
- * them on other gradients. */
+/* Rules with roots, bases and triangles on degenerate gradients, and over a thousand steps. The
+ * suite refs compares them on other gradients. */
 #include "tests/harness/help.h"
 #include "tests/harness/network.h"
 #include "tests/harness/suites.h"
@@ -8,27 +8,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *spec, *options; } rules[] = {
-    {"shampoo", "interval=3"}, {"soap", "interval=3"}, {"asgo", ""}, {"klshampoo", ""}, {"splus", ""},
-    {"psgd_kron", ""}, {"dion", ""},
-    {"adamw+galore(3,3)", ""}, {"adamw+fira(3,3)", ""},
+static const struct { const char *spec, *options;
+} rules[] = {
+    {"shampoo", "interval=3"},
+    {"soap", "interval=3"},
+    {"asgo", ""},
+    {"klshampoo", ""},
+    {"splus", ""},
+    {"psgd_kron", ""},
+    {"dion", ""},
+    {"adamw+galore(3,3)", ""},
+    {"adamw+fira(3,3)", ""},
 };
 enum { NRULES = sizeof rules / sizeof *rules, STEPS = 12, NTENSOR = 8 };
-static const TestShape tensor[NTENSOR] =
-    {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 3}}, {2, {0, 3}}, {2, {6, 6}}};
+static const TestShape tensor[NTENSOR] = {{2, {6, 5}}, {1, {7}},       {2, {5, 12}}, {2, {1, 4}},
+                                          {2, {4, 1}}, {3, {2, 4, 3}}, {2, {0, 3}},  {2, {6, 6}}};
 
 static void open_rule(Fixture *f, int i)
 {
     optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")};
-    fix_open(f, &eo, &(optc_rule_options){.spec = rules[i].spec, .options = rules[i].options}, tensor, NTENSOR, NULL,
-             0);
+    fix_open(f, &eo, &(optc_rule_options){.spec = rules[i].spec, .options = rules[i].options},
+             tensor, NTENSOR, NULL, 0);
 }
 
 /* Gradients of rank one, zero, tiny, huge, or alternating; sparse: all rows but one are 0. */
 enum { ZERO, RANK_ONE, TINY, HUGE_, MIXED, SPARSE, NKIND };
 static double gradient(int kind, int k, int step, int64_t i, int64_t cols)
 {
-    double x = ref_value(k, step, i), row = ref_value(k, step + 50, i / cols), col = ref_value(k, step + 70, i % cols);
+    double x = ref_value(k, step, i), row = ref_value(k, step + 50, i / cols),
+           col = ref_value(k, step + 70, i % cols);
     switch (kind) {
     case ZERO: return 0;
     case RANK_ONE: return row * col;
@@ -44,7 +52,8 @@ static void set_grads(Fixture *f, int kind, int step)
     for (int k = 0; k < f->n; k++)
         for (int64_t i = 0; i < f->count[k]; i++)
             type_store(f->type, f->g[k], i,
-                       gradient(kind, k, step, i, tensor[k].rank > 1 ? f->count[k] / tensor[k].dim[0] : f->count[k]));
+                       gradient(kind, k, step, i,
+                                tensor[k].rank > 1 ? f->count[k] / tensor[k].dim[0] : f->count[k]));
 }
 
 /* Weights stay finite; with zero gradients they do not change, except by decay. */
@@ -60,8 +69,8 @@ START_TEST(nothing_to_go_by)
         for (int k = 0; k < f.n; k++)
             for (int64_t i = 0; i < f.count[k]; i++) {
                 double p = type_load(f.type, f.p[k], i);
-                ck_assert_msg(isfinite(p), "%s, %s: gradient %d, tensor %d, element %lld: %g", rules[_i].spec,
-                              rules[_i].options, kind, k, (long long)i, p);
+                ck_assert_msg(isfinite(p), "%s, %s: gradient %d, tensor %d, element %lld: %g",
+                              rules[_i].spec, rules[_i].options, kind, k, (long long)i, p);
                 ck_assert(kind != ZERO || fabs(p) <= 0.5);
             }
         fix_close(&f);
@@ -69,7 +78,8 @@ START_TEST(nothing_to_go_by)
 }
 END_TEST
 
-/* A NaN in one tensor's gradient, at a step with new roots and at one without, does not affect the other tensors. */
+/* A NaN in one tensor's gradient, at a step with new roots and at one without, does not affect the
+ * other tensors. */
 START_TEST(nan_stays)
 {
     Fixture f, g;
@@ -84,7 +94,8 @@ START_TEST(nan_stays)
         OK(optc_step(g.binding));
     }
     for (int k = 0; k < f.n; k++)
-        ck_assert_msg(k == 2 || !memcmp(f.p[k], g.p[k], (size_t)f.count[k] * 4), "%s: tensor %d", rules[_i].spec, k);
+        ck_assert_msg(k == 2 || !memcmp(f.p[k], g.p[k], (size_t)f.count[k] * 4), "%s: tensor %d",
+                      rules[_i].spec, k);
     fix_close(&f);
     fix_close(&g);
 }
@@ -141,8 +152,8 @@ START_TEST(a_thousand_steps)
 END_TEST
 
 /* ---- SPlus' averaged weights ---- */
-/* kvfrans/splus: after a step whose size follows from the shape, the weights enter an average that begins at 0, and
- * then decay. */
+/* kvfrans/splus: after a step whose size follows from the shape, the weights enter an average that
+ * begins at 0, and then decay. */
 enum { EVALS = 3 };
 static const int eval_after[EVALS] = {1, 4, 12};
 static const double splus_ema = 0.8, splus_decay = 0.1, splus_lr = 0.1, splus_other = 0.02;
@@ -156,7 +167,8 @@ static void follow(const Fixture *f, double *const *avg)
 {
     for (int k = 0; k < f->n; k++)
         for (int64_t i = 0; i < f->count[k]; i++) {
-            double before = type_load(f->type, f->p[k], i) / (1 - splus_size(&net[k]) * splus_decay);
+            double before =
+                type_load(f->type, f->p[k], i) / (1 - splus_size(&net[k]) * splus_decay);
             avg[k][i] = splus_ema * avg[k][i] + (1 - splus_ema) * before;
         }
 }
@@ -172,22 +184,27 @@ static void see_average(Fixture *f, double *const *avg, int t)
     OK(optc_run(f->binding, way[0]));
     for (int k = 0; k < f->n; k++)
         for (int64_t i = 0; i < f->count[k]; i++) {
-            double got = type_load(f->type, f->p[k], i), want = t ? avg[k][i] / (1 - pow(splus_ema, t)) : kept[k][i];
+            double got = type_load(f->type, f->p[k], i),
+                   want = t ? avg[k][i] / (1 - pow(splus_ema, t)) : kept[k][i];
             apart = fmax(apart, fabs(got - kept[k][i]));
-            ck_assert_msg(fabs(got - want) <= 4 * 0x1p-23, "after %d steps, tensor %d, %lld: %.9g, not %.9g", t, k,
-                          (long long)i, got, want);
+            ck_assert_msg(fabs(got - want) <= 4 * 0x1p-23,
+                          "after %d steps, tensor %d, %lld: %.9g, not %.9g", t, k, (long long)i,
+                          got, want);
         }
     /* after one step the average differs only by the decay */
     ck_assert(t < 2 ? apart < 0.01 : apart > 0.01);
     OK(optc_run(f->binding, way[1]));
     for (int k = 0; k < f->n; k++)
-        ck_assert_msg(!memcmp(kept[k], f->p[k], (size_t)f->count[k] * 4), "after %d steps, tensor %d", t, k);
+        ck_assert_msg(!memcmp(kept[k], f->p[k], (size_t)f->count[k] * 4),
+                      "after %d steps, tensor %d", t, k);
 }
 
 START_TEST(averaged_weights)
 {
-    const optc_setting set[] =
-        {{"lr", splus_lr}, {"ema_rate", splus_ema}, {"weight_decay", splus_decay}, {"other_scale", splus_other}};
+    const optc_setting set[] = {{"lr", splus_lr},
+                                {"ema_rate", splus_ema},
+                                {"weight_decay", splus_decay},
+                                {"other_scale", splus_other}};
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
     Fixture f, g;
     double all[3][NET_MID * NET_IN] = {{0}}, *avg[] = {all[0], all[1], all[2]};
@@ -203,15 +220,16 @@ START_TEST(averaged_weights)
         if (step == eval_after[at])
             see_average(&f, avg, eval_after[at++]);
     }
-    for (int k = 0; k < f.n; k++)                          /* a binding that never evaluated has the same weights */
+    /* a binding that never evaluated has the same weights */
+    for (int k = 0; k < f.n; k++)
         ck_assert(!memcmp(f.p[k], g.p[k], (size_t)f.count[k] * 4));
     fix_close(&f);
     fix_close(&g);
 }
 END_TEST
 
-/* splus with stagger: a matrix in slot 0 is stepped as without, the others have their bases at other steps. Their
- * columns exceed the limit, so that each matrix has one basis. */
+/* splus with stagger: a matrix in slot 0 is stepped as without, the others have their bases at
+ * other steps. Their columns exceed the limit, so that each matrix has one basis. */
 START_TEST(staggered_bases)
 {
     static const TestShape shape[] = {{2, {3, 5}}, {2, {3, 4}}, {1, {3}}, {2, {2, 6}}};
@@ -219,9 +237,11 @@ START_TEST(staggered_bases)
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
     Fixture f, g;
     int slots = 0;
-    fix_open(&f, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2,limit=3,stagger=true"}, shape, N,
-             NULL, 0);
-    fix_open(&g, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2,limit=3"}, shape, N, NULL, 0);
+    fix_open(&f, &eo,
+             &(optc_rule_options){.spec = "splus", .options = "interval=2,limit=3,stagger=true"},
+             shape, N, NULL, 0);
+    fix_open(&g, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2,limit=3"}, shape,
+             N, NULL, 0);
     for (int step = 1; step <= 4; step++) {
         for (int k = 0; k < N; k++)
             for (int64_t i = 0; i < f.count[k]; i++) {
@@ -237,7 +257,8 @@ START_TEST(staggered_bases)
             slots |= 1 << slot;
             bool same = !memcmp(f.p[k], g.p[k], 4 * (size_t)f.count[k]);
             ck_assert_msg(same || slot, "step %d: tensor %d of slot 0 differs", step, k);
-            ck_assert_msg(!same || !slot || step < 3, "step %d: tensor %d has the bases of the others", step, k);
+            ck_assert_msg(!same || !slot || step < 3,
+                          "step %d: tensor %d has the bases of the others", step, k);
         }
     }
     ck_assert_int_eq(slots, 3);

@@ -1,6 +1,7 @@
-/* Random specs: stored values lie in the evaluator's bounds, and printing and reading the IR loses nothing. A run
- * generates OPTC_FUZZ_SPECS specs of several entries each (or as many as OPTC_FUZZ_SECONDS allow). OPTC_FUZZ_SEED
- * repeats one; OPTC_FUZZ_WRITE=FOLDER only writes them there. */
+/* Random specs: stored values lie in the evaluator's bounds, and printing and reading the IR loses
+ * nothing. A run generates OPTC_FUZZ_SPECS specs of several entries each (or as many as
+ * OPTC_FUZZ_SECONDS allow). OPTC_FUZZ_SEED repeats one; OPTC_FUZZ_WRITE=FOLDER only writes them
+ * there. */
 #include "tests/harness/help.h"
 #include "tests/harness/random_spec.h"
 
@@ -10,7 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-static const TestShape shapes[] = {{0, {0}}, {1, {9}}, {2, {3, 130}}, {3, {2, 66, 5}}, {1, {4300}}, {2, {70, 3}}};
+static const TestShape shapes[] = {{0, {0}},        {1, {9}},    {2, {3, 130}},
+                                   {3, {2, 66, 5}}, {1, {4300}}, {2, {70, 3}}};
 
 static void ir_round_trip(const Gen *g, const char *text)
 {
@@ -46,20 +48,23 @@ static int one_spec(uint64_t seed)
     const char *with = random_wrapper(seed);
     Fixture f;
     optc_engine_options eo = {.threads = 2, .cache_dir = "", .compiler = ""};
-    optc_rule_options ro =
-        {.spec = "fuzz.lua", .text = text, .with = with, .param = splitmix(seed ^ 5) % 4 ? OPTC_F32 : OPTC_F64};
+    optc_rule_options ro = {.spec = "fuzz.lua",
+                            .text = text,
+                            .with = with,
+                            .param = splitmix(seed ^ 5) % 4 ? OPTC_F32 : OPTC_F64};
     optc_engine *e;
     optc_rule *r;
     OK(optc_open(&eo, &e));
     optc_status st = optc_compile(e, &ro, &r);
-    ck_assert_msg(st == OPTC_OK, "seed %llu: %s\n%s", (unsigned long long)seed, optc_message(), text);
+    ck_assert_msg(st == OPTC_OK, "seed %llu: %s\n%s", (unsigned long long)seed, optc_message(),
+                  text);
     ir_round_trip(&r->library->gen, text);
     OK(optc_release(r));
     OK(optc_close(e));
     eo.compiler = NULL;
     fix_open(&f, &eo, &ro, shapes, 6, NULL, 0);
-    ck_assert_msg(optc_rule_native(f.rule), "seed %llu: %s\n%s", (unsigned long long)seed, optc_rule_path(f.rule),
-                  text);
+    ck_assert_msg(optc_rule_native(f.rule), "seed %llu: %s\n%s", (unsigned long long)seed,
+                  optc_rule_path(f.rule), text);
     double *h = malloc(8 * 5000);
     for (int k = 0; k < 6; k++) {
         for (int64_t i = 0; i < 5000; i++)
@@ -73,8 +78,9 @@ static int one_spec(uint64_t seed)
                 for (int64_t i = 0; i < f.count[k]; i++)
                     type_store(f.type, f.g[k], i, ref_value(k, round * 16 + en, i));
             char *m = step_in_bounds(&f, optc_rule_entry(f.rule, en));
-            ck_assert_msg(!m, "seed %llu, with '%s', round %d, entry %s: %s\n%s", (unsigned long long)seed, with, round,
-                          optc_rule_entry(f.rule, en), m, text);
+            ck_assert_msg(!m, "seed %llu, with '%s', round %d, entry %s: %s\n%s",
+                          (unsigned long long)seed, with, round, optc_rule_entry(f.rule, en), m,
+                          text);
             cases++;
         }
     fix_close(&f);
@@ -85,7 +91,8 @@ static int one_spec(uint64_t seed)
 
 START_TEST(random_specs)
 {
-    setenv("OPTC_CFLAGS", "-O1", 0);      /* hundreds of compilations: the bits do not depend on the level */
+    setenv("OPTC_CFLAGS", "-O1", 0);      /* hundreds of compilations: the bits do not depend on the
+                                           * level */
     const char *specs = getenv("OPTC_FUZZ_SPECS"), *seconds = getenv("OPTC_FUZZ_SECONDS"),
         *seed = getenv("OPTC_FUZZ_SEED");
     uint64_t s0 = seed && *seed ? strtoull(seed, NULL, 10) : 1;

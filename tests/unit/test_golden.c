@@ -1,7 +1,7 @@
-/* The compiler's output for a few rules against files: the rule after constant folding (.ir), the plan (.plan) and the
- * stages in C (.c, without the shared code). For more rules also the schedule of a step in one process (.ops) and on
- * the first of three ranks with GPUs (.ops3). A changed output appears as a difference; OPTC_GOLDEN=update accepts
- * it. */
+/* The compiler's output for a few rules against files: the rule after constant folding (.ir), the
+ * plan (.plan) and the stages in C (.c, without the shared code). For more rules also the schedule
+ * of a step in one process (.ops) and on the first of three ranks with GPUs (.ops3). A changed
+ * output appears as a difference; OPTC_GOLDEN=update accepts it. */
 #include "runtime/library/rule/spec_find.h"
 #include "runtime/library/schedule/schedule.h"
 #include "gen/gen.h"
@@ -16,11 +16,15 @@
 
 enum { MOST_DIMS = 2, MOST_TENSORS = 4 };
 typedef struct Tensors { int n; int64_t dim[MOST_TENSORS][MOST_DIMS]; } Tensors;
-static const Tensors usual = {3, {{512, 256}, {256, 1024}, {256}}}, one_matrix = {2, {{512, 256}, {256}}},
+static const Tensors usual = {3, {{512, 256}, {256, 1024}, {256}}},
+                     one_matrix = {2, {{512, 256}, {256}}},
                      four = {4, {{256, 256}, {256, 256}, {256, 256}, {256}}};
 
 /* with a spec's text in all kinds, then those with schedules only */
-static const struct { const char *file, *spec, *with, *options; const Tensors *tensors; } cases[] = {
+static const struct {
+    const char *file, *spec, *with, *options;
+    const Tensors *tensors;
+} cases[] = {
     {"adamw", "adamw", NULL, NULL, &usual},
     {"lamb", "lamb", NULL, NULL, &usual},
     {"adafactor", "adafactor", NULL, NULL, &usual},
@@ -62,8 +66,8 @@ static char *made_schedule(Arena *a, int i, const char *kind)
     ck_assert_msg(find_spec(NULL, cases[i].spec, a, &s, &d), "%s", d.text);
     ck_assert_msg(gen_compile(&g, s, &o), "%s", g.diag.text);
     const ScheduleOf at = {t, of->n, 0, gpu ? 3 : 1, 0, gpu};
-    ck_assert_msg(schedule_plan(program_make(a, g.plan, NULL), &at, false, &plan) == OPTC_OK, "%s: %s",
-                  cases[i].file, optc_message());
+    ck_assert_msg(schedule_plan(program_make(a, g.plan, NULL), &at, false, &plan) == OPTC_OK,
+                  "%s: %s", cases[i].file, optc_message());
     schedule_print(&b, plan.binding);
     schedule_plan_free(&plan);
     gen_free(&g);
@@ -79,15 +83,22 @@ static char *made(Arena *a, int i, const char *kind)
     Source s;
     Buf b = {0};
     bool c = !strcmp(kind, "c");
-    GenOptions o = {.with = cases[i].with, .options = cases[i].options, .find = find_wrapper,
-                    .dump = c ? NULL : !strcmp(kind, "ir") ? "fold" : "plan", .dump_to = c ? NULL : &b};
+    GenOptions o = {.with = cases[i].with,
+                    .options = cases[i].options,
+                    .find = find_wrapper,
+                    .dump = c                     ? NULL
+                            : !strcmp(kind, "ir") ? "fold"
+                                                  : "plan",
+                    .dump_to = c ? NULL : &b};
     ck_assert_msg(find_spec(NULL, cases[i].spec, a, &s, &d), "%s", d.text);
     ck_assert_msg(gen_compile(&g, s, &o), "%s", g.diag.text);
     if (c) {
-        char *source = gen_emit(&g, &(EmitOptions){.target = &target_c, .command = "test"}, &g.diag);
+        char *source =
+            gen_emit(&g, &(EmitOptions){.target = &target_c, .command = "test"}, &g.diag);
         ck_assert_msg(source != NULL, "%s", g.diag.text);
         const char *from = strstr(source, stages_from);
-        ck_assert_msg(from != NULL, "%s: no line '%s …' in the emitted source", cases[i].file, stages_from);
+        ck_assert_msg(from != NULL, "%s: no line '%s …' in the emitted source", cases[i].file,
+                      stages_from);
         buf_puts(&b, from);
         free(source);
     }
@@ -115,7 +126,10 @@ static void write_whole(const char *path, const char *text)
     ck_assert_msg(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s cannot be written", path);
 }
 
-static const char *next_line(const char *s) { return s + strcspn(s, "\n") + (s[strcspn(s, "\n")] == '\n'); }
+static const char *next_line(const char *s)
+{
+    return s + strcspn(s, "\n") + (s[strcspn(s, "\n")] == '\n');
+}
 
 static bool same_line(const char *a, const char *b)
 {
@@ -131,7 +145,8 @@ static void put_lines(Buf *b, const char *mark, const char *from, const char *to
         buf_printf(b, "%s…\n", mark);
 }
 
-/* The first place where two texts differ and, if it is within a few lines, where they agree again. */
+/* The first place where two texts differ and, if it is within a few lines, where they agree
+ * again. */
 static char *short_diff(const char *want, const char *got)
 {
     enum { AHEAD = 12, SHOWN = 8 };
@@ -166,17 +181,22 @@ START_TEST(golden)
     const char *kind = kinds[_i % COUNT(kinds)], *how = getenv("OPTC_GOLDEN");
     if (!has_kind(i, kind))
         return;
-    char *path = golden_path(&arena, cases[i].file, kind), *got = made(&arena, i, kind), *want = read_whole(path);
+    char *path = golden_path(&arena, cases[i].file, kind), *got = made(&arena, i, kind),
+         *want = read_whole(path);
     if (how && !strcmp(how, "update")) {
         if (!want || strcmp(want, got))
             write_whole(path, got);
     } else {
-        ck_assert_msg(want != NULL,
-                      "%s cannot be read: run from the repository's root; OPTC_GOLDEN=update makes it anew", path);
+        ck_assert_msg(
+            want != NULL,
+            "%s cannot be read: run from the repository's root; OPTC_GOLDEN=update makes it anew",
+            path);
         if (strcmp(want, got)) {
             char *diff = short_diff(want, got);
-            ck_abort_msg("%s (-) and what is made now (+) differ from %sRun this suite with OPTC_GOLDEN=update to "
-                         "accept it, and look at the whole difference with git.", path, diff);
+            ck_abort_msg("%s (-) and what is made now (+) differ from %sRun this suite with "
+                         "OPTC_GOLDEN=update to "
+                         "accept it, and look at the whole difference with git.",
+                         path, diff);
         }
     }
     free(want);
@@ -196,9 +216,10 @@ START_TEST(no_strays)
     for (struct dirent *e; (e = readdir(d));) {
         bool known = e->d_name[0] == '.';
         for (int i = 0; i < COUNT(cases) * COUNT(kinds); i++)
-            known = known || (has_kind(i / COUNT(kinds), kinds[i % COUNT(kinds)]) &&
-                              !strcmp(e->d_name, arena_printf(&arena, "%s.%s", cases[i / COUNT(kinds)].file,
-                                                              kinds[i % COUNT(kinds)])));
+            known = known ||
+                    (has_kind(i / COUNT(kinds), kinds[i % COUNT(kinds)]) &&
+                     !strcmp(e->d_name, arena_printf(&arena, "%s.%s", cases[i / COUNT(kinds)].file,
+                                                     kinds[i % COUNT(kinds)])));
         ck_assert_msg(known, "%s/%s belongs to no case", folder, e->d_name);
     }
     closedir(d);
@@ -209,10 +230,11 @@ END_TEST
 /* short_diff shows the right difference. */
 START_TEST(diff_is_short)
 {
-    static const char *const pair[][3] = {
-        {"a\nb\nc\n", "a\nx\nc\n", "line 2:\n- b\n+ x\n"}, {"a\nb\n", "a\nb\nc\n", "line 3:\n+ c\n"},
-        {"a\nb\nc\n", "a\nc\n", "line 2:\n- b\n"}, {"a\nc\n", "a\nb\nc\n", "line 2:\n+ b\n"},
-        {"a", "a\nb", "line 2:\n+ b\n"}};
+    static const char *const pair[][3] = {{"a\nb\nc\n", "a\nx\nc\n", "line 2:\n- b\n+ x\n"},
+                                          {"a\nb\n", "a\nb\nc\n", "line 3:\n+ c\n"},
+                                          {"a\nb\nc\n", "a\nc\n", "line 2:\n- b\n"},
+                                          {"a\nc\n", "a\nb\nc\n", "line 2:\n+ b\n"},
+                                          {"a", "a\nb", "line 2:\n+ b\n"}};
     for (int i = 0; i < COUNT(pair); i++) {
         char *d = short_diff(pair[i][0], pair[i][1]);
         ck_assert_str_eq(d, pair[i][2]);

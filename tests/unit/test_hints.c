@@ -1,4 +1,5 @@
-/* Mistakes that users of PyTorch, NumPy and JAX make in their first hour: each message names what to write instead. */
+/* Mistakes that users of PyTorch, NumPy and JAX make in their first hour: each message names what
+ * to write instead. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 
@@ -56,13 +57,16 @@ START_TEST(named_remedy)
 {
     Arena a = {0};
     Gen g = {0};
-    const char *text = arena_printf(&a,
-                                    "return optimizer { name = 'x', hyper = { lr = 0.1 }, step = function()\n"
-                                    "p = p - lr * g\n%s\nend }", wrong[_i].line);
-    ck_assert_msg(!gen_compile(&g, (Source){"mine.lua", text, strlen(text)}, &(GenOptions){.find = find_wrapper}),
+    const char *text =
+        arena_printf(&a,
+                     "return optimizer { name = 'x', hyper = { lr = 0.1 }, step = function()\n"
+                     "p = p - lr * g\n%s\nend }",
+                     wrong[_i].line);
+    ck_assert_msg(!gen_compile(&g, (Source){"mine.lua", text, strlen(text)},
+                               &(GenOptions){.find = find_wrapper}),
                   "%s was accepted", wrong[_i].line);
-    ck_assert_msg(g.diag.line == 3 && strstr(g.diag.text, wrong[_i].part), "'%s' is not in: %s", wrong[_i].part,
-                  g.diag.text);
+    ck_assert_msg(g.diag.line == 3 && strstr(g.diag.text, wrong[_i].part), "'%s' is not in: %s",
+                  wrong[_i].part, g.diag.text);
     gen_free(&g);
     arena_free(&a);
 }

@@ -1,4 +1,5 @@
-/* Hostile input: strings of a spec in other files, compilers that never end, numbers beyond any machine. */
+/* Hostile input: strings of a spec in other files, compilers that never end, numbers beyond any
+ * machine. */
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
 #include "runtime/library/package/package.h"
@@ -26,9 +27,11 @@ static bool compile_text(Gen *g, const char *text, const char *with, const char 
 }
 
 /* ---- words of a spec ---- */
-#define SPEC(fields) "return optimizer { name = \"x\", " fields ", step = function() p = p - g end }"
+#define SPEC(fields) \
+    "return optimizer { name = \"x\", " fields ", step = function() p = p - g end }"
 #define IR(line) \
-    "optc-ir 2\nrule x\nvariant any\n" line "nodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\n" \
+    "optc-ir 2\nrule x\nvariant any\n" line \
+    "nodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\n" \
     "entry step\n  any p = %2\n"
 static const struct { const char *text, *with, *options; } refused[] = {
     {SPEC("options = { mode = \"a\\nrule adamw\" }"), NULL, NULL},
@@ -46,8 +49,8 @@ static const struct { const char *text, *with, *options; } refused[] = {
 };
 enum { NREFUSED = sizeof refused / sizeof *refused };
 
-/* A newline in an option's value once added lines to a package's manifest, and escape sequences reached the
- * terminal. */
+/* A newline in an option's value once added lines to a package's manifest, and escape sequences
+ * reached the terminal. */
 START_TEST(words_refused)
 {
     Gen g;
@@ -70,15 +73,26 @@ START_TEST(words_cleaned)
 }
 END_TEST
 
-/* An 8-bit terminal also interprets the bytes 0x80 to 0x9f; inside a UTF-8 character they are harmless. */
+/* An 8-bit terminal also interprets the bytes 0x80 to 0x9f; inside a UTF-8 character they are
+ * harmless. */
 START_TEST(bytes_cleaned)
 {
-    static const struct { const char *text, *clean; } texts[] = {
-        {"a\x9b" "2Jb", "a 2Jb"}, {"\x80\x9f\xa0\xff", "  \xa0\xff"}, {"\xc2\x9b\xc2\xa0", "  \xc2\xa0"},
-        {"\xe2\x80\x9b\xc3\x9b\xf0\x9f\x9b\x90", NULL},                               /* complete characters */
-        {"\xe2\x80", "\xe2 "}, {"\xe2\x80z\x9b", "\xe2 z "}, {"\xc3\xc2\x9b", "\xc3  "}, /* truncated ones */
-        {"\xe0\x82\x9b", "\xe0  "}, {"\xf0\x80\x82\x9b", "\xf0   "},
-        {"\xc0\x9b", "\xc0 "}, {"\xf8\x9b\x80\x80\x80", "\xf8    "}};
+    static const struct { const char *text, *clean;
+    } texts[] = {{"a\x9b"
+                  "2Jb",
+                  "a 2Jb"},
+                 {"\x80\x9f\xa0\xff", "  \xa0\xff"},
+                 {"\xc2\x9b\xc2\xa0", "  \xc2\xa0"},
+        /* complete characters */
+                 {"\xe2\x80\x9b\xc3\x9b\xf0\x9f\x9b\x90", NULL},
+        /* truncated ones */
+                 {"\xe2\x80", "\xe2 "},
+                 {"\xe2\x80z\x9b", "\xe2 z "},
+                 {"\xc3\xc2\x9b", "\xc3  "},
+                 {"\xe0\x82\x9b", "\xe0  "},
+                 {"\xf0\x80\x82\x9b", "\xf0   "},
+                 {"\xc0\x9b", "\xc0 "},
+                 {"\xf8\x9b\x80\x80\x80", "\xf8    "}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char text[32];
         snprintf(text, sizeof text, "%s", texts[i].text);
@@ -90,12 +104,14 @@ START_TEST(bytes_cleaned)
 }
 END_TEST
 
-/* The head of emitted code has the command that makes it again: pasting it runs that command and nothing else. */
+/* The head of emitted code has the command that makes it again: pasting it runs that command and
+ * nothing else. */
 START_TEST(commands_quoted)
 {
     Gen g;
-    ck_assert_msg(compile_text(&g, SPEC("options = { mode = \"a\" }"), NULL, "mode=$(reboot)'; reboot #"), "%s",
-                  g.diag.text);
+    ck_assert_msg(
+        compile_text(&g, SPEC("options = { mode = \"a\" }"), NULL, "mode=$(reboot)'; reboot #"),
+        "%s", g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(text != NULL);
     ck_assert_msg(strstr(text, "--options 'mode=$(reboot)'") != NULL, "%.600s", text);
@@ -108,9 +124,14 @@ END_TEST
 START_TEST(manifest_ends)
 {
     char dir[] = "/tmp/optc-manifest-XXXXXX", path[64], why[700];
-    static const struct { const char *text; size_t n; bool whole; } behind[] =
-        {{"", 0, true}, {"\0", 1, false}, {"\0\nrule adamw\n", 13, false}, {"\n", 1, false}, {"x", 1, false}};
-    static const char *const inside[] = {"rule x\033[2J\n", "rule x\r\n", "rule x\xc2\x9b\n", "rule x\x9b\n"};
+    static const struct { const char *text; size_t n; bool whole;
+    } behind[] = {{"", 0, true},
+                  {"\0", 1, false},
+                  {"\0\nrule adamw\n", 13, false},
+                  {"\n", 1, false},
+                  {"x", 1, false}};
+    static const char *const inside[] = {"rule x\033[2J\n", "rule x\r\n", "rule x\xc2\x9b\n",
+                                         "rule x\x9b\n"};
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(path, sizeof path, "%s/manifest", dir);
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
@@ -130,11 +151,13 @@ START_TEST(manifest_ends)
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
         Buf b = {0};
         Manifest m;
-        buf_printf(&b, PACKAGE_MARK "name x\noptc 0\ncuda 13.0\narch sm_90 1 0\n%s  key 0\n", inside[i]);
+        buf_printf(&b, PACKAGE_MARK "name x\noptc 0\ncuda 13.0\narch sm_90 1 0\n%s  key 0\n",
+                   inside[i]);
         package_seal(&b);
         FILE *f = fopen(path, "wb");
         ck_assert(f && fwrite(buf_text(&b), 1, b.len, f) == b.len && fclose(f) == 0);
-        ck_assert(!manifest_read(dir, false, &m, why, sizeof why) && strstr(why, "control characters"));
+        ck_assert(!manifest_read(dir, false, &m, why, sizeof why) &&
+                  strstr(why, "control characters"));
         manifest_free(&m);
         buf_free(&b);
     }
@@ -173,11 +196,12 @@ START_TEST(digest_vectors)
 }
 END_TEST
 
-/* With an earlier hash, two contents of one key were found in 76 seconds: keys of code and of package files are
- * digests. */
+/* With an earlier hash, two contents of one key were found in 76 seconds: keys of code and of
+ * package files are digests. */
 START_TEST(keys_are_digests)
 {
-    static const char code[] = "int f(void);\n", cited[] = "/* head */\n#line 7 \"x.lua\"\nint f(void);\n";
+    static const char code[] = "int f(void);\n",
+                      cited[] = "/* head */\n#line 7 \"x.lua\"\nint f(void);\n";
     char key[DIGEST_HEX], want[DIGEST_HEX], dir[] = "/tmp/optc-key-XXXXXX", path[64], why[700];
     digest_hex(code, strlen(code), want);
     ck_assert(emit_key(cited, key));
@@ -201,16 +225,17 @@ START_TEST(keys_are_digests)
 END_TEST
 
 /* ---- compilers ---- */
-static const char own[] =
-    "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = zeros }, step = function() m = lerp(m, g, "
-    "0.3) p = p - lr * m / (1 + t) end }";
+static const char own[] = "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = "
+                          "zeros }, step = function() m = lerp(m, g, "
+                          "0.3) p = p - lr * m / (1 + t) end }";
 
 /* Steps a user's rule and returns a hash of the bits. */
 static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
 {
     Fixture f;
     optc_engine_options eo = {.threads = 1, .cache_dir = "", .compiler = cc};
-    fix_open(&f, &eo, &(optc_rule_options){.spec = "own.lua", .text = own}, odd_shapes, NODD, NULL, 0);
+    fix_open(&f, &eo, &(optc_rule_options){.spec = "own.lua", .text = own}, odd_shapes, NODD, NULL,
+             0);
     for (int s = 0; s < 3; s++) {
         for (int k = 0; k < f.n; k++)
             for (int64_t i = 0; i < f.count[k]; i++)
@@ -227,9 +252,13 @@ static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
 /* OPTC_CC and its fixed arguments: arguments cannot change bits, and no shell interprets them. */
 START_TEST(compiler_words)
 {
-    static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math",
-                                           "cc -funsafe-math-optimizations -fsingle-precision-constant",
-                                           "cc -Dx=$(exit)'\""};
+    static const char *const commands[] = {
+        "cc -O0",
+        "  cc   -g\t-O1 ",
+        "env cc",
+        "cc -ffast-math",
+        "cc -funsafe-math-optimizations -fsingle-precision-constant",
+        "cc -Dx=$(exit)'\""};
     char path[700];
     int native;
     uint64_t want = step_own("cc", path, sizeof path, &native);
@@ -240,12 +269,13 @@ START_TEST(compiler_words)
         ck_assert_msg(got == want, "%s gives other bits", commands[i]);
     }
     setenv("OPTC_CFLAGS", "-Ofast -fsingle-precision-constant", 1);
-    ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "OPTC_CFLAGS gives other bits: %s",
-                  path);
+    ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native,
+                  "OPTC_CFLAGS gives other bits: %s", path);
 }
 END_TEST
 
-/* A compiler gets all of its arguments, or the rule is not compiled: truncated arguments would lose the last ones. */
+/* A compiler gets all of its arguments, or the rule is not compiled: truncated arguments would lose
+ * the last ones. */
 START_TEST(long_words)
 {
     char cc[5000], path[700];
@@ -254,8 +284,11 @@ START_TEST(long_words)
         int room = i ? 4500 : 1500, n = snprintf(cc, sizeof cc, "cc");
         while (n < room)
             n += snprintf(cc + n, sizeof cc - (size_t)n, " -Dx%d", n);
-        setenv("OPTC_CFLAGS", i ? "" : "-DONE_THAT_IS_LONGER_THAN_A_HUNDRED_BYTES_WITH_ALL_THAT_COMES_BEFORE_IT=1 "
-                                       "-DANOTHER_BEHIND_IT=2 --no-such-option-stands-here", 1);
+        setenv("OPTC_CFLAGS",
+               i ? ""
+                 : "-DONE_THAT_IS_LONGER_THAN_A_HUNDRED_BYTES_WITH_ALL_THAT_COMES_BEFORE_IT=1 "
+                   "-DANOTHER_BEHIND_IT=2 --no-such-option-stands-here",
+               1);
         step_own(cc, path, sizeof path, &native);
         ck_assert_msg(!native && strstr(path, i ? "is too long" : " failed: "), "%s", path);
     }
@@ -273,9 +306,12 @@ START_TEST(words_in_key)
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
         optc_engine *e;
         optc_rule *r;
-        OK(optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = dir, .compiler = tries[i].cc}, &e));
+        OK(optc_open(
+            &(optc_engine_options){.device = "cpu", .cache_dir = dir, .compiler = tries[i].cc},
+            &e));
         OK(optc_compile(e, &(optc_rule_options){.spec = "own.lua", .text = own}, &r));
-        ck_assert_msg(strstr(optc_rule_path(r), tries[i].says), "%zu, %s: %s", i, tries[i].cc, optc_rule_path(r));
+        ck_assert_msg(strstr(optc_rule_path(r), tries[i].says), "%zu, %s: %s", i, tries[i].cc,
+                      optc_rule_path(r));
         OK(optc_release(r));
         OK(optc_close(e));
     }
@@ -287,14 +323,16 @@ END_TEST
 /* If the evaluator is used instead, the path says why, and that its bits differ. */
 START_TEST(evaluator_reported)
 {
-    static const char *const commands[] = {"", "/no/such/cc -O0", "no-such-cc -O2", "false --never"};
-    static const char *const says[] =
-        {"turned off", "no C compiler '/no/such/cc -O0' was found", "'no-such-cc -O2'", "false --never failed"};
+    static const char *const commands[] = {"", "/no/such/cc -O0", "no-such-cc -O2",
+                                           "false --never"};
+    static const char *const says[] = {"turned off", "no C compiler '/no/such/cc -O0' was found",
+                                       "'no-such-cc -O2'", "false --never failed"};
     char path[700];
     int native;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         step_own(commands[i], path, sizeof path, &native);
-        ck_assert_msg(!native && strstr(path, says[i]) && strstr(path, "its bits are not those of a compiled rule"),
+        ck_assert_msg(!native && strstr(path, says[i]) &&
+                          strstr(path, "its bits are not those of a compiled rule"),
                       "%s: %s", commands[i], path);
     }
 }
@@ -309,21 +347,25 @@ START_TEST(compiler_ends)
     snprintf(pids, sizeof pids, "%s/pids", dir);
     snprintf(tmp, sizeof tmp, "%s/tmp", dir);
     ck_assert_int_eq(mkdir(tmp, 0700), 0);
-    snprintf(text, sizeof text, "#!/bin/sh\n: > \"$TMPDIR/left\"\nsleep 1000 &\necho $$ $! > %s\nwait\n", pids);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\n: > \"$TMPDIR/left\"\nsleep 1000 &\necho $$ $! > %s\nwait\n", pids);
     FILE *f = fopen(cc, "w");
     ck_assert(f && fputs(text, f) >= 0 && fclose(f) == 0 && chmod(cc, 0700) == 0);
     setenv("OPTC_CC_SECONDS", "0.5", 1);
     setenv("TMPDIR", tmp, 1);
     int native, pid[2] = {0};
     step_own(cc, path, sizeof path, &native);
-    ck_assert_msg(!native && strstr(path, "was ended after 0.5 s") && strstr(path, "OPTC_CC_SECONDS"), "%s", path);
+    ck_assert_msg(!native && strstr(path, "was ended after 0.5 s") &&
+                      strstr(path, "OPTC_CC_SECONDS"),
+                  "%s", path);
     f = fopen(pids, "r");
-    if (f && fscanf(f, "%d %d", &pid[0], &pid[1]) == 2)        /* on a very busy machine it may not have started yet */
+    /* on a very busy machine it may not have started yet */
+    if (f && fscanf(f, "%d %d", &pid[0], &pid[1]) == 2)
         for (int tries = 0; tries < 1000 && kill(pid[1], 0) == 0; tries++)
             usleep(10000);
     for (int i = 0; i < 2; i++)
-        ck_assert_msg(!pid[i] || (kill(pid[i], 0) != 0 && errno == ESRCH), "process %d of the compiler is still there",
-                      pid[i]);
+        ck_assert_msg(!pid[i] || (kill(pid[i], 0) != 0 && errno == ESRCH),
+                      "process %d of the compiler is still there", pid[i]);
     if (f)
         fclose(f);
     ck_assert_msg(rmdir(tmp) == 0, "something is left in TMPDIR");
@@ -338,7 +380,8 @@ static void write_script(char *dir, char *cc, size_t n, const char *body)
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(cc, n, "%s/cc", dir);
     FILE *f = fopen(cc, "w");
-    ck_assert(f && fprintf(f, "#!/bin/sh\n%s\n", body) > 0 && fclose(f) == 0 && chmod(cc, 0700) == 0);
+    ck_assert(f && fprintf(f, "#!/bin/sh\n%s\n", body) > 0 && fclose(f) == 0 &&
+              chmod(cc, 0700) == 0);
 }
 
 static void *reap(void *stop)
@@ -349,7 +392,8 @@ static void *reap(void *stop)
     return NULL;
 }
 
-/* If this process cannot wait for its children (SIGCHLD ignored), the object decides: the same rule, the same bits. */
+/* If this process cannot wait for its children (SIGCHLD ignored), the object decides: the same
+ * rule, the same bits. */
 START_TEST(children_of_others)
 {
     char path[700];
@@ -363,9 +407,13 @@ START_TEST(children_of_others)
         signal(SIGCHLD, SIG_IGN);
     ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "%s", path);
     step_own("false", path, sizeof path, &native);
-    ck_assert_msg(!native &&
-                  (strstr(path, "false failed: its exit status is not known, since SIGCHLD is ignored or taken") ||
-                              (_i && strstr(path, "false failed: exit status 1"))), "%s", path);
+    ck_assert_msg(
+        !native &&
+            (strstr(
+                 path,
+                 "false failed: its exit status is not known, since SIGCHLD is ignored or taken") ||
+             (_i && strstr(path, "false failed: exit status 1"))),
+        "%s", path);
     __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
     if (_i)
         pthread_join(thread, NULL);
@@ -375,15 +423,17 @@ END_TEST
 /* If a compiler prints nothing, the reason says how it ended and its limits. */
 START_TEST(compilers_that_say_nothing)
 {
-    static const struct { const char *body, *memory, *says; } tries[] = {
-        {"exit 3", NULL, "/cc failed: exit status 3)"},
-        {"kill -9 $$", NULL, "/cc was ended by signal 9 (Killed))"},
-        {"echo it runs; kill -11 $$", NULL, "/cc was ended by signal 11 (Segmentation fault): it runs)"},
-        {"echo error: $(ulimit -v); exit 1", NULL, "failed: error: 1048576)"},
-        {"echo error: $(ulimit -v); exit 1", "64M", "failed: error: 65536)"},
-        {"echo error: $(ulimit -v); exit 1", "0", "failed: error: unlimited)"},
-        {"echo out of memory; exit 1", "64M", "failed: out of memory; OPTC_CC_MEMORY limits its memory to 64 MB)"},
-        {"exec cc \"$@\"", "24M", "OPTC_CC_MEMORY limits its memory to 24 MB)"}};
+    static const struct { const char *body, *memory, *says;
+    } tries[] = {{"exit 3", NULL, "/cc failed: exit status 3)"},
+                 {"kill -9 $$", NULL, "/cc was ended by signal 9 (Killed))"},
+                 {"echo it runs; kill -11 $$", NULL,
+                  "/cc was ended by signal 11 (Segmentation fault): it runs)"},
+                 {"echo error: $(ulimit -v); exit 1", NULL, "failed: error: 1048576)"},
+                 {"echo error: $(ulimit -v); exit 1", "64M", "failed: error: 65536)"},
+                 {"echo error: $(ulimit -v); exit 1", "0", "failed: error: unlimited)"},
+                 {"echo out of memory; exit 1", "64M",
+                  "failed: out of memory; OPTC_CC_MEMORY limits its memory to 64 MB)"},
+                 {"exec cc \"$@\"", "24M", "OPTC_CC_MEMORY limits its memory to 24 MB)"}};
     struct rlimit most;
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
         char dir[] = "/tmp/optc-quiet-XXXXXX", cc[64], path[700];
@@ -402,27 +452,42 @@ START_TEST(compilers_that_say_nothing)
 }
 END_TEST
 
-/* optc_open refuses limits of the environment that it cannot read, and names the variable and the value. The doctor
- * still reports. An empty value is none, and an option replaces the variable. */
+/* optc_open refuses limits of the environment that it cannot read, and names the variable and the
+ * value. The doctor still reports. An empty value is none, and an option replaces the variable. */
 START_TEST(limits_that_cannot_be_read)
 {
-    static const struct { const char *name, *value; bool reads; } tries[] = {
-        {"OPTC_CC_SECONDS", "", true}, {"OPTC_CC_SECONDS", "0", true}, {"OPTC_CC_SECONDS", "0.5", true},
-        {"OPTC_CC_SECONDS", ".5", true}, {"OPTC_CC_SECONDS", "soon", false}, {"OPTC_CC_SECONDS", "-1", false},
-        {"OPTC_CC_SECONDS", "1e999", false}, {"OPTC_CC_SECONDS", "inf", false}, {"OPTC_CC_SECONDS", "nan", false},
-        {"OPTC_CC_SECONDS", "60s", false}, {"OPTC_CC_SECONDS", "0x10", false}, {"OPTC_CC_SECONDS", " ", false},
-        {"OPTC_CC_MEMORY", "", true}, {"OPTC_CC_MEMORY", "2G", true}, {"OPTC_CC_MEMORY", "lots", false},
-        {"OPTC_CC_MEMORY", "-1", false}, {"OPTC_CC_MEMORY", "99999999999999999999", false},
-        {"OPTC_CC_MEMORY", "1.5G", false},
-        {"OPTC_CACHE_MAX", "", true}, {"OPTC_CACHE_MAX", "12M", true}, {"OPTC_CACHE_MAX", "much", false},
-        {"OPTC_CACHE_MAX", "-1", false}, {"OPTC_CACHE_MAX", "9999999999G", false}};
+    static const struct { const char *name, *value; bool reads;
+    } tries[] = {{"OPTC_CC_SECONDS", "", true},
+                 {"OPTC_CC_SECONDS", "0", true},
+                 {"OPTC_CC_SECONDS", "0.5", true},
+                 {"OPTC_CC_SECONDS", ".5", true},
+                 {"OPTC_CC_SECONDS", "soon", false},
+                 {"OPTC_CC_SECONDS", "-1", false},
+                 {"OPTC_CC_SECONDS", "1e999", false},
+                 {"OPTC_CC_SECONDS", "inf", false},
+                 {"OPTC_CC_SECONDS", "nan", false},
+                 {"OPTC_CC_SECONDS", "60s", false},
+                 {"OPTC_CC_SECONDS", "0x10", false},
+                 {"OPTC_CC_SECONDS", " ", false},
+                 {"OPTC_CC_MEMORY", "", true},
+                 {"OPTC_CC_MEMORY", "2G", true},
+                 {"OPTC_CC_MEMORY", "lots", false},
+                 {"OPTC_CC_MEMORY", "-1", false},
+                 {"OPTC_CC_MEMORY", "99999999999999999999", false},
+                 {"OPTC_CC_MEMORY", "1.5G", false},
+                 {"OPTC_CACHE_MAX", "", true},
+                 {"OPTC_CACHE_MAX", "12M", true},
+                 {"OPTC_CACHE_MAX", "much", false},
+                 {"OPTC_CACHE_MAX", "-1", false},
+                 {"OPTC_CACHE_MAX", "9999999999G", false}};
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
         char says[100];
         optc_engine *e = NULL;
         snprintf(says, sizeof says, "%s is '%s'; it must be a ", tries[i].name, tries[i].value);
         setenv(tries[i].name, tries[i].value, 1);
         optc_status s = optc_open(&(optc_engine_options){.cache_dir = ""}, &e);
-        ck_assert_msg(tries[i].reads ? s == OPTC_OK : s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), says),
+        ck_assert_msg(tries[i].reads ? s == OPTC_OK
+                                     : s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), says),
                       "%s=%s: %s", tries[i].name, tries[i].value, optc_message());
         OK(optc_close(e));
         char *d = optc_doctor(&(optc_engine_options){.cache_dir = ""});
@@ -452,28 +517,33 @@ START_TEST(seconds_with_a_point)
         OK(optc_open(&(optc_engine_options){.cache_dir = ""}, &e));
         OK(optc_close(e));
         setenv("OPTC_CC_SECONDS", "0,5", 1);
-        FAILS(optc_open(&(optc_engine_options){.cache_dir = ""}, &e), OPTC_ERROR_ARGUMENT, "OPTC_CC_SECONDS is '0,5'");
+        FAILS(optc_open(&(optc_engine_options){.cache_dir = ""}, &e), OPTC_ERROR_ARGUMENT,
+              "OPTC_CC_SECONDS is '0,5'");
     }
     unsetenv("OPTC_CC_SECONDS");
     setlocale(LC_ALL, "C");
 }
 END_TEST
 
-/* A limit on file sizes costs native code, or the cache, but never the process: SIGXFSZ would end it. */
+/* A limit on file sizes costs native code, or the cache, but never the process: SIGXFSZ would end
+ * it. */
 START_TEST(files_limited)
 {
     static const rlim_t sizes[] = {0, 3000, 12000};
     char dir[] = "/tmp/optc-limit-XXXXXX", command[64], path[1024];
     struct rlimit was, now;
     ck_assert(mkdtemp(dir) != NULL && getrlimit(RLIMIT_FSIZE, &was) == 0);
-    ck_assert_int_gt(omp_get_max_threads(), 0);            /* LLVM's OpenMP creates a file when it starts */
+    /* LLVM's OpenMP creates a file when it starts */
+    ck_assert_int_gt(omp_get_max_threads(), 0);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         optc_engine *e;
         optc_rule *r = NULL;
         now = (struct rlimit){sizes[i], was.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &now);                 /* Check writes files too, so the limit is lifted */
+        /* Check writes files too, so the limit is lifted */
+        setrlimit(RLIMIT_FSIZE, &now);
         optc_status s = optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = dir}, &e);
-        s = s == OPTC_OK ? optc_compile(e, &(optc_rule_options){.spec = "own.lua", .text = own}, &r) : s;
+        s = s == OPTC_OK ? optc_compile(e, &(optc_rule_options){.spec = "own.lua", .text = own}, &r)
+                         : s;
         snprintf(path, sizeof path, "%s", optc_rule_path(r));
         int native = r && optc_rule_native(r);
         setrlimit(RLIMIT_FSIZE, &was);
@@ -509,8 +579,9 @@ START_TEST(no_descriptors_for_a_blas)
     OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
     FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_IO,
           "too few file descriptors are left (ulimit -n)");
-    ck_assert_msg(strstr(optc_rule_path(r), "too few file descriptors") && !strstr(optc_rule_path(r), "install"), "%s",
-                  optc_rule_path(r));
+    ck_assert_msg(strstr(optc_rule_path(r), "too few file descriptors") &&
+                      !strstr(optc_rule_path(r), "install"),
+                  "%s", optc_rule_path(r));
     setrlimit(RLIMIT_NOFILE, &was);
     /* with free descriptors everything works */
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
@@ -523,8 +594,9 @@ END_TEST
 /* ---- numbers ---- */
 START_TEST(devices_by_number)
 {
-    static const char *const names[] = {"cuda:9999999999999", "cuda:4294967296", "cuda:", "cuda:-1", "cuda:+0",
-                                        "cuda: 0", "cuda:0x0", "cuda:0 ", "cuda0"};
+    static const char *const names[] = {
+        "cuda:9999999999999", "cuda:4294967296", "cuda:", "cuda:-1", "cuda:+0", "cuda: 0",
+        "cuda:0x0",           "cuda:0 ",         "cuda0"};
     optc_engine *e;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         FAILS(optc_open(&(optc_engine_options){.device = names[i]}, &e), OPTC_ERROR_UNAVAILABLE,
@@ -551,8 +623,8 @@ START_TEST(sums_of_bytes)
             t[i] = (optc_tensor){.param = at + i * 64, .rank = 1, .shape = shape};
         optc_group all = {.tensors = t, .ntensors = MANY};
         optc_status s = optc_bind(r, &all, 1, &b);
-        ck_assert_msg(s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_ARGUMENT, "2^%d elements, %d times: %s", bits, MANY,
-                      optc_status_name(s));
+        ck_assert_msg(s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_ARGUMENT,
+                      "2^%d elements, %d times: %s", bits, MANY, optc_status_name(s));
         ck_assert_ptr_null(b);
     }
     OK(optc_release(r));
@@ -575,8 +647,10 @@ START_TEST(fork_after_step)
         alarm(100);
         bool ok = optc_step(f.binding) == OPTC_OK;
         uint64_t here = fix_hash(&f);
-        fix_open(&g, &eo, &(optc_rule_options){.spec = "adamw", .with = "clip(1)"}, &large, 1, NULL, 0);
-        ok = ok && optc_step(g.binding) == OPTC_OK && optc_step(g.binding) == OPTC_OK && fix_hash(&g) == here;
+        fix_open(&g, &eo, &(optc_rule_options){.spec = "adamw", .with = "clip(1)"}, &large, 1, NULL,
+                 0);
+        ok = ok && optc_step(g.binding) == OPTC_OK && optc_step(g.binding) == OPTC_OK &&
+             fix_hash(&g) == here;
         _exit(ok ? 0 : 3);
     }
     int status = -1;

@@ -1,4 +1,5 @@
-/* Iterations for inverse roots by products (runtime/core/matrix/inverse_root.h), run here in f64 on matrices with known
+/* Iterations for inverse roots by products (runtime/core/matrix/inverse_root.h), run here in f64 on
+ * matrices with known
  * roots: as many steps as the manual says, and the error from rounding. */
 #include "tests/harness/basis.h"
 #include "tests/harness/help.h"
@@ -35,8 +36,8 @@ static double largest_row(const double *a)
     return most;
 }
 
-/* The error against the p-th inverse root in the Frobenius norm: eigenvalues from 1 down to `value`, steps for
- * `low`. */
+/* The error against the p-th inverse root in the Frobenius norm: eigenvalues from 1 down to
+ * `value`, steps for `low`. */
 static double off_by(int p, double low, double value, bool f64, int *n)
 {
     static double m[ALL], x[ALL], q[ALL], want[ALL];
@@ -68,17 +69,21 @@ static double off_by(int p, double low, double value, bool f64, int *n)
 static const int roots[] = {2, 3, 4, 8};
 static const double lows[] = {1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12};
 
-/* Eigenvalues close to each other, whatever range the steps are for. In f64 an inverse uses products only down to
- * 1e-6. */
+/* Eigenvalues close to each other, whatever range the steps are for. In f64 an inverse uses
+ * products only down to 1e-6. */
 START_TEST(near_each_other)
 {
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
         for (size_t k = 0; k < sizeof lows / sizeof *lows; k++) {
             int n64, n32;
-            double f64 = off_by(roots[i], lows[k], 0.1, true, &n64), f32 = off_by(roots[i], lows[k], 0.1, false, &n32);
-            ck_assert_msg(n64 && f64 < 3e-14, "p = %d, low %g: %d steps, off by %g", roots[i], lows[k], n64, f64);
-            ck_assert_msg(n32 && f32 < 3e-8, "p = %d, low %g: %d steps in f32, off by %g", roots[i], lows[k], n32, f32);
-            ck_assert_msg(n32 <= n64 && n64 <= n32 + 2, "p = %d, low %g: %d and %d steps", roots[i], lows[k], n32, n64);
+            double f64 = off_by(roots[i], lows[k], 0.1, true, &n64),
+                   f32 = off_by(roots[i], lows[k], 0.1, false, &n32);
+            ck_assert_msg(n64 && f64 < 3e-14, "p = %d, low %g: %d steps, off by %g", roots[i],
+                          lows[k], n64, f64);
+            ck_assert_msg(n32 && f32 < 3e-8, "p = %d, low %g: %d steps in f32, off by %g", roots[i],
+                          lows[k], n32, f32);
+            ck_assert_msg(n32 <= n64 && n64 <= n32 + 2, "p = %d, low %g: %d and %d steps", roots[i],
+                          lows[k], n32, n64);
         }
     int n;
     ck_assert_double_lt(off_by(1, 1e-6, 0.1, true, &n), 1e-12);
@@ -93,11 +98,15 @@ START_TEST(far_apart)
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
         for (size_t k = 0; k + 1 < sizeof lows / sizeof *lows; k++) {
             int n;
-            double f64 = off_by(roots[i], lows[k] / 100, lows[k], true, &n), may = 3e-14 + 1e-16 / lows[k];
-            ck_assert_msg(f64 < may, "p = %d, values down to %g: off by %g, not %g", roots[i], lows[k], f64, may);
+            double f64 = off_by(roots[i], lows[k] / 100, lows[k], true, &n),
+                   may = 3e-14 + 1e-16 / lows[k];
+            ck_assert_msg(f64 < may, "p = %d, values down to %g: off by %g, not %g", roots[i],
+                          lows[k], f64, may);
             double f32 = off_by(roots[i], lows[k] / 100, lows[k], false, &n);
-            ck_assert_msg(f32 < 1e-7, "p = %d, values down to %g: off by %g in f32", roots[i], lows[k], f32);
-            ck_assert_double_lt(off_by(1, lows[k] / 100, lows[k], false, &n), 3e-8 + 3e-16 / lows[k]);
+            ck_assert_msg(f32 < 1e-7, "p = %d, values down to %g: off by %g in f32", roots[i],
+                          lows[k], f32);
+            ck_assert_double_lt(off_by(1, lows[k] / 100, lows[k], false, &n),
+                                3e-8 + 3e-16 / lows[k]);
         }
 }
 END_TEST

@@ -16,7 +16,8 @@ static void close_engine(void) { OK(optc_close(engine)); }
 static optc_rule *compile(const char *text, const char *with)
 {
     optc_rule *r;
-    OK(optc_compile(engine, &(optc_rule_options){.spec = "made.lua", .text = text, .with = with}, &r));
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "made.lua", .text = text, .with = with},
+                    &r));
     return r;
 }
 
@@ -30,7 +31,8 @@ START_TEST(infinity_is_out)
     /* clip's maximum is inf: it never clips */
     OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .with = "clip(inf)"}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
-    FAILS(optc_set_hyper(b, 0, "lr", INFINITY), OPTC_ERROR_RANGE, "lr = inf is outside its range [0, inf)");
+    FAILS(optc_set_hyper(b, 0, "lr", INFINITY), OPTC_ERROR_RANGE,
+          "lr = inf is outside its range [0, inf)");
     OK(optc_set_hyper(b, 0, "lr", 1e300));
     OK(optc_set_hyper(b, 0, "clip.max_norm", INFINITY));
     FAILS(optc_set_hyper(b, 0, "clip.max_norm", -1), OPTC_ERROR_RANGE, "[0, inf]");
@@ -42,9 +44,10 @@ END_TEST
 /* Tables of a package are C, where NaN has no literal. */
 START_TEST(tables_of_nan)
 {
-    optc_rule *r =
-        compile("return optimizer { name = 'x', state = { m = fill(0/0), n = fill(-inf) }, step = function() m = n n = "
-                "g p = p - m end }", NULL);
+    optc_rule *r = compile("return optimizer { name = 'x', state = { m = fill(0/0), n = fill(-inf) "
+                           "}, step = function() m = n n = "
+                           "g p = p - m end }",
+                           NULL);
     Buf b = {0};
     program_print(&b, r->program, "x");
     ck_assert_msg(strstr(b.s, ", __builtin_nan(\"\"), ") && strstr(b.s, ", -__builtin_inf(), ") &&
@@ -55,17 +58,20 @@ START_TEST(tables_of_nan)
 END_TEST
 
 /* ---- wrappers of one's own ---- */
-static const char halve[] =
-    "return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 }, step = function() g = g * by inner() end "
-    "}";
+static const char halve[] = "return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 "
+                            "}, step = function() g = g * by inner() end "
+                            "}";
 
 static float one_step(optc_rule *r, float g0)
 {
     optc_binding *b;
     float p = 0, g = g0;
     optc_tensor t = {.name = "w", .param = &p, .grad = &g, .rank = 1, .shape = (int64_t[]){1}};
-    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1, .hyper = (optc_setting[]){{"lr", 1}}, .nhyper = 1}, 1,
-                 &b));
+    OK(optc_bind(
+        r,
+        &(optc_group){
+            .tensors = &t, .ntensors = 1, .hyper = (optc_setting[]){{"lr", 1}}, .nhyper = 1},
+        1, &b));
     OK(optc_step(b));
     OK(optc_unbind(b));
     return p;
@@ -81,7 +87,8 @@ static void composed(const optc_rule_options *o, const char *name, float moved)
     OK(optc_release(r));
 }
 
-/* Wrappers by path and from memory, in `with` and after a +, mixed with the library's, under the name in the file. */
+/* Wrappers by path and from memory, in `with` and after a +, mixed with the library's, under the
+ * name in the file. */
 START_TEST(wrappers_of_ones_own)
 {
     char folder[] = "/tmp/optc-wrap+XXXXXX", path[64], asked[200];
@@ -92,28 +99,36 @@ START_TEST(wrappers_of_ones_own)
     const optc_text text[] = {{"halve", halve}, {"clip", halve}};
     composed(&(optc_rule_options){.spec = "sgd", .with = path}, "sgd+halve", -32);
     snprintf(asked, sizeof asked, "%s(0.25),clip_value(8)", path);
-    composed(&(optc_rule_options){.spec = "sgd", .with = asked}, "sgd+halve(0.25),clip_value(8)", -2);
+    composed(&(optc_rule_options){.spec = "sgd", .with = asked}, "sgd+halve(0.25),clip_value(8)",
+             -2);
     snprintf(asked, sizeof asked, "sgd+%s(by=0.25)+clip_value(8)", path);
     composed(&(optc_rule_options){.spec = asked}, "sgd+halve(by=0.25),clip_value(8)", -2);
     composed(&(optc_rule_options){.spec = asked, .with = " clip_value( 4 )"},
              "sgd+halve(by=0.25),clip_value(8),clip_value(4)", -1);
-    composed(&(optc_rule_options){.spec = "sgd+halve", .wrappers = text, .nwrappers = 2}, "sgd+halve", -32);
+    composed(&(optc_rule_options){.spec = "sgd+halve", .wrappers = text, .nwrappers = 2},
+             "sgd+halve", -32);
     /* before the library's wrapper of that name */
-    composed(&(optc_rule_options){.spec = "sgd", .with = "clip(0.5)", .wrappers = text, .nwrappers = 2},
-             "sgd+clip(0.5)", -32);
-    composed(&(optc_rule_options){.spec = "sgd", .with = "clip(64)"}, "sgd+clip(64)", -64 * (64 / (64 + 1e-6f)));
+    composed(
+        &(optc_rule_options){.spec = "sgd", .with = "clip(0.5)", .wrappers = text, .nwrappers = 2},
+        "sgd+clip(0.5)", -32);
+    composed(&(optc_rule_options){.spec = "sgd", .with = "clip(64)"}, "sgd+clip(64)",
+             -64 * (64 / (64 + 1e-6f)));
     /* two wrappers of one name */
     snprintf(asked, sizeof asked, "halve,%s(0.125)", path);
     optc_rule *r;
-    OK(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = asked, .wrappers = text, .nwrappers = 1}, &r));
+    OK(optc_compile(
+        engine,
+        &(optc_rule_options){.spec = "sgd", .with = asked, .wrappers = text, .nwrappers = 1}, &r));
     ck_assert(r->library->rule->nhyper >= 2 &&
               !strcmp(r->library->rule->hyper[r->library->rule->nhyper - 1].name, "halve2.by"));
     ck_assert_msg(one_step(r, 64) == -4, "two wrappers of one name");
     OK(optc_release(r));
-    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = "./no/such.lua"}, &r), OPTC_ERROR_SPEC,
-          "./no/such.lua: cannot read");
-    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd+"}, &r), OPTC_ERROR_SPEC, "expected wrapper");
-    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .nwrappers = 1}, &r), OPTC_ERROR_ARGUMENT, "NULL");
+    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = "./no/such.lua"}, &r),
+          OPTC_ERROR_SPEC, "./no/such.lua: cannot read");
+    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd+"}, &r), OPTC_ERROR_SPEC,
+          "expected wrapper");
+    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .nwrappers = 1}, &r),
+          OPTC_ERROR_ARGUMENT, "NULL");
     unlink(path);
     rmdir(folder);
 }
@@ -149,15 +164,19 @@ static double read_one(One *o, const char *name)
 static optc_engine *engine_of(int evaluator)
 {
     optc_engine *e;
-    OK(optc_open(&(optc_engine_options){.threads = 1, .compiler = evaluator ? "" : NULL,
-                                        .cache_dir = evaluator ? "" : NULL, .no_builtin = evaluator}, &e));
+    OK(optc_open(&(optc_engine_options){.threads = 1,
+                                        .compiler = evaluator ? "" : NULL,
+                                        .cache_dir = evaluator ? "" : NULL,
+                                        .no_builtin = evaluator},
+                 &e));
     return e;
 }
 
 START_TEST(every_with_an_offset)
 {
     static const char text[] =
-        "return optimizer { name = 'x', options = { k = 1 }, state = { a = zeros 'group', b = zeros 'group', c = zeros "
+        "return optimizer { name = 'x', options = { k = 1 }, state = { a = zeros 'group', b = "
+        "zeros 'group', c = zeros "
         "'group', d = zeros 'group' },\n"
         "step = function() every(3, { offset = 1 }, function() a = a + t end) every(3, { offset "
         "= 6 }, function() b = b + t end)\n"
@@ -178,31 +197,45 @@ START_TEST(every_with_an_offset)
 }
 END_TEST
 
-/* `first`: step 1 as well, or (c) not step 1; alone and with other periods, and in a rule whose own first step comes
- * later. */
+/* `first`: step 1 as well, or (c) not step 1; alone and with other periods, and in a rule whose own
+ * first step comes later. */
 START_TEST(every_first)
 {
-    static const char *const rule[] = {
-        "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group', c = zeros 'group' }, step = "
-        "function()\nevery(4, { first = true }, function() a = a + t end) every(3, { first = true, offset = 1 }, "
-        "function() b = b + t end) every(3, { first = false, offset = 1 }, function() c = c + t end) p = p - g end }",
-        "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group', c = zeros 'group' }, step = "
-        "function()\nevery(4, { first = true }, function() a = a + t end) b = b + 1 c = c + 0 * t p = p - g end }",
-        "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group', c = zeros 'group' }, step = "
-        "function()\nevery(3, { first = false, offset = 1 }, function() c = c + t end) b = b + 1 a = a + 0 * t p = p - "
-        "g end }"};
-    static const char outer[] = "return wrapper { name = 'w', step = function() every(3, function() inner() end) end }";
+    static const char *const rule[] = {"return optimizer { name = 'x', state = { a = zeros "
+                                       "'group', b = zeros 'group', c = zeros 'group' }, step = "
+                                       "function()\nevery(4, { first = true }, function() a = a + "
+                                       "t end) every(3, { first = true, offset = 1 }, "
+                                       "function() b = b + t end) every(3, { first = false, offset "
+                                       "= 1 }, function() c = c + t end) p = p - g end }",
+                                       "return optimizer { name = 'x', state = { a = zeros "
+                                       "'group', b = zeros 'group', c = zeros 'group' }, step = "
+                                       "function()\nevery(4, { first = true }, function() a = a + "
+                                       "t end) b = b + 1 c = c + 0 * t p = p - g end }",
+                                       "return optimizer { name = 'x', state = { a = zeros "
+                                       "'group', b = zeros 'group', c = zeros 'group' }, step = "
+                                       "function()\nevery(3, { first = false, offset = 1 }, "
+                                       "function() c = c + t end) b = b + 1 a = a + 0 * t p = p - "
+                                       "g end }"};
+    static const char outer[] =
+        "return wrapper { name = 'w', step = function() every(3, function() inner() end) end }";
     optc_engine *e = engine_of(_i % 2);
     int inside = _i / 2;
     One o;
     double a = 0, b = 0, c = 0;
-    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule[inside], .with = inside ? "w" : "",
-                                         .wrappers = &(optc_text){"w", outer}, .nwrappers = 1});
+    one_open(&o, e,
+             &(optc_rule_options){.spec = "made.lua",
+                                  .text = rule[inside],
+                                  .with = inside ? "w" : "",
+                                  .wrappers = &(optc_text){"w", outer},
+                                  .nwrappers = 1});
     for (int step = 1; step <= 40; step++) {
         int t = inside ? step / 3 : step;
         OK(optc_step(o.b));
         if (!inside || step % 3 == 0)
-            a += inside != 2 && (t == 1 || t % 4 == 0) ? t : 0, b += inside ? 1 : t % 3 == 1 ? t : 0,
+            a += inside != 2 && (t == 1 || t % 4 == 0) ? t : 0,
+                b += inside       ? 1
+                     : t % 3 == 1 ? t
+                                  : 0,
                 c += inside != 1 && t > 1 && t % 3 == 1 ? t : 0;
         ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b && read_one(&o, "c") == c,
                       "step %d: %g %g %g, not %g %g %g", step, read_one(&o, "a"), read_one(&o, "b"),
@@ -217,7 +250,8 @@ END_TEST
 START_TEST(inner_counts_its_own)
 {
     static const char rule[] =
-        "return optimizer { name = 'x', state = { n = zeros 'group', a = zeros 'group', b = zeros 'group' }, step = "
+        "return optimizer { name = 'x', state = { n = zeros 'group', a = zeros 'group', b = zeros "
+        "'group' }, step = "
         "function()\n"
         "n = t every(2, function() a = a + t end) every(3, { offset = 1 }, function() b = b + t "
         "end) p = p - g end }";
@@ -226,7 +260,8 @@ START_TEST(inner_counts_its_own)
     int k = at[_i / 2].every, off = at[_i / 2].offset, n = 0;
     char outer[200];
     snprintf(outer, sizeof outer,
-             "return wrapper { name = 'w', step = function() every(%d, { offset = %d }, function() inner() end) end }",
+             "return wrapper { name = 'w', step = function() every(%d, { offset = %d }, function() "
+             "inner() end) end }",
              k, off);
     One o;
     double a = 0, b = 0;
@@ -246,23 +281,28 @@ START_TEST(inner_counts_its_own)
 }
 END_TEST
 
-/* Periods follow the binding and t each tensor: t inside every() is right only for tensors that never miss a step. A
- * wrapper that counts gives the right t to all. */
+/* Periods follow the binding and t each tensor: t inside every() is right only for tensors that
+ * never miss a step. A wrapper that counts gives the right t to all. */
 START_TEST(inner_of_a_tensor_left_out)
 {
     static const char rule[] = "return optimizer { name = 'x', state = { n = zeros 'tensor' },\n"
                                "step = function() n = t p = p - g end }";
     static const char divides[] = "return wrapper { name = 'w', step = function()\n"
                                   "every(3, function() inner() end) end }";
-    static const char counts[] = "return wrapper { name = 'w', state = { made = zeros 'tensor' }, step = function()\n"
-                                 "every(3, function() made = made + 1 inner { t = made } end) end }";
+    static const char counts[] =
+        "return wrapper { name = 'w', state = { made = zeros 'tensor' }, step = function()\n"
+        "every(3, function() made = made + 1 inner { t = made } end) end }";
     optc_engine *e = engine_of(_i % 2);
     bool counting = _i / 2;
     One o;
     int own = 0, made = 0;
     double want = 0;
-    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule, .with = "w", .nwrappers = 1,
-                                         .wrappers = &(optc_text){"w", counting ? counts : divides}});
+    one_open(&o, e,
+             &(optc_rule_options){.spec = "made.lua",
+                                  .text = rule,
+                                  .with = "w",
+                                  .nwrappers = 1,
+                                  .wrappers = &(optc_text){"w", counting ? counts : divides}});
     for (int t = 1; t <= 60; t++) {
         bool there = splitmix((uint64_t)t) % 3 != 0;
         OK(optc_set_grad(o.b, 0, there ? o.g : NULL, 0));
@@ -271,7 +311,8 @@ START_TEST(inner_of_a_tensor_left_out)
         made += there && t % 3 == 0;
         if (there && t % 3 == 0)
             want = counting ? made : (own + 2) / 3;
-        ck_assert_msg(read_one(&o, "n") == want, "step %d: t is %g, not %g", t, read_one(&o, "n"), want);
+        ck_assert_msg(read_one(&o, "n") == want, "step %d: t is %g, not %g", t, read_one(&o, "n"),
+                      want);
     }
     one_close(&o);
     OK(optc_close(e));
@@ -281,13 +322,16 @@ END_TEST
 /* Gradients accumulated over four steps, then one step of Adam: the bits of Adam on their means. */
 START_TEST(accumulation)
 {
-    static const char gather[] =
-        "return wrapper { name = 'gather', state = { all = zeros }, step = function() all = all + g\n"
-        "every(4, function() g = all / 4 inner() all = 0 end) end }";
+    static const char gather[] = "return wrapper { name = 'gather', state = { all = zeros }, step "
+                                 "= function() all = all + g\n"
+                                 "every(4, function() g = all / 4 inner() all = 0 end) end }";
     One a, b;
     float sum[N] = {0};
-    one_open(&a, engine, &(optc_rule_options){.spec = "adam", .with = "gather",
-                                              .wrappers = &(optc_text){"gather", gather}, .nwrappers = 1});
+    one_open(&a, engine,
+             &(optc_rule_options){.spec = "adam",
+                                  .with = "gather",
+                                  .wrappers = &(optc_text){"gather", gather},
+                                  .nwrappers = 1});
     one_open(&b, engine, &(optc_rule_options){.spec = "adam"});
     for (int t = 1; t <= 20; t++) {
         for (int i = 0; i < N; i++)
@@ -304,10 +348,12 @@ START_TEST(accumulation)
 }
 END_TEST
 
-/* One NaN or infinity anywhere: nothing changes, and the other steps equal a run without the skipped ones. */
+/* One NaN or infinity anywhere: nothing changes, and the other steps equal a run without the
+ * skipped ones. */
 START_TEST(nonfinite_steps_are_skipped)
 {
-    static const struct { int step; float value; } spoilt[] = {{1, NAN}, {4, INFINITY}, {5, -INFINITY}, {9, -NAN}};
+    static const struct { int step; float value; } spoilt[] = {
+        {1, NAN}, {4, INFINITY}, {5, -INFINITY}, {9, -NAN}};
     optc_engine *e = engine_of(_i);
     One a, b;
     int left = 0, nspoilt = sizeof spoilt / sizeof *spoilt;
@@ -316,7 +362,8 @@ START_TEST(nonfinite_steps_are_skipped)
     for (int t = 1; t <= 12; t++) {
         bool bad = false;
         for (int i = 0; i < N; i++)
-            a.g[i] = b.g[i] = (float)ref_value(0, t, i) * (t == 7 ? 1e30f : 1);     /* large, but not infinite */
+            /* large, but not infinite */
+            a.g[i] = b.g[i] = (float)ref_value(0, t, i) * (t == 7 ? 1e30f : 1);
         for (int k = 0; k < nspoilt; k++)
             if (spoilt[k].step == t)
                 a.g[t * 3] = spoilt[k].value, bad = true;
@@ -332,10 +379,11 @@ START_TEST(nonfinite_steps_are_skipped)
         OK(optc_get_t(a.b, 0, &steps));                /* the rule's t: without the skipped steps */
         OK(optc_get_t(b.b, 0, &taken));
         ck_assert(steps == t && steps - left == taken);
-        ck_assert_msg(flag == bad && read_one(&a, "skip.skipped") == left, "step %d: %g, %g left out", t, flag,
-                      read_one(&a, "skip.skipped"));
+        ck_assert_msg(flag == bad && read_one(&a, "skip.skipped") == left,
+                      "step %d: %g, %g left out", t, flag, read_one(&a, "skip.skipped"));
         ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p) && !memcmp(m[0], m[1], sizeof m[0]),
-                      "they differ after %d steps: %.17g %.17g, %.17g %.17g", t, a.p[0], b.p[0], m[0][0], m[1][0]);
+                      "they differ after %d steps: %.17g %.17g, %.17g %.17g", t, a.p[0], b.p[0],
+                      m[0][0], m[1][0]);
     }
     one_close(&a);
     one_close(&b);
@@ -347,13 +395,17 @@ END_TEST
 START_TEST(skipped_by_a_flag)
 {
     static const char guard[] =
-        "return wrapper { name = 'guard', inputs = { found_inf = 'group' }, state = { skipped = zeros 'group' }, step "
+        "return wrapper { name = 'guard', inputs = { found_inf = 'group' }, state = { skipped = "
+        "zeros 'group' }, step "
         "= function()\n"
         "local ok = eq(found_inf, 0) skipped = skipped + where(ok, 0, 1) when(ok, function() "
         "inner { t = t - skipped } end) end }";
     One a, b;
-    one_open(&a, engine, &(optc_rule_options){.spec = "lamb", .with = "guard", .wrappers = &(optc_text){"guard", guard},
-                                              .nwrappers = 1});
+    one_open(&a, engine,
+             &(optc_rule_options){.spec = "lamb",
+                                  .with = "guard",
+                                  .wrappers = &(optc_text){"guard", guard},
+                                  .nwrappers = 1});
     one_open(&b, engine, &(optc_rule_options){.spec = "lamb"});
     for (int t = 1; t <= 10; t++) {
         for (int i = 0; i < N; i++)
@@ -370,11 +422,14 @@ START_TEST(skipped_by_a_flag)
 END_TEST
 
 /* ---- sam ---- */
-typedef struct { double at, p; } Climber;          /* where its next step starts, and its current value */
+/* where its next step starts, and its current value */
+typedef struct { double at, p; } Climber;
 enum { IN_NONE, IN_PERTURB, IN_STEP };
 
-/* One entry of sam(60) around sgd with lr = 1, by hand; `there` says which tensors have a gradient. */
-static void sam_by_hand(Climber c[2], const float g[2], int there, bool step, bool skips_inside, bool skips_outside)
+/* One entry of sam(60) around sgd with lr = 1, by hand; `there` says which tensors have a
+ * gradient. */
+static void sam_by_hand(Climber c[2], const float g[2], int there, bool step, bool skips_inside,
+                        bool skips_outside)
 {
     double square = 0;
     for (int i = 0; i < 2; i++)
@@ -390,8 +445,8 @@ static void sam_by_hand(Climber c[2], const float g[2], int there, bool step, bo
     }
 }
 
-/* Tensors excluded from either entry or both, and gradients that are not finite: each step starts where the tensor's
- * last step ended. Norms are 3, 4 and 5, so everything is exact. */
+/* Tensors excluded from either entry or both, and gradients that are not finite: each step starts
+ * where the tensor's last step ended. Norms are 3, 4 and 5, so everything is exact. */
 START_TEST(sam_with_some_left_out)
 {
     static const char *const with[] = {"sam(60)", "skip,sam(60)", "sam(60),skip"};
@@ -401,8 +456,10 @@ START_TEST(sam_with_some_left_out)
     float p[2] = {7, -9}, g[2];
     Climber c[2] = {{7, 7}, {-9, -9}};
     optc_tensor t[2] = {{.param = &p[0], .grad = &g[0]}, {.param = &p[1], .grad = &g[1]}};
-    optc_group group = {.tensors = t, .ntensors = 2, .hyper = (optc_setting[]){{"lr", 1}}, .nhyper = 1};
-    optc_rule_options ro = {.spec = "sgd", .with = with[_i / 2], .options = "momentum_buffer=false"};
+    optc_group group = {
+        .tensors = t, .ntensors = 2, .hyper = (optc_setting[]){{"lr", 1}}, .nhyper = 1};
+    optc_rule_options ro = {
+        .spec = "sgd", .with = with[_i / 2], .options = "momentum_buffer=false"};
     OK(optc_compile(e, &ro, &r));
     OK(optc_bind(r, &group, 1, &b));
     for (int k = 0; k < 96; k++) {
@@ -412,12 +469,13 @@ START_TEST(sam_with_some_left_out)
             bool bad = spoilt == (step ? IN_STEP : IN_PERTURB) && (!step || _i / 2 > 0);
             g[0] = bad ? (k % 2 ? INFINITY : -INFINITY) : k % 3 ? 3 : -3;
             g[1] = k % 5 ? 4 : -4;
-            OK(optc_set_grads(b, (const void *const[]){there & 1 ? &g[0] : NULL, there & 2 ? &g[1] : NULL}, 2));
+            OK(optc_set_grads(
+                b, (const void *const[]){there & 1 ? &g[0] : NULL, there & 2 ? &g[1] : NULL}, 2));
             OK(step ? optc_step(b) : optc_run(b, "perturb"));
             sam_by_hand(c, g, there, step, _i / 2 == 1, _i / 2 == 2);
             for (int i = 0; i < 2; i++)
-                ck_assert_msg(p[i] == (float)c[i].p, "%s, round %d, %s: p %d is %g, not %g", with[_i / 2], k,
-                              step ? "step" : "perturb", i, p[i], c[i].p);
+                ck_assert_msg(p[i] == (float)c[i].p, "%s, round %d, %s: p %d is %g, not %g",
+                              with[_i / 2], k, step ? "step" : "perturb", i, p[i], c[i].p);
         }
     }
     OK(optc_unbind(b));
@@ -429,10 +487,11 @@ END_TEST
 /* With all gradients present: the bits of the rule as written in the paper. */
 START_TEST(sam_with_all_there)
 {
-    static const char plain[] = "return wrapper { name = 'plain', hyper = { rho = 0.05, eps = 1e-12 },\n"
-                                "state = { saved = copy(p) },\n"
-                                "perturb = function() saved = p p = p + (rho / (global.norm(g) + eps)) * g end,\n"
-                                "step = function() p = saved inner() end }";
+    static const char plain[] =
+        "return wrapper { name = 'plain', hyper = { rho = 0.05, eps = 1e-12 },\n"
+        "state = { saved = copy(p) },\n"
+        "perturb = function() saved = p p = p + (rho / (global.norm(g) + eps)) * g end,\n"
+        "step = function() p = saved inner() end }";
     One a, b;
     one_open(&a, engine, &(optc_rule_options){.spec = "adamw", .with = "sam"});
     one_open(&b, engine, &(optc_rule_options){.spec = "adamw", .with = "plain", .nwrappers = 1,
@@ -458,7 +517,8 @@ START_TEST(without_the_prefix)
     optc_tensor t = {.name = "w", .param = &p, .grad = &g, .rank = 1, .shape = (int64_t[]){1}};
     OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw+clip(1)+ema(0.9)"}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
-    FAILS(optc_set_hyper(b, 0, "max_norm", 1), OPTC_ERROR_ARGUMENT, "did you mean 'clip.max_norm'?");
+    FAILS(optc_set_hyper(b, 0, "max_norm", 1), OPTC_ERROR_ARGUMENT,
+          "did you mean 'clip.max_norm'?");
     double x;
     FAILS(optc_state_read(b, 0, "avg", &x, 1), OPTC_ERROR_ARGUMENT, "did you mean 'ema.avg'");
     OK(optc_unbind(b));

@@ -1,6 +1,6 @@
 /* optc's own dense factors (runtime/core/matrix/lapack_fallback.c) and those by a LAPACK
- * (runtime/core/matrix/lapack.c), against their definitions: matrices are made from rotations and chosen values, and
- * results are multiplied out by plain loops. */
+ * (runtime/core/matrix/lapack.c), against their definitions: matrices are made from rotations and
+ * chosen values, and results are multiplied out by plain loops. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -23,22 +23,28 @@ static void use_lapack(bool yes)
 
 static bool eigh(double *a, int64_t n, double *value, double *work)
 {
-    return library.lapack[0] ? lapack_eigh(&library, a, n, value, work) : dense_eigh(a, n, value, work);
+    return library.lapack[0] ? lapack_eigh(&library, a, n, value, work)
+                             : dense_eigh(a, n, value, work);
 }
 static bool columns_of(double *a, int64_t m, int64_t n, double *work)
 {
     return library.lapack[0] ? lapack_qr(&library, a, m, n, work) : dense_qr(a, m, n, work);
 }
-static bool chol(double *a, int64_t n) { return library.lapack[0] ? lapack_chol(&library, a, n) : dense_chol(a, n); }
+static bool chol(double *a, int64_t n)
+{
+    return library.lapack[0] ? lapack_chol(&library, a, n) : dense_chol(a, n);
+}
 static bool solve(const double *l, int64_t n, bool turned, double *b, int64_t m)
 {
-    return library.lapack[0] ? lapack_solve(&library, l, n, turned, false, b, n, m) : dense_solve(l, n, turned, b, m);
+    return library.lapack[0] ? lapack_solve(&library, l, n, turned, false, b, n, m)
+                             : dense_solve(l, n, turned, b, m);
 }
 
 static double *room(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
 /* c = a b, or a.T b */
-static void multiply(double *c, const double *a, const double *b, int64_t m, int64_t k, int64_t n, bool turned)
+static void multiply(double *c, const double *a, const double *b, int64_t m, int64_t k, int64_t n,
+                     bool turned)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
@@ -57,7 +63,8 @@ static double farthest(const double *a, const double *b, int64_t n)
     return most;
 }
 
-/* A matrix with these eigenvalues, made by rotations of neighbours: they are exact to a few ulp of the largest. */
+/* A matrix with these eigenvalues, made by rotations of neighbours: they are exact to a few ulp of
+ * the largest. */
 static void with_values(double *a, const double *value, int64_t n, uint64_t seed)
 {
     memset(a, 0, sizeof *a * (size_t)(n * n));
@@ -105,8 +112,9 @@ static const double scales[] = {1, 1e-300, 1e300};
 
 static void check_eigh(int64_t n, Kind kind, double scale)
 {
-    double *a = room(n * n), *was = room(n * n), *v = room(n * n), *value = room(n), *want = room(n),
-        *work = room(dense_eigh_work(n) + lapack_eigh_work(n)), *av = room(n * n);
+    double *a = room(n * n), *was = room(n * n), *v = room(n * n), *value = room(n),
+           *want = room(n), *work = room(dense_eigh_work(n) + lapack_eigh_work(n)),
+           *av = room(n * n);
     double most = 0;
     for (int64_t i = 0; i < n; i++)
         most = fmax(most, fabs(want[i] = scale * value_of(kind, i, n)));
@@ -120,8 +128,8 @@ static void check_eigh(int64_t n, Kind kind, double scale)
     qsort(want, (size_t)n, sizeof *want, descending);
     ck_assert(eigh(a, n, value, work));
     double bound = 8 * DBL_EPSILON * (double)(n + 3) * most;
-    ck_assert_msg(farthest(value, want, n) <= bound, "%lld, kind %d: values off by %g, at most %g", (long long)n, kind,
-                  farthest(value, want, n), bound);
+    ck_assert_msg(farthest(value, want, n) <= bound, "%lld, kind %d: values off by %g, at most %g",
+                  (long long)n, kind, farthest(value, want, n), bound);
     multiply(av, a, was, n, n, n, false);
     for (int64_t i = 0; i < n; i++) {
         ck_assert(!i || value[i] <= value[i - 1]);
@@ -132,15 +140,16 @@ static void check_eigh(int64_t n, Kind kind, double scale)
         }
         ck_assert(a[i * n + at] > 0);
     }
-    ck_assert_msg(farthest(av, v, n * n) <= bound, "%lld, kind %d: vectors off by %g, at most %g", (long long)n, kind,
-                  farthest(av, v, n * n), bound);
+    ck_assert_msg(farthest(av, v, n * n) <= bound, "%lld, kind %d: vectors off by %g, at most %g",
+                  (long long)n, kind, farthest(av, v, n * n), bound);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
             v[j * n + i] = a[i * n + j];
     multiply(av, a, v, n, n, n, false);
     for (int64_t i = 0; i < n * n; i++)
         ck_assert_msg(fabs(av[i] - (i / n == i % n)) <= 8 * DBL_EPSILON * (double)(n + 3),
-                      "%lld, kind %d: not orthonormal by %g", (long long)n, kind, av[i] - (i / n == i % n));
+                      "%lld, kind %d: not orthonormal by %g", (long long)n, kind,
+                      av[i] - (i / n == i % n));
     free(a), free(was), free(v), free(value), free(want), free(work), free(av);
 }
 
@@ -148,7 +157,8 @@ START_TEST(eigenvectors)
 {
     if (thinned(_i))
         return;
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
+    /* LAPACK is never called for empty matrices */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);
     for (int k = 0; k < NKIND; k++)
         for (int s = 0; s < 3; s++)
             if (sides[_i % NSIDES] < 100 || !s)
@@ -168,8 +178,8 @@ static void columns(double *a, int64_t m, int64_t n, bool dependent, double scal
 
 static void check_qr(int64_t m, int64_t n, bool dependent, double scale)
 {
-    double *a = room(m * n), *q = room(m * n), *r = room(n * n), *qr = room(m * n), *qq = room(n * n),
-        *work = room(dense_qr_work(m, n) + lapack_qr_work(m, n));
+    double *a = room(m * n), *q = room(m * n), *r = room(n * n), *qr = room(m * n),
+           *qq = room(n * n), *work = room(dense_qr_work(m, n) + lapack_qr_work(m, n));
     double bound = 16 * DBL_EPSILON * (double)(m + 3);
     columns(a, m, n, dependent, scale);
     memcpy(q, a, sizeof *a * (size_t)(m * n));
@@ -178,15 +188,17 @@ static void check_qr(int64_t m, int64_t n, bool dependent, double scale)
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++)
             ck_assert_msg(j < i || dependent ? r[i * n + j] >= -bound * scale &&
-                    (j == i || r[i * n + j] <= bound * scale) : r[i * n + i] > 0, "%lld x %lld: R(%lld, %lld) is %g",
-                    (long long)m, (long long)n, (long long)i, (long long)j, r[i * n + j]);
+                                                   (j == i || r[i * n + j] <= bound * scale)
+                                             : r[i * n + i] > 0,
+                          "%lld x %lld: R(%lld, %lld) is %g", (long long)m, (long long)n,
+                          (long long)i, (long long)j, r[i * n + j]);
     multiply(qr, q, r, m, n, n, false);
-    ck_assert_msg(farthest(qr, a, m * n) <= bound * scale, "%lld x %lld: Q R off by %g", (long long)m, (long long)n,
-                  farthest(qr, a, m * n) / scale);
+    ck_assert_msg(farthest(qr, a, m * n) <= bound * scale, "%lld x %lld: Q R off by %g",
+                  (long long)m, (long long)n, farthest(qr, a, m * n) / scale);
     multiply(qq, q, q, n, m, n, true);
     for (int64_t i = 0; i < n * n; i++)
-        ck_assert_msg(fabs(qq[i] - (i / n == i % n)) <= bound, "%lld x %lld: not orthonormal by %g", (long long)m,
-                      (long long)n, qq[i] - (i / n == i % n));
+        ck_assert_msg(fabs(qq[i] - (i / n == i % n)) <= bound, "%lld x %lld: not orthonormal by %g",
+                      (long long)m, (long long)n, qq[i] - (i / n == i % n));
     free(a), free(q), free(r), free(qr), free(qq), free(work);
 }
 
@@ -194,7 +206,8 @@ START_TEST(orthonormal)
 {
     if (thinned(_i))
         return;
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
+    /* LAPACK is never called for empty matrices */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);
     static const int64_t more[] = {0, 1, 5, 40};
     for (int k = 0; k < 4; k++)
         for (int s = 0; s < 3; s++)
@@ -207,16 +220,18 @@ END_TEST
 
 START_TEST(triangles)
 {
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
+    /* LAPACK is never called for empty matrices */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);
     int64_t n = sides[_i % NSIDES], m = 3;
-    double *a = room(n * n), *l = room(n * n), *lt = room(n * n), *back = room(n * n), *value = room(n),
-        *x = room(n * m), *b = room(n * m);
+    double *a = room(n * n), *l = room(n * n), *lt = room(n * n), *back = room(n * n),
+           *value = room(n), *x = room(n * m), *b = room(n * m);
     for (int64_t i = 0; i < n; i++)
         value[i] = 0.5 + (double)i;
     with_values(a, value, n, 3);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
-            l[i * n + j] = j <= i ? a[i * n + j] : NAN, back[i * n + j] = a[i >= j ? i * n + j : j * n + i];
+            l[i * n + j] = j <= i ? a[i * n + j] : NAN,
+                      back[i * n + j] = a[i >= j ? i * n + j : j * n + i];
     ck_assert(chol(l, n));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
@@ -231,7 +246,8 @@ START_TEST(triangles)
             x[i] = ref_value(2, turned, i);
         multiply(b, turned ? lt : l, x, n, n, m, false);
         ck_assert(solve(l, n, turned, b, m));
-        ck_assert_msg(farthest(b, x, n * m) <= 1e-12, "%lld: off by %g", (long long)n, farthest(b, x, n * m));
+        ck_assert_msg(farthest(b, x, n * m) <= 1e-12, "%lld: off by %g", (long long)n,
+                      farthest(b, x, n * m));
     }
     free(made), free(a), free(l), free(lt), free(back), free(value), free(x), free(b);
 }
@@ -255,8 +271,10 @@ START_TEST(cannot_be_done)
         x[7] = wrong[k];
         ck_assert(!chol(x, 3));
     }
-    double wide[6] = {1, 2, 3, 4, 5, 6}, zero[4] = {0, 0, 0, 0}, minus[4] = {1, 0, 2, 1}, b[2] = {1, 1};
-    ck_assert(!columns_of(wide, 2, 3, work) && !chol(zero, 2) && !chol(minus, 2) && !solve(zero, 2, false, b, 1));
+    double wide[6] = {1, 2, 3, 4, 5, 6}, zero[4] = {0, 0, 0, 0}, minus[4] = {1, 0, 2, 1},
+           b[2] = {1, 1};
+    ck_assert(!columns_of(wide, 2, 3, work) && !chol(zero, 2) && !chol(minus, 2) &&
+              !solve(zero, 2, false, b, 1));
 }
 END_TEST
 

@@ -1,4 +1,5 @@
-/* Large stages: split into loops that a compiler handles in linear time, with the bits of a plain loop. */
+/* Large stages: split into loops that a compiler handles in linear time, with the bits of a plain
+ * loop. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -8,14 +9,14 @@
 
 enum { LINKS = 300, N = 4096 + 77 };
 
-static const char spec[] =
-    "return optimizer { name = 'large', hyper = { lr = 0.001 }, state = { m = zeros }, step = function()\n"
-    "  local x, late, up = g, g * 0.75, gt(g, m)\n"
-    "  for i = 1, %d do x = sqrt(x * x + abs(m)) - g * (0.5 + i %% 7) end\n"
-    "  x = where(up, x, -x) + late\n"
-    "  %s"
-    "  m = x  p = p - lr * x\n"
-    "end }\n";
+static const char spec[] = "return optimizer { name = 'large', hyper = { lr = 0.001 }, state = { m "
+                           "= zeros }, step = function()\n"
+                           "  local x, late, up = g, g * 0.75, gt(g, m)\n"
+                           "  for i = 1, %d do x = sqrt(x * x + abs(m)) - g * (0.5 + i %% 7) end\n"
+                           "  x = where(up, x, -x) + late\n"
+                           "  %s"
+                           "  m = x  p = p - lr * x\n"
+                           "end }\n";
 
 /* The number of lines of the longest loop body of the longest stage. */
 static int longest_body(const char *c)
@@ -35,9 +36,11 @@ START_TEST(short_loops)
 {
     Gen g = {0};
     char text[2000];
-    snprintf(text, sizeof text, spec, (thinned(1) ? 1 : 5) * LINKS, _i ? "x = x / (1 + sum(x * x))\n" : "");
+    snprintf(text, sizeof text, spec, (thinned(1) ? 1 : 5) * LINKS,
+             _i ? "x = x / (1 + sum(x * x))\n" : "");
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
-    ck_assert_msg(gen_compile(&g, (Source){"large.lua", text, strlen(text)}, &o), "%s", g.diag.text);
+    ck_assert_msg(gen_compile(&g, (Source){"large.lua", text, strlen(text)}, &o), "%s",
+                  g.diag.text);
     char *c = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(c != NULL);
     int most = longest_body(c);
@@ -95,18 +98,21 @@ START_TEST(same_bits)
 }
 END_TEST
 
-/* A chain of sums: each pass may recompute earlier values, but all together not much more than once. */
+/* A chain of sums: each pass may recompute earlier values, but all together not much more than
+ * once. */
 START_TEST(chained_sums)
 {
     static const char chain[] =
         "return optimizer { name = 'chain', hyper = { lr = 0.001 }, step = function()\n"
-        "  local x = g  for i = 1, %d do x = x / (1 + sum(x * x) * 0.001) end  p = p - lr * x\nend }\n";
+        "  local x = g  for i = 1, %d do x = x / (1 + sum(x * x) * 0.001) end  p = p - lr * x\nend "
+        "}\n";
     Gen g = {0};
     char text[400];
     int links = thinned(1) ? 80 : 400;
     snprintf(text, sizeof text, chain, links);
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
-    ck_assert_msg(gen_compile(&g, (Source){"chain.lua", text, strlen(text)}, &o), "%s", g.diag.text);
+    ck_assert_msg(gen_compile(&g, (Source){"chain.lua", text, strlen(text)}, &o), "%s",
+                  g.diag.text);
     char *c = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(c != NULL);
     int statements = 0;
@@ -120,14 +126,14 @@ END_TEST
 
 /* ---- much that waits from one loop for another ---- */
 enum { ROWS = 3, COLS = 1391 };
-static const char much[] =
-    "return optimizer { name = 'much', hyper = { lr = 0.001 }, state = { m = zeros }, view = 'last', step = "
-    "function()\n"
-    "  local v, x, y = {}, g, m\n"
-    "  for i = 1, %d do v[i] = g * i + m  x = x * 0.5 + v[i] * v[i] end\n"
-    "  for i = 1, %d do y = y * 0.25 - v[i] * x end\n"
-    "  %s  m = y  p = p - lr * y\n"
-    "end }\n";
+static const char much[] = "return optimizer { name = 'much', hyper = { lr = 0.001 }, state = { m "
+                           "= zeros }, view = 'last', step = "
+                           "function()\n"
+                           "  local v, x, y = {}, g, m\n"
+                           "  for i = 1, %d do v[i] = g * i + m  x = x * 0.5 + v[i] * v[i] end\n"
+                           "  for i = 1, %d do y = y * 0.25 - v[i] * x end\n"
+                           "  %s  m = y  p = p - lr * y\n"
+                           "end }\n";
 
 /* As gen/plan/plan.h defines it: 128 lanes, which are then folded in halves. */
 static double by_lanes(const double *x, int n)
@@ -166,7 +172,8 @@ static void plain_much(double *p, double *m, const double *g, int links, bool fo
 
 static void *step_it(void *b) { return (void *)(uintptr_t)optc_step(b); }
 
-/* A thread with a small stack steps a rule with many values, in every kind of loop, with the bits of a plain loop. */
+/* A thread with a small stack steps a rule with many values, in every kind of loop, with the bits
+ * of a plain loop. */
 START_TEST(small_stack)
 {
     static double p[ROWS * COLS], g[ROWS * COLS], q[ROWS * COLS], m[ROWS * COLS];

@@ -1,5 +1,5 @@
-/* Norms of per-sample gradients, clipped sums, K-FAC's factors and implicit Kronecker products, against plain loops in
- * f64. */
+/* Norms of per-sample gradients, clipped sums, K-FAC's factors and implicit Kronecker products,
+ * against plain loops in f64. */
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
 
@@ -24,7 +24,8 @@ static Values values(optc_type type, int64_t n, int seed)
 {
     Values x = {calloc((size_t)n, 8), calloc((size_t)n, sizeof(double)), n};
     for (int64_t i = 0; i < n; i++) {
-        type_store((int)type - 1, x.at, i, 2.0 * (double)(splitmix((uint64_t)(seed * 7919 + i)) >> 40) / (1 << 24) - 1);
+        type_store((int)type - 1, x.at, i,
+                   2.0 * (double)(splitmix((uint64_t)(seed * 7919 + i)) >> 40) / (1 << 24) - 1);
         x.v[i] = type_load((int)type - 1, x.at, i);
     }
     return x;
@@ -34,7 +35,10 @@ static void values_free(Values x) { free(x.at), free(x.v); }
 
 static double ulp_of(optc_type t)
 {
-    return t == OPTC_F64 ? DBL_EPSILON : t == OPTC_F32 ? FLT_EPSILON : t == OPTC_BF16 ? 0x1p-7 : 0x1p-10;
+    return t == OPTC_F64    ? DBL_EPSILON
+           : t == OPTC_F32  ? FLT_EPSILON
+           : t == OPTC_BF16 ? 0x1p-7
+                            : 0x1p-10;
 }
 
 static void near(const char *what, double got, double want, double bound)
@@ -61,8 +65,16 @@ START_TEST(samples)
             norm[s] += grad[s][i] * grad[s][i];
         norm[s] = sqrt(norm[s]);
     }
-    optc_linear x = {.act = act.at, .out = out.at, .type = type, .batch = BATCH, .rows = rows, .in = IN, .outs = OUTS,
-                     .norm = found, .sum = sum, .clip = norm[0]};
+    optc_linear x = {.act = act.at,
+                     .out = out.at,
+                     .type = type,
+                     .batch = BATCH,
+                     .rows = rows,
+                     .in = IN,
+                     .outs = OUTS,
+                     .norm = found,
+                     .sum = sum,
+                     .clip = norm[0]};
     for (int pass = 0; pass < 2; pass++, x.workspace = 1) {
         memset(found, 0, sizeof found);
         OK(optc_sample_norms(e, &x));
@@ -91,9 +103,17 @@ START_TEST(factors)
     optc_engine *e = open_with(2);
     Values act = values(OPTC_F64, LINES * IN, 1), out = values(OPTC_F64, LINES * OUTS, 2);
     double a[IN * IN], g[OUTS * OUTS], olda[IN * IN], oldg[OUTS * OUTS];
-    optc_linear x = {.act = act.at, .out = out.at, .type = OPTC_F64, .batch = BATCH, .rows = ROWS, .in = IN,
-                     .outs = OUTS, .a = a, .g = g};
-    memset(a, 0xff, sizeof a), memset(g, 0xff, sizeof g);                /* NaN: decay 0 does not read it */
+    optc_linear x = {.act = act.at,
+                     .out = out.at,
+                     .type = OPTC_F64,
+                     .batch = BATCH,
+                     .rows = ROWS,
+                     .in = IN,
+                     .outs = OUTS,
+                     .a = a,
+                     .g = g};
+    /* NaN: decay 0 does not read it */
+    memset(a, 0xff, sizeof a), memset(g, 0xff, sizeof g);
     for (int pass = 0; pass < 2; pass++, x.decay = 0.75) {
         memcpy(olda, a, sizeof a), memcpy(oldg, g, sizeof g);
         OK(optc_kfac_factors(e, &x));
@@ -120,11 +140,24 @@ START_TEST(kron_apply)
 {
     enum { M = 4, N = 3, P = 2, Q = 5, BATCH = 3 };
     optc_engine *e = open_with(1);
-    Values a = values(OPTC_F64, M * N, 1), b = values(OPTC_F64, P * Q, 2), v = values(OPTC_F64, BATCH * N * Q, 3);
+    Values a = values(OPTC_F64, M * N, 1), b = values(OPTC_F64, P * Q, 2),
+           v = values(OPTC_F64, BATCH * N * Q, 3);
     double y[BATCH * M * P], k[M * P * N * Q];
-    OK(optc_kron(e, &(optc_kronecker){.a = a.at, .b = b.at, .c = k, .type = OPTC_F64, .m = M, .n = N, .p = P, .q = Q}));
-    const optc_kron_vector good = {.a = a.at, .b = b.at, .x = v.at, .y = y, .type = OPTC_F64, .m = M, .n = N, .p = P,
-                                   .q = Q, .batch = BATCH, .next_a = OPTC_ONE, .next_b = OPTC_ONE};
+    OK(optc_kron(
+        e, &(optc_kronecker){
+               .a = a.at, .b = b.at, .c = k, .type = OPTC_F64, .m = M, .n = N, .p = P, .q = Q}));
+    const optc_kron_vector good = {.a = a.at,
+                                   .b = b.at,
+                                   .x = v.at,
+                                   .y = y,
+                                   .type = OPTC_F64,
+                                   .m = M,
+                                   .n = N,
+                                   .p = P,
+                                   .q = Q,
+                                   .batch = BATCH,
+                                   .next_a = OPTC_ONE,
+                                   .next_b = OPTC_ONE};
     OK(optc_kron_apply(e, &good));
     for (int s = 0; s < BATCH; s++)
         for (int i = 0; i < M * P; i++) {
@@ -141,7 +174,8 @@ START_TEST(kron_apply)
     bad = good, bad.q = -1;
     FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "q = -1");
     bad = good, bad.workspace = 1;
-    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "optc_kron_apply: the workspace is 1 bytes");
+    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT,
+          "optc_kron_apply: the workspace is 1 bytes");
     bad = good, bad.scale = NAN;
     FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "scale is nan");
     FAILS(optc_kron_apply(NULL, &good), OPTC_ERROR_ARGUMENT, "the engine is NULL");
@@ -167,8 +201,15 @@ START_TEST(refused)
     float sum[OUTS * IN], was[OUTS * IN];
     double norm[4];
     memset(sum, 0x55, sizeof sum), memset(norm, 0x55, sizeof norm), memset(was, 0x55, sizeof was);
-    const optc_linear good = {.act = act.at, .out = out.at, .batch = 2, .rows = 2, .in = IN, .outs = OUTS, .norm = norm,
-                              .sum = sum, .clip = 1};
+    const optc_linear good = {.act = act.at,
+                              .out = out.at,
+                              .batch = 2,
+                              .rows = 2,
+                              .in = IN,
+                              .outs = OUTS,
+                              .norm = norm,
+                              .sum = sum,
+                              .clip = 1};
     FAILS(optc_sample_norms(NULL, &good), ARG, "the engine is NULL");
     FAILS(optc_clipped_sum(e, NULL), ARG, "the layer is NULL");
     FAILS(optc_kfac_factors_sized(e, &good, 1), ARG, "pass sizeof(optc_linear)");
@@ -193,7 +234,8 @@ START_TEST(refused)
     for (int i = 0; i < IN * IN; i++)
         a[i] = old[i] = 1;
     a[5] = old[5] = NAN;
-    BAD(optc_kfac_factors, RANGE, "matrix 0 of 1 of a contains a NaN", y.a = a; y.g = g; y.decay = 0.5);
+    BAD(optc_kfac_factors, RANGE, "matrix 0 of 1 of a contains a NaN", y.a = a; y.g = g;
+        y.decay = 0.5);
     const float before = ((float *)(void *)act.at)[3 * IN];
     for (int i = 0; i < IN * IN; i++)
         a[i] = old[i] = 1;
@@ -204,9 +246,11 @@ START_TEST(refused)
     a[5] = old[5] = NAN;
     ((float *)(void *)act.at)[3 * IN] = INFINITY;
     BAD(optc_sample_norms, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", (void)0);
-    BAD(optc_sample_norms, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", y.workspace = 1);
+    BAD(optc_sample_norms, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity",
+        y.workspace = 1);
     BAD(optc_clipped_sum, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", (void)0);
-    BAD(optc_kfac_factors, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", y.a = a; y.g = g);
+    BAD(optc_kfac_factors, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", y.a = a;
+        y.g = g);
     ck_assert(!memcmp(a, old, sizeof a));
     optc_linear y = good;
     y.a = a, y.unchecked = 1;
@@ -223,20 +267,33 @@ END_TEST
 START_TEST(beyond_e4m3)
 {
     optc_engine *e = open_with(1);
-    unsigned char act = 0x68, out = 0x68, sum = 0x55, a = 0x38, g = 0x38;          /* 64, 64; factors of 1 */
+    /* 64, 64; factors of 1 */
+    unsigned char act = 0x68, out = 0x68, sum = 0x55, a = 0x38, g = 0x38;
     double norm = 3;
-    optc_linear x = {.act = &act, .out = &out, .type = OPTC_E4M3, .batch = 1, .in = 1, .outs = 1, .norm = &norm,
-                     .sum = &sum, .clip = 1e6, .a = &a, .g = &g, .decay = 0.5};
+    optc_linear x = {.act = &act,
+                     .out = &out,
+                     .type = OPTC_E4M3,
+                     .batch = 1,
+                     .in = 1,
+                     .outs = 1,
+                     .norm = &norm,
+                     .sum = &sum,
+                     .clip = 1e6,
+                     .a = &a,
+                     .g = &g,
+                     .decay = 0.5};
     FAILS(optc_clipped_sum(e, &x), OPTC_ERROR_RANGE, "a value of sum exceeds the range of e4m3");
     FAILS(optc_kfac_factors(e, &x), OPTC_ERROR_RANGE, "a value of a exceeds the range of e4m3");
     ck_assert(sum == 0x55 && norm == 3 && a == 0x38 && g == 0x38);
     x.unchecked = 1;
     OK(optc_clipped_sum(e, &x));
     ck_assert_uint_eq(sum, 0x7e);
-    act = 0x60, out = 0x56, x.unchecked = 0, sum = 0;                               /* 32 x 14 = 448 */
+    /* 32 x 14 = 448 */
+    act = 0x60, out = 0x56, x.unchecked = 0, sum = 0;
     OK(optc_clipped_sum(e, &x));
     ck_assert_uint_eq(sum, 0x7e);
-    act = out = 0x48, x.decay = 0.25;                                               /* 0.25 + 0.75 x 16 = 12.25 */
+    /* 0.25 + 0.75 x 16 = 12.25 */
+    act = out = 0x48, x.decay = 0.25;
     OK(optc_kfac_factors(e, &x));
     ck_assert_uint_eq(a, 0x54);                                                     /* 12 */
     ck_assert_uint_eq(g, 0x54);

@@ -1,4 +1,5 @@
-/* Loopback communication (runtime/library/shard/loopback.c): ranks that are threads of this program. */
+/* Loopback communication (runtime/library/shard/loopback.c): ranks that are threads of this
+ * program. */
 #include "tests/harness/help.h"
 #include "tests/harness/rank_threads.h"
 #include "tests/harness/suites.h"
@@ -47,7 +48,8 @@ static void gather_rank(int rank, void *arg)
         memset(recv, 0x5a, sizeof recv);
         for (size_t i = 0; i < bytes; i++)
             send[i] = byte_of(rank, 0, round, i);
-        r->failed[rank] += c->all_gather(c->context, bytes ? send : NULL, bytes ? recv : NULL, bytes, NULL) != 0;
+        r->failed[rank] +=
+            c->all_gather(c->context, bytes ? send : NULL, bytes ? recv : NULL, bytes, NULL) != 0;
         memset(send, 0, sizeof send);                      /* the others have copied it */
         for (int from = 0; from < r->ranks; from++)
             for (size_t i = 0; i < bytes; i++)
@@ -62,14 +64,15 @@ START_TEST(gathers)
     ring_open(&r, _i, 0);
     run_ranks(r.ranks, gather_rank, &r);
     for (int i = 0; i < r.ranks; i++)
-        ck_assert_msg(!r.wrong[i] && !r.failed[i], "rank %d of %d: %d wrong bytes, %d failures", i, r.ranks, r.wrong[i],
-                      r.failed[i]);
+        ck_assert_msg(!r.wrong[i] && !r.failed[i], "rank %d of %d: %d wrong bytes, %d failures", i,
+                      r.ranks, r.wrong[i], r.failed[i]);
     optc_loopback_close(r.loopback);
 }
 END_TEST
 
 /* ---- all_to_all ---- */
-/* Uneven counts. About a third are 0; in some rounds a rank sends or receives nothing, or none does. */
+/* Uneven counts. About a third are 0; in some rounds a rank sends or receives nothing, or none
+ * does. */
 static size_t count_of(int from, int to, int round)
 {
     size_t n = (size_t)(splitmix((uint64_t)(from * 131 + to * 17 + round * 1009)) % (3 * MOST / 2));
@@ -107,8 +110,8 @@ START_TEST(exchanges)
     ring_open(&r, _i, 0);
     run_ranks(r.ranks, exchange_rank, &r);
     for (int i = 0; i < r.ranks; i++)
-        ck_assert_msg(!r.wrong[i] && !r.failed[i], "rank %d of %d: %d wrong bytes, %d failures", i, r.ranks, r.wrong[i],
-                      r.failed[i]);
+        ck_assert_msg(!r.wrong[i] && !r.failed[i], "rank %d of %d: %d wrong bytes, %d failures", i,
+                      r.ranks, r.wrong[i], r.failed[i]);
     optc_loopback_close(r.loopback);
 }
 END_TEST
@@ -116,7 +119,8 @@ END_TEST
 /* ---- calls that do not match ---- */
 enum { OTHER_BYTES, MORE_SENT, MORE_WANTED, OTHER_CALL, NMISMATCH };
 
-/* Rank 1 differs. Rank 2 and above have the right counts among themselves and with rank 1, except in all_gather. */
+/* Rank 1 differs. Rank 2 and above have the right counts among themselves and with rank 1, except
+ * in all_gather. */
 static void mismatch_rank(int rank, void *arg)
 {
     Ring *r = arg;
@@ -142,12 +146,14 @@ START_TEST(mismatches)
         ring_open(&r, ranks, _i);
         run_ranks(ranks, mismatch_rank, &r);
         for (int i = 0; i < ranks; i++)
-            ck_assert_msg(r.failed[i] == 1, "mismatch %d: rank %d of %d does not fail", _i, i, ranks);
+            ck_assert_msg(r.failed[i] == 1, "mismatch %d: rank %d of %d does not fail", _i, i,
+                          ranks);
         /* later calls that match work */
         memset(r.failed, 0, sizeof r.failed);
         run_ranks(ranks, gather_rank, &r);
         for (int i = 0; i < ranks; i++)
-            ck_assert_msg(!r.wrong[i] && !r.failed[i], "after mismatch %d: rank %d of %d", _i, i, ranks);
+            ck_assert_msg(!r.wrong[i] && !r.failed[i], "after mismatch %d: rank %d of %d", _i, i,
+                          ranks);
         optc_loopback_close(r.loopback);
     }
 }
@@ -177,13 +183,15 @@ START_TEST(failure_ends_waiting)
         ring_open(&r, ranks, _i);
         run_ranks(ranks, waiting_rank, &r);
         for (int i = 0; i < ranks; i++)
-            ck_assert_msg(r.failed[i] == 3, "rank %d of %d: %d of 3 calls fail", i, ranks, r.failed[i]);
+            ck_assert_msg(r.failed[i] == 3, "rank %d of %d: %d of 3 calls fail", i, ranks,
+                          r.failed[i]);
         optc_loopback_close(r.loopback);
     }
 }
 END_TEST
 
-/* A call that failed returns after the others have read its buffer: the rank may free the buffer. */
+/* A call that failed returns after the others have read its buffer: the rank may free the
+ * buffer. */
 enum { LARGE = 1 << 20 };
 static void overwriting_rank(int rank, void *arg)
 {
@@ -215,7 +223,8 @@ START_TEST(failure_waits_for_readers)
         ring_open(&r, 3, _i * 10 + i);
         run_ranks(4, overwriting_rank, &r);                /* the fourth thread makes it fail */
         for (int k = 0; k < 3; k++)
-            ck_assert_msg(!r.wrong[k], "rank %d read a buffer whose owner had returned (%d)", k, r.mode);
+            ck_assert_msg(!r.wrong[k], "rank %d read a buffer whose owner had returned (%d)", k,
+                          r.mode);
         optc_loopback_close(r.loopback);
     }
 }
@@ -256,7 +265,8 @@ START_TEST(no_memory_to_open)
         bool empty = !l;
         optc_loopback_close(l);
         held -= memory_held();
-        ck_assert_msg(s == OPTC_OK || (s == OPTC_ERROR_MEMORY && empty), "allocation %d: %s", n, optc_status_name(s));
+        ck_assert_msg(s == OPTC_OK || (s == OPTC_ERROR_MEMORY && empty), "allocation %d: %s", n,
+                      optc_status_name(s));
         ck_assert_msg(!held, "allocation %d: %d blocks are lost", n, -held);
     }
     ck_assert_int_gt(n, 1);

@@ -1,5 +1,5 @@
-/* Operands of products that are lower triangles (gen/ir/lower_values.c), as flags of the plan's calls; values that are
- * refused for such states. gpu/test_gpu_triangles.c has the products. */
+/* Operands of products that are lower triangles (gen/ir/lower_values.c), as flags of the plan's
+ * calls; values that are refused for such states. gpu/test_gpu_triangles.c has the products. */
 #include "gen/gen.h"
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/checkpoint_run.h"
@@ -14,31 +14,46 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 enum { A = LOWER_A, B = LOWER_B, AB = LOWER_A | LOWER_B };
 
-/* The states and the body of a rule, and the flags of its products in the plan's order; -1: no more. */
-static const struct { const char *states, *body; int want[5]; } cases[] = {
+/* The states and the body of a rule, and the flags of its products in the plan's order; -1: no
+ * more. */
+static const struct { const char *states, *body; int want[5];
+} cases[] = {
     {"C = eye(1, 'rows')", "C = C - 0.1 * mm(C, tril(gram(g))) p = p - mm(C.T, g)", {0, AB, A, -1}},
-    {"C = zeros 'cols'", "C = 0.9 * C + tril(gram(g.T)) p = p - mm(g, C) + mm(g, C.T)", {0, B, B, -1}},
+    {"C = zeros 'cols'",
+     "C = 0.9 * C + tril(gram(g.T)) p = p - mm(g, C) + mm(g, C.T)",
+     {0, B, B, -1}},
     {"C = eye(1, 'rows')", "C = C - 0.1 * mm(C, gram(g)) p = p - mm(C.T, g)", {0, 0, 0, -1}},
-    {"C = eye(1, 'rows')", "C = C - 0.1 * mm(C.T, tril(gram(g))) p = p - mm(C.T, g)", {0, B, 0, -1}},
+    {"C = eye(1, 'rows')",
+     "C = C - 0.1 * mm(C.T, tril(gram(g))) p = p - mm(C.T, g)",
+     {0, B, 0, -1}},
     {"C = fill(1, 'rows')", "C = C + tril(gram(g)) p = p - mm(C, g)", {0, 0, -1}},
     {"C = eye(1, 'rows')", "C = C + triu(gram(g)) p = p - mm(C, g)", {0, 0, -1}},
     {"C = eye(1, 'rows')", "C = C + 1 p = p - mm(C, g)", {0, -1}},
-    {"C = eye(1, 'rows')", "C = where(gt(slice.max(g), 0), C, 2 * C) / 3 p = p - mm(C, g)", {A, -1}},
+    {"C = eye(1, 'rows')",
+     "C = where(gt(slice.max(g), 0), C, 2 * C) / 3 p = p - mm(C, g)",
+     {A, -1}},
     {"C = eye(1, 'rows')", "C = -chol(gram(g) + eye(1, 'rows')) p = p - mm(C, g)", {0, 0, A, -1}},
-    /* 0 times infinity above the diagonal is NaN, unless the factor is one value, or a triangle too */
+    /* 0 times infinity above the diagonal is NaN, unless the factor is one value, or a triangle
+     * too */
     {"C = eye(1, 'rows')", "C = C * (1 / tril(gram(g))) p = p - mm(C, g)", {0, 0, -1}},
     {"C = eye(1, 'rows')", "C = rsqrt(tril(gram(g))) * C p = p - mm(C, g)", {0, 0, -1}},
     {"C = eye(1, 'rows')", "C = tril(gram(g)) * C / slice.max(g) p = p - mm(C, g)", {0, A, -1}},
     {"C = eye(1, 'rows')", "C = C * slice.max(g) * rowsum(g) p = p - mm(C, g)", {A, -1}},
     /* each is a triangle as long as the other is */
-    {"C = eye(1, 'rows'), E = zeros 'rows'", "C, E = C + E, 0.5 * C p = p - mm(C, g) - mm(E.T, g)", {A, A, -1}},
-    {"C = eye(1, 'rows'), E = zeros 'rows'", "C, E = C + E, gram(g) p = p - mm(C, g) - mm(E.T, g)", {0, 0, 0, -1}},
+    {"C = eye(1, 'rows'), E = zeros 'rows'",
+     "C, E = C + E, 0.5 * C p = p - mm(C, g) - mm(E.T, g)",
+     {A, A, -1}},
+    {"C = eye(1, 'rows'), E = zeros 'rows'",
+     "C, E = C + E, gram(g) p = p - mm(C, g) - mm(E.T, g)",
+     {0, 0, 0, -1}},
 };
 
 START_TEST(operands)
 {
-    char *text = format("return optimizer { name = 'x', state = { %s }, step = function() p = p - g end,\n"
-                        "matrix = function() %s end }", cases[_i].states, cases[_i].body);
+    char *text =
+        format("return optimizer { name = 'x', state = { %s }, step = function() p = p - g end,\n"
+               "matrix = function() %s end }",
+               cases[_i].states, cases[_i].body);
     Gen g = {0};
     GenOptions o = {.find = find_wrapper};
     int n = 0;
@@ -47,7 +62,8 @@ START_TEST(operands)
     for (int i = 0; i < ph->nstage; i++)
         if (is_called(ph->stage[i].kind)) {
             unsigned flags = plan_call_flags(g.plan, ph->g, &ph->stage[i]) & AB;
-            ck_assert_msg(n < 5 && (int)flags == cases[_i].want[n], "%s\nproduct %d has %u", text, n, flags);
+            ck_assert_msg(n < 5 && (int)flags == cases[_i].want[n], "%s\nproduct %d has %u", text,
+                          n, flags);
             n++;
         }
     ck_assert_int_eq(cases[_i].want[n], -1);
@@ -91,7 +107,8 @@ static const struct { const char *head, *types; TestShape w; int sides[8]; } kep
 };
 enum { MOST_C = 64 };
 static const char kept_spec[] =
-    "return optimizer { name = 'tri', %s hyper = { lr = 0.1 }, state = { C = eye(1, 'rows'), S = eye(1, 'rows') },\n"
+    "return optimizer { name = 'tri', %s hyper = { lr = 0.1 }, state = { C = eye(1, 'rows'), S = "
+    "eye(1, 'rows') },\n"
     "step = function() p = p - lr * g end, matrix = function() C = C - 0.1 * mm(C, tril(gram(g)))\n"
     "S = lerp(S, gram(g), 0.1) p = p - lr * mm(S, mm(C.T, g)) end }";
 
@@ -99,7 +116,8 @@ static void open_kept(Fixture *f, int i, const char *types)
 {
     char *text = format(kept_spec, kept[i].head);
     fix_open(f, &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
-             &(optc_rule_options){.spec = "tri", .text = text, .types = types}, &kept[i].w, 1, NULL, 0);
+             &(optc_rule_options){.spec = "tri", .text = text, .types = types}, &kept[i].w, 1, NULL,
+             0);
     free(text);
 }
 
@@ -137,18 +155,22 @@ static void writes(Fixture *f, int i, int64_t k, double value)
         OK(optc_state_read(f->binding, 0, "C", was, n));
         optc_status s = call == 0   ? optc_state_write(f->binding, 0, "C", x, n)
                         : call == 1 ? optc_state_put(f->binding, 0, "C", raw, bytes)
-                        : call == 2 ? optc_rule_check_state(f->rule, "C", &t, v.type, raw, 0, n)
-                                    : optc_rule_check_state(f->rule, "C", &t, OPTC_F64, x + k, k, 1);
-        ck_assert_msg(s == (bad ? OPTC_ERROR_ARGUMENT : OPTC_OK), "case %d, call %d, value %lld is %g: %s", i, call,
-                      (long long)k, value, optc_message());
+                        : call == 2
+                            ? optc_rule_check_state(f->rule, "C", &t, v.type, raw, 0, n)
+                            : optc_rule_check_state(f->rule, "C", &t, OPTC_F64, x + k, k, 1);
+        ck_assert_msg(s == (bad ? OPTC_ERROR_ARGUMENT : OPTC_OK),
+                      "case %d, call %d, value %lld is %g: %s", i, call, (long long)k, value,
+                      optc_message());
         if (bad)
-            ck_assert_msg(strstr(optc_message(), "state 'C' of ") && strstr(optc_message(), " is a lower triangle: "),
+            ck_assert_msg(strstr(optc_message(), "state 'C' of ") &&
+                              strstr(optc_message(), " is a lower triangle: "),
                           "%s", optc_message());
         OK(optc_state_read(f->binding, 0, "C", now, n));
         for (int64_t j = 0; j < n; j++) {
             double want = bad || call > 1 ? was[j] : type_load((int)v.type - 1, raw, j);
             ck_assert_msg(want == now[j] || (isnan(want) && isnan(now[j])),
-                          "case %d, call %d, value %lld is %g, not %g", i, call, (long long)j, now[j], want);
+                          "case %d, call %d, value %lld is %g, not %g", i, call, (long long)j,
+                          now[j], want);
         }
     }
 }
@@ -179,15 +201,19 @@ START_TEST(messages)
     open_kept(&f, 0, NULL);
     x[2 * 5 + 4] = 0.25;
     FAILS(optc_state_write(f.binding, 0, "C", x, 25), OPTC_ERROR_ARGUMENT,
-          "optc_state_write: state 'C' of tensor number 0 is a lower triangle: row 2, column 4 is 0.25; set values "
+          "optc_state_write: state 'C' of tensor number 0 is a lower triangle: row 2, column 4 is "
+          "0.25; set values "
           "right of the diagonal to 0, or transpose the matrix");
     FAILS(optc_rule_check_state(f.rule, "C", &t, OPTC_F64, x + 10, 10, 5), OPTC_ERROR_ARGUMENT,
-          "optc_rule_check_state: state 'C' of tensor 'w' is a lower triangle: row 2, column 4 is 0.25");
+          "optc_rule_check_state: state 'C' of tensor 'w' is a lower triangle: row 2, column 4 is "
+          "0.25");
     OK(optc_rule_check_state(f.rule, "S", &t, OPTC_F64, x, 0, 25));
     t.flags = OPTC_AS_VECTOR;                              /* has no such state */
     OK(optc_rule_check_state(f.rule, "C", &t, OPTC_F64, x, 0, 25));
-    FAILS(optc_rule_check_state(f.rule, NULL, &t, OPTC_F64, x, 0, 25), OPTC_ERROR_ARGUMENT, "the name is NULL");
-    FAILS(optc_rule_check_state(f.rule, "C", &t, OPTC_F64, x, -1, 25), OPTC_ERROR_ARGUMENT, "at is -1 and count 25");
+    FAILS(optc_rule_check_state(f.rule, NULL, &t, OPTC_F64, x, 0, 25), OPTC_ERROR_ARGUMENT,
+          "the name is NULL");
+    FAILS(optc_rule_check_state(f.rule, "C", &t, OPTC_F64, x, -1, 25), OPTC_ERROR_ARGUMENT,
+          "at is -1 and count 25");
     FAILS(optc_rule_check_state(f.rule, "C", &t, OPTC_Q8, x, 0, 25), OPTC_ERROR_ARGUMENT,
           "is not a type of single values");
     t.shape = NULL;
@@ -197,7 +223,8 @@ START_TEST(messages)
     open_kept(&f, 4, NULL);
     x[2 * 5 + 4] = 0;
     x[16 + 7] = 3;
-    FAILS(optc_state_write(f.binding, 0, "C", x, 48), OPTC_ERROR_ARGUMENT, "matrix 1, row 1, column 3 is 3;");
+    FAILS(optc_state_write(f.binding, 0, "C", x, 48), OPTC_ERROR_ARGUMENT,
+          "matrix 1, row 1, column 3 is 3;");
     fix_close(&f);
 }
 END_TEST
@@ -220,10 +247,12 @@ START_TEST(loaded)
     c.warnings = warnings, c.warnings_size = sizeof warnings;
     uint64_t was = fix_hash(&b);
     FAILS(optc_load(&b.binding, 1, &c), OPTC_ERROR_ARGUMENT,
-          "optc_load: the checkpoint: state 'C' of tensor number 0 is a lower triangle: row 2, column 4 is ");
+          "optc_load: the checkpoint: state 'C' of tensor number 0 is a lower triangle: row 2, "
+          "column 4 is ");
     ck_assert(fix_hash(&b) == was);
     free(c.memory);
-    ((float *)v.data)[14] = _i ? NAN : -0.0f;                      /* NaN: a run that is not finite any more */
+    /* NaN: a run that is not finite any more */
+    ((float *)v.data)[14] = _i ? NAN : -0.0f;
     c = run_saved(&a.binding, 1, NULL);
     OK(optc_load(&b.binding, 1, &c));
     free(c.memory);
@@ -232,14 +261,16 @@ START_TEST(loaded)
 }
 END_TEST
 
-/* A checkpoint of PSGD-Kron's own, after some steps. The matrix has more values than are read at a time. */
+/* A checkpoint of PSGD-Kron's own, after some steps. The matrix has more values than are read at a
+ * time. */
 START_TEST(own_checkpoint)
 {
     const TestShape w = {2, {300, 4}};
     Fixture f[2];
     optc_state_view v;
     for (int i = 0; i < 2; i++)
-        fix_open(&f[i], &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
+        fix_open(&f[i],
+                 &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
                  &(optc_rule_options){.spec = "psgd_kron"}, &w, 1, NULL, 0);
     ck_assert(optc_rule_lower_triangle(f[0].rule, "C") && optc_rule_lower_triangle(f[0].rule, "D"));
     for (int64_t i = 0; i < f[0].count[0]; i++)
@@ -263,7 +294,9 @@ START_TEST(own_checkpoint)
 END_TEST
 
 /* One of two ranks holds the whole state of a matrix that is cut. */
-typedef struct Ranks { optc_rule *rule; optc_comm comm[2]; float p[2][24], g[2][24]; char wrong[2][400]; } Ranks;
+typedef struct Ranks {
+    optc_rule *rule; optc_comm comm[2]; float p[2][24], g[2][24]; char wrong[2][400];
+} Ranks;
 
 static void load_on_rank(int rank, void *arg)
 {
@@ -273,10 +306,16 @@ static void load_on_rank(int rank, void *arg)
     optc_state_view v;
     double in[64] = {[8] = 1, [63] = 2, [1] = -0.0}, out[64];
     const int64_t shape[2] = {4, 6}, whole[2] = {8, 6}, offset[2] = {4 * rank, 0};
-    optc_tensor t = {.name = "w", .param = x->p[rank], .grad = x->g[rank], .rank = 2, .shape = shape,
-                     .global_shape = whole, .offset = offset};
+    optc_tensor t = {.name = "w",
+                     .param = x->p[rank],
+                     .grad = x->g[rank],
+                     .rank = 2,
+                     .shape = shape,
+                     .global_shape = whole,
+                     .offset = offset};
     int64_t held = 0;
-    optc_status s = optc_bind_sharded(x->rule, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &x->comm[rank], &b);
+    optc_status s = optc_bind_sharded(x->rule, &(optc_group){.tensors = &t, .ntensors = 1}, 1,
+                                      &x->comm[rank], &b);
     if (s == OPTC_OK && (s = optc_state(b, 0, "C", &v)) == OPTC_OK)
         held = v.data ? v.count : 0;
     const char *says = s == OPTC_OK && (held == 0 || held == 64) ? "" : optc_message();
@@ -284,7 +323,8 @@ static void load_on_rank(int rank, void *arg)
         if (optc_state_write(b, 0, "C", in, 64) != OPTC_OK)
             says = "a triangle is refused";
         in[7] = 1;
-        if (optc_state_write(b, 0, "C", in, 64) == OPTC_OK || !strstr(optc_message(), "row 0, column 7 is 1;"))
+        if (optc_state_write(b, 0, "C", in, 64) == OPTC_OK ||
+            !strstr(optc_message(), "row 0, column 7 is 1;"))
             says = "it is written";
         ((float *)v.data)[7] = 1;
     }

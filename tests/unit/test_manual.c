@@ -1,4 +1,5 @@
-/* Every word of the language is on one of the pages in specs/: builtins, fields, names inside entries, domains. */
+/* Every word of the language is on one of the pages in specs/: builtins, fields, names inside
+ * entries, domains. */
 #include "gen/front/declare.h"
 
 #include <check.h>
@@ -31,7 +32,8 @@ static bool page_has(const char *text, const char *word)
 {
     size_t n = strlen(word);
     for (const char *s = strstr(text, word); s; s = strstr(s + 1, word))
-        if ((s == text || !is_inside_word((unsigned char)s[-1])) && !is_inside_word((unsigned char)s[n]))
+        if ((s == text || !is_inside_word((unsigned char)s[-1])) &&
+            !is_inside_word((unsigned char)s[n]))
             return true;
     return false;
 }
@@ -44,7 +46,8 @@ START_TEST(every_word)
     lua_getfield(t.L, LUA_REGISTRYINDEX, "optc.builtins");
     int n = 0;
     for (lua_pushnil(t.L); lua_next(t.L, -2); lua_pop(t.L, 1), n++)
-        ck_assert_msg(page_has(text, lua_tostring(t.L, -2)), "no page has the builtin '%s'", lua_tostring(t.L, -2));
+        ck_assert_msg(page_has(text, lua_tostring(t.L, -2)), "no page has the builtin '%s'",
+                      lua_tostring(t.L, -2));
     lua_close(t.L);
     ck_assert_int_gt(n, 80);
     for (const char *const *word = spec_fields; *word; word++)
@@ -64,7 +67,8 @@ START_TEST(every_domain)
         snprintf(name, sizeof name, "%s", dom_info[d].name);
         for (char *c = name; *c; c++)
             *c = *c == '_' ? ' ' : *c;
-        bool named = dom_named((Dom)d, true, false) || (dom_named((Dom)d, true, true) && !dom_square((Dom)d));
+        bool named = dom_named((Dom)d, true, false) ||
+                     (dom_named((Dom)d, true, true) && !dom_square((Dom)d));
         ck_assert_msg(!named || page_has(text, name), "no page has the domain '%s'", name);
     }
     free(text);

@@ -1,5 +1,6 @@
-/* The functions of templates/math*.h and templates/random.h against libm in a wider type, in ulps, on edge values and
- * sweeps; the random generator against its published answers. Compiled with -ffp-contract=off, like generated code. */
+/* The functions of templates/math*.h and templates/random.h against libm in a wider type, in ulps,
+ * on edge values and sweeps; the random generator against its published answers. Compiled with
+ * -ffp-contract=off, like generated code. */
 #include <check.h>
 #include <float.h>
 #include <math.h>
@@ -15,8 +16,9 @@
 
 Suite *math_suite(void);
 
-/* The declared bounds in ulps, one row per function. lo..hi is the function's main range: it is swept densely, and
- * eight times as wide. Random bit patterns cover everything else. Beyond `limit` the result is NaN by contract. */
+/* The declared bounds in ulps, one row per function. lo..hi is the function's main range: it is
+ * swept densely, and eight times as wide. Random bit patterns cover everything else. Beyond `limit`
+ * the result is NaN by contract. */
 typedef struct {
     const char *name;
     double ulp32, ulp64, lo, hi, limit32, limit64;
@@ -26,7 +28,8 @@ typedef struct {
     long double (*ref64)(long double);
 } Unary;
 
-#define UNARY(n, u32, u64, lo, hi, l32, l64) { #n, u32, u64, lo, hi, l32, l64, optc_##n##f, n, optc_##n, n##l }
+#define UNARY(n, u32, u64, lo, hi, l32, l64) \
+    {#n, u32, u64, lo, hi, l32, l64, optc_##n##f, n, optc_##n, n##l}
 
 static const Unary unary[] = {
     UNARY(exp, 1.0, 1.0, -110, 90, INFINITY, INFINITY),
@@ -59,32 +62,114 @@ static unsigned long long bits64(void)   /* splitmix64; independent of the code 
     return z ^ (z >> 31);
 }
 
-static double between(double lo, double hi) { return lo + (hi - lo) * ((double)(bits64() >> 11) * 0x1p-53); }
+static double between(double lo, double hi)
+{
+    return lo + (hi - lo) * ((double)(bits64() >> 11) * 0x1p-53);
+}
 
 /* Any exponent, any sign */
 static float any32(void) { return optc_frombitsf((unsigned)(bits64() >> 32)); }
 static double any64(void) { return optc_frombits(bits64()); }
 
 static const double edges[] = {
-    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5, 3.0, -3.0, 0.6, 0.7071067811865476,
-        1.4142135623730951,
-    1.5707963267948966, 3.141592653589793, 10.0, 20.0, -20.0, 87.0, 88.7228, 88.7229, -87.3, -102.9, -103.9, -104.1,
-    127.5, -149.0, -150.0,
-    709.78, 709.79, -708.4, -744.2, -745.1, -745.2, 1024.0, -1074.0, 8388607.5, -8388607.5, 8388608.0, 8388609.0,
-    16777215.0, 16777216.0,
-    -16777215.0, -33554433.0, 4503599627370495.5, 4503599627370497.0, 9007199254740991.0, -9007199254740991.0,
-    9007199254740992.0, 262144.0, 1073741824.0, 1e10, -1e10, 1e-5, -1e-5, 1e-10, -1e-10, 1e-20, 0x1p-24, 0x1p-53,
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    -1.5,
+    2.0,
+    -2.0,
+    2.5,
+    -2.5,
+    3.0,
+    -3.0,
+    0.6,
+    0.7071067811865476,
+    1.4142135623730951,
+    1.5707963267948966,
+    3.141592653589793,
+    10.0,
+    20.0,
+    -20.0,
+    87.0,
+    88.7228,
+    88.7229,
+    -87.3,
+    -102.9,
+    -103.9,
+    -104.1,
+    127.5,
+    -149.0,
+    -150.0,
+    709.78,
+    709.79,
+    -708.4,
+    -744.2,
+    -745.1,
+    -745.2,
+    1024.0,
+    -1074.0,
+    8388607.5,
+    -8388607.5,
+    8388608.0,
+    8388609.0,
+    16777215.0,
+    16777216.0,
+    -16777215.0,
+    -33554433.0,
+    4503599627370495.5,
+    4503599627370497.0,
+    9007199254740991.0,
+    -9007199254740991.0,
+    9007199254740992.0,
+    262144.0,
+    1073741824.0,
+    1e10,
+    -1e10,
+    1e-5,
+    -1e-5,
+    1e-10,
+    -1e-10,
+    1e-20,
+    0x1p-24,
+    0x1p-53,
     -0x1p-54,
-    0x1p-126, -0x1p-126, 0x1p-149, -0x1p-149, 0x1.8p-140, 0x1.fffffep127, -0x1.fffffep127, 0x1p-1022, -0x1p-1022,
-    0x1p-1074, -0x1p-1074, 0x1p-1050, 0x1.fffffffffffffp1023, -0x1.fffffffffffffp1023, 0x1p64, -0x1p64, 0x1p100,
+    0x1p-126,
+    -0x1p-126,
+    0x1p-149,
+    -0x1p-149,
+    0x1.8p-140,
+    0x1.fffffep127,
+    -0x1.fffffep127,
+    0x1p-1022,
+    -0x1p-1022,
+    0x1p-1074,
+    -0x1p-1074,
+    0x1p-1050,
+    0x1.fffffffffffffp1023,
+    -0x1.fffffffffffffp1023,
+    0x1p64,
+    -0x1p64,
+    0x1p100,
     -0x1p100,
-    0.99999994, 0.9999999999999999, -0.99999994, 1.0000001192092896, 1.0000000000000002, INFINITY, -INFINITY, NAN, -NAN,
+    0.99999994,
+    0.9999999999999999,
+    -0.99999994,
+    1.0000001192092896,
+    1.0000000000000002,
+    INFINITY,
+    -INFINITY,
+    NAN,
+    -NAN,
 };
 enum { EDGES = sizeof edges / sizeof edges[0] };
 
-/* Distance in ulps of the narrow type at the reference. A wrong NaN, infinity or sign counts as infinitely far. An
- * infinite result counts as the first number beyond the range, so that rounding at the very end is measured, not
- * refused. */
+/* Distance in ulps of the narrow type at the reference. A wrong NaN, infinity or sign counts as
+ * infinitely far. An infinite result counts as the first number beyond the range, so that rounding
+ * at the very end is measured, not refused. */
 static double ulps32(float got, double ref)
 {
     int e = ref != 0 && !isinf(ref) && !isnan(ref) ? ilogb(ref) : -126;
@@ -96,7 +181,8 @@ static double ulps32(float got, double ref)
         return isinf(got) ? 0 : INFINITY;
     if (isinf(got) && isinf((float)ref))
         return 0;
-    return fabs((isinf(got) ? copysign(0x1p128, got) : (double)got) - ref) * ldexp(1, 23 - (e < -126 ? -126 : e));
+    return fabs((isinf(got) ? copysign(0x1p128, got) : (double)got) - ref) *
+           ldexp(1, 23 - (e < -126 ? -126 : e));
 }
 
 static double ulps64(double got, long double ref)
@@ -125,7 +211,8 @@ static void report(const char *name, const char *type, double worst)
 /* rint, floor and ceil return a NaN with its payload */
 static int same_nan(double got, double ref) { return isnan(got) && isnan(ref); }
 
-/* Calls Check only on failure: each of its assertions writes a message, and there are millions of values. */
+/* Calls Check only on failure: each of its assertions writes a message, and there are millions of
+ * values. */
 static double unary32(const Unary *u, float x, double worst)
 {
     double ref = fabs((double)x) > u->limit32 ? NAN : u->ref32(x);
@@ -223,9 +310,16 @@ static double pow64(double x, double y, double worst)
     return e > worst ? e : worst;
 }
 
-/* A base near 1, and an exponent that brings the result anywhere in the range and a little beyond. */
-static double near_one(int digits) { return 1 + ldexp(between(-0.5, 0.5), -(int)(bits64() % (unsigned)digits)); }
-static double exponent_for(double x, double range) { return between(-range, range) / log2(fabs(x)); }
+/* A base near 1, and an exponent that brings the result anywhere in the range and a little
+ * beyond. */
+static double near_one(int digits)
+{
+    return 1 + ldexp(between(-0.5, 0.5), -(int)(bits64() % (unsigned)digits));
+}
+static double exponent_for(double x, double range)
+{
+    return between(-range, range) / log2(fabs(x));
+}
 
 START_TEST(pow_f32)
 {
@@ -312,10 +406,12 @@ START_TEST(powi_order)
         double x = between(-3, 3), x2 = x * x, x4 = x2 * x2;
         float f = (float)x, f2 = f * f, f4 = f2 * f2;
         ck_assert(optc_powi(x, 0) == 1 && optc_powi(x, 1) == x && optc_powi(x, 2) == x2);
-        ck_assert(optc_powi(x, 3) == x * x2 && optc_powi(x, 5) == x * x4 && optc_powi(x, 7) == (x * x2) * x4);
+        ck_assert(optc_powi(x, 3) == x * x2 && optc_powi(x, 5) == x * x4 &&
+                  optc_powi(x, 7) == (x * x2) * x4);
         ck_assert(optc_powi(x, -3) == 1 / (x * x2));
         ck_assert(optc_powif(f, 0) == 1 && optc_powif(f, 1) == f && optc_powif(f, 2) == f2);
-        ck_assert(optc_powif(f, 3) == f * f2 && optc_powif(f, 6) == f2 * f4 && optc_powif(f, -6) == 1 / (f2 * f4));
+        ck_assert(optc_powif(f, 3) == f * f2 && optc_powif(f, 6) == f2 * f4 &&
+                  optc_powif(f, -6) == 1 / (f2 * f4));
     }
     for (double n = 1; n <= 1000; n++) {
         ck_assert(ulps64(optc_powi(0.999, n), powl(0.999, n)) <= n);
@@ -331,7 +427,8 @@ START_TEST(powi_edges)
     ck_assert(optc_powi(1, top) == 1 && optc_powi(-1, top) == 1 && optc_powi(-1, top - 1) == -1);
     ck_assert(optc_powi(0.5, top) == 0 && optc_powi(2, top) == INFINITY && optc_powi(2, -top) == 0);
     ck_assert(optc_powi(-2, 1023) == -0x1p1023 && optc_powi(0.5, 1074) == 0x1p-1074);
-    ck_assert(optc_powi(0, 3) == 0 && signbit(optc_powi(-0.0, 3)) && optc_powi(-0.0, -3) == -INFINITY);
+    ck_assert(optc_powi(0, 3) == 0 && signbit(optc_powi(-0.0, 3)) &&
+              optc_powi(-0.0, -3) == -INFINITY);
     ck_assert(ulps64(optc_powi(-NAN, 2), NAN) == 0 && ulps32(optc_powif(-NAN, -1), NAN) == 0);
     ck_assert(optc_powi(0, -1) == INFINITY && optc_powif(INFINITY, -2) == 0);
     ck_assert(optc_powif(2, 127) == 0x1p127f && optc_powif(-1, 9007199254740991.0) == -1);
@@ -346,8 +443,10 @@ START_TEST(min_max_sign)
         for (int j = 0; j < EDGES; j++) {
             double a = edges[i], b = edges[j];
             float fa = (float)a, fb = (float)b;
-            unsigned long long hi = optc_bits(isnan(a) || a > b ? a : b), lo = optc_bits(isnan(a) || a < b ? a : b);
-            unsigned fhi = optc_bitsf(isnan(fa) || fa > fb ? fa : fb), flo = optc_bitsf(isnan(fa) || fa < fb ? fa : fb);
+            unsigned long long hi = optc_bits(isnan(a) || a > b ? a : b),
+                               lo = optc_bits(isnan(a) || a < b ? a : b);
+            unsigned fhi = optc_bitsf(isnan(fa) || fa > fb ? fa : fb),
+                     flo = optc_bitsf(isnan(fa) || fa < fb ? fa : fb);
             ck_assert(optc_bits(optc_max(a, b)) == hi && optc_bits(optc_min(a, b)) == lo);
             ck_assert(optc_bitsf(optc_maxf(fa, fb)) == fhi && optc_bitsf(optc_minf(fa, fb)) == flo);
             ck_assert(isnan(optc_max(a, b)) == (isnan(a) || isnan(b)));
@@ -372,7 +471,8 @@ START_TEST(philox_known_answers)
     for (unsigned i = 0; i < sizeof kat / sizeof kat[0]; i++) {
         optc_u4 x = { kat[i].c[0], kat[i].c[1], kat[i].c[2], kat[i].c[3] };
         x = optc_philox(x, kat[i].k[0], kat[i].k[1]);
-        ck_assert(x.a == kat[i].out[0] && x.b == kat[i].out[1] && x.c == kat[i].out[2] && x.d == kat[i].out[3]);
+        ck_assert(x.a == kat[i].out[0] && x.b == kat[i].out[1] && x.c == kat[i].out[2] &&
+                  x.d == kat[i].out[3]);
     }
 }
 END_TEST
@@ -380,10 +480,24 @@ END_TEST
 /* Seed and step are 64-bit integers stored as doubles. */
 START_TEST(random_key)
 {
-    static const double v[] =
-        { 0, 1, -1, 42, -42, 2147483647, 2147483648, 4294967295, 4294967296, -2147483648, -2147483649,
-        6442450944, -6442450944, 4503599627370497, 9007199254740991, 9007199254740992, -9007199254740991,
-        -9007199254740992 };
+    static const double v[] = {0,
+                               1,
+                               -1,
+                               42,
+                               -42,
+                               2147483647,
+                               2147483648,
+                               4294967295,
+                               4294967296,
+                               -2147483648,
+                               -2147483649,
+                               6442450944,
+                               -6442450944,
+                               4503599627370497,
+                               9007199254740991,
+                               9007199254740992,
+                               -9007199254740991,
+                               -9007199254740992};
     optc_u4 x = { 7, 1, 5, 9 ^ (3u << 24) }, y;
     for (unsigned i = 0; i < sizeof v / sizeof v[0]; i++)
         ck_assert(optc_to_bits64(v[i]) == (unsigned long long)(long long)v[i]);
@@ -397,8 +511,9 @@ static int compare_words(const void *p, const void *q) { return memcmp(p, q, siz
 
 START_TEST(random_no_collisions)
 {
-    static const double seeds[] = { 0, 1, -1, 9007199254740992, 4294967296 }, steps[] = { 0, 1, 2, 4294967295 };
-    static const unsigned tensors[] = { 0, 1, 2, 256, 65536, 0xffffff }, streams[] = { 0, 1, 2, 255 };
+    static const double seeds[] = {0, 1, -1, 9007199254740992, 4294967296},
+                        steps[] = {0, 1, 2, 4294967295};
+    static const unsigned tensors[] = {0, 1, 2, 256, 65536, 0xffffff}, streams[] = {0, 1, 2, 255};
     static const long long indices[] = { 0, 1, 2, 0xffffffff, 0x100000000, 0x1000000000000 };
     enum { N = 5 * 4 * 6 * 4 * 6 };
     static optc_u4 w[N];
@@ -408,14 +523,16 @@ START_TEST(random_no_collisions)
             for (int c = 0; c < 6; c++)
                 for (int d = 0; d < 4; d++)
                     for (int e = 0; e < 6; e++)
-                        w[n++] = optc_random_bits(seeds[a], steps[b], tensors[c], streams[d], indices[e]);
+                        w[n++] = optc_random_bits(seeds[a], steps[b], tensors[c], streams[d],
+                                                  indices[e]);
     qsort(w, N, sizeof w[0], compare_words);
     for (int i = 1; i < N; i++)
         ck_assert(compare_words(&w[i - 1], &w[i]) != 0);
 }
 END_TEST
 
-/* Moments within five standard errors; the test is deterministic, since the generator has no state. */
+/* Moments within five standard errors; the test is deterministic, since the generator has no
+ * state. */
 START_TEST(uniform_moments)
 {
     enum { N = 200000 };
@@ -468,21 +585,24 @@ static long double cos_turns(double u)
     return n == 0 ? cosl(r) : n == 1 ? -sinl(r) : n == 2 ? -cosl(r) : sinl(r);
 }
 
-/* Box-Muller from chosen words: the extremes, which random tests would not reach, and the formula in ulps */
+/* Box-Muller from chosen words: the extremes, which random tests would not reach, and the formula
+ * in ulps */
 START_TEST(normal_formula)
 {
-    static const unsigned ends[] =
-        { 0, 1, 255, 0x3fffffff, 0x40000000, 0x7fffffff, 0x80000000, 0xbfffffff, 0xc0000000, 0xffffffff };
+    static const unsigned ends[] = {0,          1,          255,        0x3fffffff, 0x40000000,
+                                    0x7fffffff, 0x80000000, 0xbfffffff, 0xc0000000, 0xffffffff};
     double w32 = 0, w64 = 0;
     state = 8;
     for (int i = 0; i < 10000 + SWEEP; i++) {
         optc_u4 w = { ends[i % 10], ends[i / 10 % 10], ends[i / 100 % 10], ends[i / 1000 % 10] };
         if (i >= 10000) {
             unsigned long long r = bits64(), s = bits64();
-            w.a = (unsigned)r, w.b = (unsigned)(r >> 32), w.c = (unsigned)s, w.d = (unsigned)(s >> 32);
+            w.a = (unsigned)r, w.b = (unsigned)(r >> 32), w.c = (unsigned)s,
+            w.d = (unsigned)(s >> 32);
         }
         double a = w.a + 0.5, d = floor(w.a / 32.0) * 0x1p26 + floor(w.b / 64.0) + 0.5;
-        double v = floor(w.b / 256.0) * 0x1p-24, z = (floor(w.c / 32.0) * 0x1p26 + floor(w.d / 64.0)) * 0x1p-53;
+        double v = floor(w.b / 256.0) * 0x1p-24,
+               z = (floor(w.c / 32.0) * 0x1p26 + floor(w.d / 64.0)) * 0x1p-53;
         float f = optc_box_mullerf(w);
         double g = optc_box_muller(w), e;
         if (!(fabsf(f) < 6.8f && fabs(g) < 8.7))
@@ -494,7 +614,8 @@ START_TEST(normal_formula)
     }
     report("normal", "f32", w32);
     report("normal", "f64", w64);
-    ck_assert_msg(w32 <= bound.normal32 && w64 <= bound.normal64, "normal: %g and %g ulp", w32, w64);
+    ck_assert_msg(w32 <= bound.normal32 && w64 <= bound.normal64, "normal: %g and %g ulp", w32,
+                  w64);
 }
 END_TEST
 

@@ -1,6 +1,6 @@
-/* Matrix values: mm, .T, gram, outer, diag, trace, eye, triu, tril and folds along an axis against plain loops over
- * each matrix; and the fusion of transposes, factors and sums with products. test_polar.c has orthogonal factors and
- * fallback rules. */
+/* Matrix values: mm, .T, gram, outer, diag, trace, eye, triu, tril and folds along an axis against
+ * plain loops over each matrix; and the fusion of transposes, factors and sums with products.
+ * test_polar.c has orthogonal factors and fallback rules. */
 #include "gen/eval/eval.h"
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
@@ -16,11 +16,12 @@
 enum { MOST = 9, DIRS = 3 };
 
 /* ---- the table of words ---- */
-/* The operands: g, its row sums u and column sums v, A = g (g*g)^T, B = g g^T, C = g^T g, D of cols x rank, E = g D. */
+/* The operands: g, its row sums u and column sums v, A = g (g*g)^T, B = g g^T, C = g^T g, D of cols
+ * x rank, E = g D. */
 typedef struct {
     int n, k, r;
-    double g[MOST][MOST], u[MOST], v[MOST], A[MOST][MOST], B[MOST][MOST], C[MOST][MOST], AB[MOST][MOST], D[MOST][DIRS],
-        E[MOST][DIRS];
+    double g[MOST][MOST], u[MOST], v[MOST], A[MOST][MOST], B[MOST][MOST], C[MOST][MOST],
+        AB[MOST][MOST], D[MOST][DIRS], E[MOST][DIRS];
     double bsum[MOST], one[MOST], most;    /* row sums of B; ones; the maximum of A */
 } X;
 
@@ -106,7 +107,8 @@ static double over(int n, const double *a, int da, const double *b, int db)
     V(el2, "rows", "A.T * 2 - A / rowsum(B)", x->A[j][i] * 2 - x->A[i][j] / x->bsum[i]) \
     V(el3, "rows", "A * u - u.T", x->A[i][j] * x->u[i] - x->u[j]) \
     V(el4, "rows", "where(lt(A, A.T), A, B.T)", x->A[i][j] < x->A[j][i] ? x->A[i][j] : x->B[i][j]) \
-    V(fu1, "rows", "2 * mm(B, B) - 3 * B", 2 * over(x->n, ROW_OF(B), COL_OF(B, MOST)) - 3 * x->B[i][j]) \
+    V(fu1, "rows", "2 * mm(B, B) - 3 * B", \
+      2 * over(x->n, ROW_OF(B), COL_OF(B, MOST)) - 3 * x->B[i][j]) \
     V(fu2, "rows", "B - mm(A, A)", x->B[i][j] - over(x->n, ROW_OF(A), COL_OF(A, MOST))) \
     V(fu3, "elem", "-(0.5 * mm(A, g) + mm(B, g))", \
       -0.5 * over(x->n, ROW_OF(A), COL_OF(g, MOST)) - over(x->n, ROW_OF(B), COL_OF(g, MOST))) \
@@ -117,7 +119,12 @@ static double over(int n, const double *a, int da, const double *b, int db)
     V(rk4, "rank1", "diag(gram(mm(g, D).T))", over(x->n, &x->E[0][i], DIRS, &x->E[0][i], DIRS)) \
     V(rk5, "elem", "mm(mm(g, D), D.T)", over(x->r, ROW_OF(E), &x->D[j][0], 1))
 
-#define AT_FN(name, dom, lua, c) static double at_##name(const X *x, int i, int j) { (void)i, (void)j; return c; }
+#define AT_FN(name, dom, lua, c) \
+    static double at_##name(const X *x, int i, int j) \
+    { \
+        (void)i, (void)j; \
+        return c; \
+    }
 WORDS(AT_FN)
 static const struct { const char *name, *dom, *lua; double (*at)(const X *, int, int); } words[] = {
 #define WORD_ROW(name, dom, lua, c) {#name, dom, lua, at_##name},
@@ -131,8 +138,8 @@ static const char locals[] =
 static char *spec_of_words(void)
 {
     Buf b = {0};
-    buf_puts(&b,
-             "return optimizer {\n name = 'words', view = 'last', rank = 3,\n state = { D = fill(0.5, 'cols rank'),");
+    buf_puts(&b, "return optimizer {\n name = 'words', view = 'last', rank = 3,\n state = { D = "
+                 "fill(0.5, 'cols rank'),");
     for (int i = 0; i < COUNT(words); i++)
         buf_printf(&b, " %s = zeros '%s',", words[i].name, words[i].dom);
     buf_printf(&b, " },\n step = function() p = p - g end,\n matrix = function()\n%s", locals);
@@ -143,7 +150,10 @@ static char *spec_of_words(void)
     return buf_take(&b);
 }
 
-static double grad_at(int tensor, int64_t i) { return ref_value(tensor, 1, i) + 0.125 * (double)(i % 3); }
+static double grad_at(int tensor, int64_t i)
+{
+    return ref_value(tensor, 1, i) + 0.125 * (double)(i % 3);
+}
 static double d_at(int i, int j, int r) { return 0.25 * (i * r + j) - 1; }
 
 static void products(X *x)
@@ -196,7 +206,10 @@ static int cols_of(const TestShape *s) { return (int)s->dim[s->rank - 1]; }
 
 static int side(const char *word, const X *x)
 {
-    return !strcmp(word, "rows") ? x->n : !strcmp(word, "cols") ? x->k : !strcmp(word, "rank") ? x->r : 1;
+    return !strcmp(word, "rows")   ? x->n
+           : !strcmp(word, "cols") ? x->k
+           : !strcmp(word, "rank") ? x->r
+                                   : 1;
 }
 
 /* The number of rows and columns of a domain. */
@@ -204,16 +217,20 @@ static void sides(const char *dom, const X *x, int *down, int *across)
 {
     char two[2][16] = {"", ""};
     int words = sscanf(dom, "%15s %15s", two[0], two[1]);
-    *down = !strcmp(dom, "elem") ||
-        !strcmp(dom, "row") ? x->n : !strcmp(dom, "rank1") ? x->r : !strcmp(dom, "col") ? 1 : side(two[0], x);
+    *down = !strcmp(dom, "elem") || !strcmp(dom, "row") ? x->n
+            : !strcmp(dom, "rank1")                     ? x->r
+            : !strcmp(dom, "col")                       ? 1
+                                                        : side(two[0], x);
     *across = !strcmp(dom, "elem") || !strcmp(dom, "col") ? x->k : !strcmp(dom, "row") ||
         !strcmp(dom, "rank1") ? 1 : side(two[words - 1], x);
 }
 
 static void open_words(Fixture *f, const char *text, const char *compiler, optc_type type)
 {
-    optc_engine_options eo = {.compiler = compiler, .cache_dir = compiler ? "" : NULL, .threads = 1};
-    optc_rule_options ro = {.spec = "words.lua", .text = text, .param = type, .grad = type, .state = type};
+    optc_engine_options eo = {
+        .compiler = compiler, .cache_dir = compiler ? "" : NULL, .threads = 1};
+    optc_rule_options ro = {
+        .spec = "words.lua", .text = text, .param = type, .grad = type, .state = type};
     fix_open(f, &eo, &ro, shapes, NSHAPE, NULL, 0);
     for (int t = 0; t < NSHAPE; t++) {
         double d[MOST * DIRS];
@@ -235,7 +252,8 @@ static void hold_words(Fixture *f)
             int down, across, n = rows_of(&shapes[t]), k = cols_of(&shapes[t]), at = 0;
             X x = facts(t, 0, n, k);
             sides(words[w].dom, &x, &down, &across);
-            OK(optc_state_read(f->binding, t, words[w].name, got, slices_of(&shapes[t]) * down * across));
+            OK(optc_state_read(f->binding, t, words[w].name, got,
+                               slices_of(&shapes[t]) * down * across));
             for (int s = 0; s < slices_of(&shapes[t]); s++) {
                 x = facts(t, s, n, k);
                 for (int i = 0; i < down; i++)
@@ -292,7 +310,9 @@ static double as_bf16(float x)
     return (double)x;
 }
 
-typedef struct { Gen gen; Vals g, p, state[1]; EvalTensor tensor; EvalGroup group; EvalJob job; } Bounded;
+typedef struct {
+    Gen gen; Vals g, p, state[1]; EvalTensor tensor; EvalGroup group; EvalJob job;
+} Bounded;
 
 static Vals room(int64_t n)
 {
@@ -302,29 +322,42 @@ static Vals room(int64_t n)
 /* L = g (g * g)^T of one matrix, with bounds. */
 static void eval_bounded(Bounded *b, int n, int k, Product product, bool gpu)
 {
-    static const char text[] =
-        "return optimizer { name = 'x', state = { L = zeros 'rows' }, step = function() L = mm(g, (g * g).T) p = p - g "
-        "end }";
+    static const char text[] = "return optimizer { name = 'x', state = { L = zeros 'rows' }, step "
+                               "= function() L = mm(g, (g * g).T) p = p - g "
+                               "end }";
     static const double hyper[1] = {0};
     *b = (Bounded){.g = room(n * k), .p = room(n * k), .state = {room(n * n)}};
-    ck_assert_msg(gen_compile(&b->gen, (Source){"x.lua", text, strlen(text)}, &(GenOptions){.rule_only = true}), "%s",
-                  b->gen.diag.text);
+    ck_assert_msg(gen_compile(&b->gen, (Source){"x.lua", text, strlen(text)},
+                              &(GenOptions){.rule_only = true}),
+                  "%s", b->gen.diag.text);
     for (int i = 0; i < n * k; i++)
         b->g.v[i] = b->g.lo[i] = b->g.hi[i] = (double)(float)grad_at(0, i);
-    b->tensor = (EvalTensor){.shape = {n * k, 1, n, k, 0, 0}, .whole = {n * k, 1, n, k, 0, 0}, .p = b->p, .g = b->g,
+    b->tensor = (EvalTensor){.shape = {n * k, 1, n, k, 0, 0},
+                             .whole = {n * k, 1, n, k, 0, 0},
+                             .p = b->p,
+                             .g = b->g,
                              .state = b->state};
     b->group = (EvalGroup){.hyper = hyper};
-    b->job = (EvalJob){.rule = b->gen.rule, .t = 1, .tensor = &b->tensor, .ntensor = 1, .group = &b->group, .ngroup = 1,
-                       .bounds = true, .real = T_F32, .product = product, .target = gpu ? &target_cuda : &target_c};
+    b->job = (EvalJob){.rule = b->gen.rule,
+                       .t = 1,
+                       .tensor = &b->tensor,
+                       .ntensor = 1,
+                       .group = &b->group,
+                       .ngroup = 1,
+                       .bounds = true,
+                       .real = T_F32,
+                       .product = product,
+                       .target = gpu ? &target_cuda : &target_c};
     ck_assert(eval_entry(&b->job));
 }
 
-/* Operands rounded to their type, sums in f32 in both directions, the result rounded: all inside the bounds, which are
- * no wider than that needs. */
+/* Operands rounded to their type, sums in f32 in both directions, the result rounded: all inside
+ * the bounds, which are no wider than that needs. */
 START_TEST(products_in_bounds)
 {
-    static const struct { Product product; bool gpu; double wide; } kinds[] =
-        {{PRODUCT_F32, true, 0x1p-16}, {PRODUCT_BF16, true, 0x1p-5}, {PRODUCT_BF16, false, 0x1p-16}};
+    static const struct { Product product; bool gpu; double wide;
+    } kinds[] = {
+        {PRODUCT_F32, true, 0x1p-16}, {PRODUCT_BF16, true, 0x1p-5}, {PRODUCT_BF16, false, 0x1p-16}};
     enum { N = 6, K = 33 };
     Bounded b;
     bool low = kinds[_i].product == PRODUCT_BF16 && kinds[_i].gpu;
@@ -339,9 +372,12 @@ START_TEST(products_in_bounds)
                 sum += low ? (float)as_bf16(x) * (float)as_bf16(y * y) : x * (y * y);
                 mag += fabs((double)x * y * y);
             }
-            double got = low ? as_bf16(sum) : (double)sum, lo = b.state[0].lo[i], hi = b.state[0].hi[i];
-            ck_assert_msg(got >= lo && got <= hi, "value %d: %.9g is not in [%.9g, %.9g]", i, got, lo, hi);
-            ck_assert_msg(hi - lo <= kinds[_i].wide * mag, "value %d: [%.9g, %.9g] is wide", i, lo, hi);
+            double got = low ? as_bf16(sum) : (double)sum, lo = b.state[0].lo[i],
+                   hi = b.state[0].hi[i];
+            ck_assert_msg(got >= lo && got <= hi, "value %d: %.9g is not in [%.9g, %.9g]", i, got,
+                          lo, hi);
+            ck_assert_msg(hi - lo <= kinds[_i].wide * mag, "value %d: [%.9g, %.9g] is wide", i, lo,
+                          hi);
         }
     for (int i = 0; i < 3; i++) {
         Vals *v = i == 0 ? &b.g : i == 1 ? &b.p : &b.state[0];
@@ -385,7 +421,8 @@ START_TEST(text_reads_back)
 }
 END_TEST
 
-/* How many products, symmetric products, transposes and sums remain of an expression of L (rows), M (rows) and g. */
+/* How many products, symmetric products, transposes and sums remain of an expression of L (rows), M
+ * (rows) and g. */
 static const struct { const char *y, *lua; int mm, symmetric, turn, beta, diagonal; } forms[] = {
     {"L", "mm(g, g.T)", 1, 1, 0, 0, 0},
     {"L", "gram(g).T", 1, 1, 0, 0, 0},
@@ -407,7 +444,8 @@ static const struct { const char *y, *lua; int mm, symmetric, turn, beta, diagon
     {"r", "colsum(L.T).T", 0, 0, 0, 0, 0},
     {"r", "r + sum(g.T) + slice.max(L.T)", 0, 0, 0, 0, 0},
     {"L", "mm(2 * mm(M, gram(g)) - 3 * gram(g), M)", 3, 1, 0, 1, 0},
-    {"L", "2 * mm(M, gram(g)) - 3 * gram(g)", 2, 1, 0, 0, 0},   /* a pass reads it: the pass does the addition */
+    /* a pass reads it: the pass does the addition */
+    {"L", "2 * mm(M, gram(g)) - 3 * gram(g)", 2, 1, 0, 0, 0},
     /* a pass adds a state that a lower precision would round */
     {"L", "mm(0.9 * L + gram(g), M)", 2, 1, 0, 0, 0},
     {"L", "mm(M, gram(g) - mm(L, M))", 3, 1, 0, 1, 0},
@@ -420,11 +458,16 @@ static const struct { const char *y, *lua; int mm, symmetric, turn, beta, diagon
     {"L", "mm(M, 4 * (mm(gram(g), gram(g)) - gram(g) / 2 - 2 * eye 'rows'))", 3, 2, 0, 1, 1},
     {"L", "mm(M, mm(gram(g), gram(g)) + eye(1, 'rows') + eye(2, 'rows') + gram(g))", 3, 2, 0, 1, 1},
     {"L", "mm(M, -(gram(g) + eye(2, 'rows')))", 2, 1, 0, 0, 1},
-    {"L", "mm(M, mm(gram(g), gram(g)) + gram(g) + 2 * mm(L, M))", 4, 2, 0, 0, 0},      /* three terms */
-    {"L", "mm(M, mm(L, M) + eye 'rows')", 2, 0, 0, 0, 0},                              /* not symmetric */
-    {"L", "gram(g) + eye 'rows'", 1, 1, 0, 0, 0},                                      /* a pass reads it */
-    {"L", "mm(M, gram(g) + eye(lr, 'rows'))", 2, 1, 0, 0, 0},                          /* only constants */
-    {"L", "mm(M, gram(g) + L + eye 'rows')", 2, 1, 0, 0, 0},                           /* a pass adds a state */
+    /* three terms */
+    {"L", "mm(M, mm(gram(g), gram(g)) + gram(g) + 2 * mm(L, M))", 4, 2, 0, 0, 0},
+    /* not symmetric */
+    {"L", "mm(M, mm(L, M) + eye 'rows')", 2, 0, 0, 0, 0},
+    /* a pass reads it */
+    {"L", "gram(g) + eye 'rows'", 1, 1, 0, 0, 0},
+    /* only constants */
+    {"L", "mm(M, gram(g) + eye(lr, 'rows'))", 2, 1, 0, 0, 0},
+    /* a pass adds a state */
+    {"L", "mm(M, gram(g) + L + eye 'rows')", 2, 1, 0, 0, 0},
     /* the product's type may have fewer bits than what a factor reads: it would lose the ridge */
     {"L", "chol(gram(g) + eye(1e-6, 'rows'))", 1, 1, 0, 0, 0},
     {"L", "power(2 * mm(gram(g), gram(g)) - 3 * gram(g) + eye(9, 'rows'), -1)", 2, 2, 0, 0, 0},
@@ -434,19 +477,22 @@ START_TEST(normal_forms)
 {
     char text[400];
     snprintf(text, sizeof text,
-             "return optimizer { name = 'x', hyper = { lr = 1 }, state = { L = zeros 'rows', M = zeros 'rows', r = "
+             "return optimizer { name = 'x', hyper = { lr = 1 }, state = { L = zeros 'rows', M = "
+             "zeros 'rows', r = "
              "zeros 'row' },\n"
-             "matrix = function() %s = %s %s M = M + 1 p = p - lr * g end, step = function() p = p - g end }",
+             "matrix = function() %s = %s %s M = M + 1 p = p - lr * g end, step = function() p = p "
+             "- g end }",
              forms[_i].y, forms[_i].lua, *forms[_i].y == 'L' ? "r = r + 1" : "L = L + 1");
     char *ir = dumped(text, false, "calls");
-    int got[] =
-        {count_of(ir, " = mm "), count_of(ir, " symmetric"), count_of(ir, " = transpose "), count_of(ir, " beta "),
-         count_of(ir, " diagonal ")};
-    const int want[] = {forms[_i].mm, forms[_i].symmetric, forms[_i].turn, forms[_i].beta, forms[_i].diagonal};
+    int got[] = {count_of(ir, " = mm "), count_of(ir, " symmetric"), count_of(ir, " = transpose "),
+                 count_of(ir, " beta "), count_of(ir, " diagonal ")};
+    const int want[] = {forms[_i].mm, forms[_i].symmetric, forms[_i].turn, forms[_i].beta,
+                        forms[_i].diagonal};
     ck_assert_msg(!memcmp(got, want, sizeof want),
-            "%s: %d products, %d symmetric, %d turns, %d sums and %d diagonals taken in, not %d, %d, %d, %d, %d:\n%s",
-                  forms[_i].lua, got[0], got[1], got[2], got[3], got[4], want[0], want[1], want[2], want[3], want[4],
-                  ir);
+                  "%s: %d products, %d symmetric, %d turns, %d sums and %d diagonals taken in, not "
+                  "%d, %d, %d, %d, %d:\n%s",
+                  forms[_i].lua, got[0], got[1], got[2], got[3], got[4], want[0], want[1], want[2],
+                  want[3], want[4], ir);
     free(ir);
 }
 END_TEST
@@ -454,17 +500,19 @@ END_TEST
 /* An operand that folds to a constant is broadcast again for the product, and folding ends. */
 START_TEST(constant_operands)
 {
-    char *ir =
-        dumped("return optimizer { name = 'x', state = { r = zeros 'row', L = zeros 'rows' }, step = function() p = "
-               "0.25 + 0 * p p = where(lt(0, 1), 2, p) "
-               "r = mm(p * 3, colmean(g + 0 * p)) L = (mm(g, p.T) + mm(p, g.T)).T end }", false, "calls");
+    char *ir = dumped("return optimizer { name = 'x', state = { r = zeros 'row', L = zeros 'rows' "
+                      "}, step = function() p = "
+                      "0.25 + 0 * p p = where(lt(0, 1), 2, p) "
+                      "r = mm(p * 3, colmean(g + 0 * p)) L = (mm(g, p.T) + mm(p, g.T)).T end }",
+                      false, "calls");
     ck_assert_msg(count_of(ir, " = copy elem ") == 2 && count_of(ir, " = mm ") == 3, "%s", ir);
     free(ir);
 }
 END_TEST
 
 /* Text with invalid products. */
-static const struct { const char *from, *to, *says; } broken[] = {
+static const struct { const char *from, *to, *says;
+} broken[] = {
     {"trans_b symmetric", "symmetric", "the inner axes of the operands differ"},
     {"trans_b", "trans_a", "the product's domain does not follow from its operands"},
     {"mm rows", "mm cols", "the product's domain does not follow from its operands"},
@@ -472,7 +520,8 @@ static const struct { const char *from, *to, *says; } broken[] = {
     {"symmetric", "alpha inf", "alpha or beta is not finite"},
     {"symmetric", "beta 2", "beta has no third operand"},
     {"symmetric", "diagonal 2", "no diagonal of a product, which needs 'optc-ir 3'"},
-    {"transpose row_t", "transpose row", "a transpose of a value that has no transpose, or with a wrong domain"},
+    {"transpose row_t", "transpose row",
+     "a transpose of a value that has no transpose, or with a wrong domain"},
     {"transpose row_t", "transpose elem_t", "transposed elements may occur only as a flag"},
     {"down rows", "down row", "a leaf outside its own domain"},
     {"products tf32", "products tf33", "a precision of products"},
@@ -497,10 +546,11 @@ START_TEST(old_words_are_read)
 {
     static const char *const words[][2] =
         {{" = transpose ", " = turn "}, {" trans_a", " turn_a"}, {" trans_b", " turn_b"}};
-    char *ir =
-        dumped("return optimizer { name = 'x', state = { L = zeros 'rows', M = zeros 'rows', R = zeros 'cols' "
-               "},\nmatrix = function() "
-               "M = L + L.T L = mm(g, g.T) R = mm(g.T, g) p = p - g end, step = function() p = p - g end }",
+    char *ir = dumped("return optimizer { name = 'x', state = { L = zeros 'rows', M = zeros "
+                      "'rows', R = zeros 'cols' "
+                      "},\nmatrix = function() "
+                      "M = L + L.T L = mm(g, g.T) R = mm(g.T, g) p = p - g end, step = function() "
+                      "p = p - g end }",
                       false, "calls");
     char *old = strdup(ir);
     for (int i = 0; i < COUNT(words); i++) {
@@ -523,17 +573,20 @@ END_TEST
 
 START_TEST(text_refused)
 {
-    char *ir =
-        dumped("return optimizer { name = 'x', rank = 3, products = 'tf32', state = { L = zeros 'rows', Q = eye(1, "
-               "'rank') },\nmatrix = function() "
-               "L = mm(g, g.T) + outer(rowsum(g), rowsum(g * g)) + eye 'rows' Q = Q * 2 p = p - g end, step = "
-               "function() p = p - g end }", false, "trace");
+    char *ir = dumped("return optimizer { name = 'x', rank = 3, products = 'tf32', state = { L = "
+                      "zeros 'rows', Q = eye(1, "
+                      "'rank') },\nmatrix = function() "
+                      "L = mm(g, g.T) + outer(rowsum(g), rowsum(g * g)) + eye 'rows' Q = Q * 2 p = "
+                      "p - g end, step = "
+                      "function() p = p - g end }",
+                      false, "trace");
     char *bad = replaced(ir, broken[_i].from, broken[_i].to);
     Gen g = {0};
-    ck_assert_msg(!gen_read_ir(&g, (Source){"made.ir", bad, strlen(bad)}, &(GenOptions){.rule_only = true}),
-                  "'%s' was taken", broken[_i].to);
-    ck_assert_msg(strstr(g.diag.text, broken[_i].says), "'%s' for '%s': %s", broken[_i].to, broken[_i].from,
-                  g.diag.text);
+    ck_assert_msg(
+        !gen_read_ir(&g, (Source){"made.ir", bad, strlen(bad)}, &(GenOptions){.rule_only = true}),
+        "'%s' was taken", broken[_i].to);
+    ck_assert_msg(strstr(g.diag.text, broken[_i].says), "'%s' for '%s': %s", broken[_i].to,
+                  broken[_i].from, g.diag.text);
     gen_free(&g);
     free(bad);
     free(ir);

@@ -1,5 +1,5 @@
-/* Functions of matrices without a rule: each against its definition in f64, in every storage type, with strides and in
- * place; the same bits for any number of threads; bad input changes nothing. */
+/* Functions of matrices without a rule: each against its definition in f64, in every storage type,
+ * with strides and in place; the same bits for any number of threads; bad input changes nothing. */
 #include "tests/harness/function_cases.h"
 #include "tests/harness/suites.h"
 
@@ -33,13 +33,15 @@ START_TEST(definitions)
 }
 END_TEST
 
-/* Orthonormal columns in blocks (lapack.c): whole blocks, a shorter last one, and fewer columns than blocks need. */
+/* Orthonormal columns in blocks (lapack.c): whole blocks, a shorter last one, and fewer columns
+ * than blocks need. */
 START_TEST(column_blocks)
 {
-    static const FunctionCase of[] = {{.kind = DO_QR, .type = OPTC_F64, .m = 64, .n = 64, .batch = 1},
-                                      {.kind = DO_QR, .type = OPTC_F64, .m = 90, .n = 71, .batch = 2},
-                                      {.kind = DO_QR, .type = OPTC_F32, .m = 70, .n = 97, .batch = 1},
-                                      {.kind = DO_QR, .type = OPTC_F64, .m = 70, .n = 63, .batch = 1}};
+    static const FunctionCase of[] = {
+        {.kind = DO_QR, .type = OPTC_F64, .m = 64, .n = 64, .batch = 1},
+        {.kind = DO_QR, .type = OPTC_F64, .m = 90, .n = 71, .batch = 2},
+        {.kind = DO_QR, .type = OPTC_F32, .m = 70, .n = 97, .batch = 1},
+        {.kind = DO_QR, .type = OPTC_F64, .m = 70, .n = 63, .batch = 1}};
     optc_engine *e = open_with(1);
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         size_t bytes;
@@ -56,7 +58,8 @@ START_TEST(kept)
     double a[4] = {2, 0, 0, 3}, x[4];
     int64_t bytes = 0;
     optc_engine *e = open_with(1);
-    optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .n = 2, .exponent = -1, .bytes = &bytes};
+    optc_function f = {
+        .a = {a, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .n = 2, .exponent = -1, .bytes = &bytes};
     OK(optc_matrix_power(e, &f));
     ck_assert_int_gt(bytes, 0);
     f.bytes = NULL;
@@ -117,12 +120,19 @@ END_TEST
 
 START_TEST(refused)
 {
-    double a[8] = {2, 1, 1, 2, 3, 0, 0, 3}, b[8] = {1, 2, 3, 4, 5, 6, 7, 8}, x[8], w[4], was[8], bad[8];
+    double a[8] = {2, 1, 1, 2, 3, 0, 0, 3}, b[8] = {1, 2, 3, 4, 5, 6, 7, 8}, x[8], w[4], was[8],
+           bad[8];
     optc_engine *e = open_with(1);
     memset(x, 0x55, sizeof x);
     memcpy(was, x, sizeof x);
-    const optc_function good = {.a = {a, 0, 0}, .b = {b, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .n = 2, .m = 2,
-                                .batch = 2, .exponent = -0.5};
+    const optc_function good = {.a = {a, 0, 0},
+                                .b = {b, 0, 0},
+                                .x = {x, 0, 0},
+                                .type = OPTC_F64,
+                                .n = 2,
+                                .m = 2,
+                                .batch = 2,
+                                .exponent = -0.5};
     const optc_status ARG = OPTC_ERROR_ARGUMENT, RANGE = OPTC_ERROR_RANGE;
     FAILS(optc_eigh(NULL, &good), ARG, "optc_eigh: the engine is NULL");
     FAILS(optc_eigh(e, NULL), ARG, "the function is NULL");
@@ -163,7 +173,8 @@ START_TEST(refused)
     BAD(optc_cholesky, RANGE, "matrix 0 of 2 of a is not symmetric", y.a.data = bad);
     BAD(optc_eigh, RANGE, "not symmetric", y.a.data = bad; y.y.data = w);
     bad[1] = 1, bad[7] = -3;
-    BAD(optc_cholesky, RANGE, "no result for matrix 1 of 2: it is not positive definite", y.a.data = bad);
+    BAD(optc_cholesky, RANGE, "no result for matrix 1 of 2: it is not positive definite",
+        y.a.data = bad);
     BAD(optc_matrix_power, RANGE, "no result for matrix 1 of 2: its eigenvalues", y.a.data = bad);
     BAD(optc_solve, RANGE, "a is not positive definite", y.a.data = bad; y.positive = 1);
     bad[7] = 0;
@@ -190,7 +201,8 @@ START_TEST(refused)
 }
 END_TEST
 
-/* A result that the storage type cannot hold is refused; unchecked, it is stored as the type rounds it. */
+/* A result that the storage type cannot hold is refused; unchecked, it is stored as the type rounds
+ * it. */
 START_TEST(beyond_type)
 {
     static const struct { optc_type type; uint16_t small, large, most; const char *name; } of[] = {
@@ -204,7 +216,8 @@ START_TEST(beyond_type)
             uint16_t v = k ? of[i].large : of[i].small, got = 0;
             unsigned char a[2], x[2] = {0x55, 0x55};
             memcpy(a, &v, sizeof a);
-            optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .type = of[i].type, .n = 1, .exponent = k ? 2 : -2};
+            optc_function f = {
+                .a = {a, 0, 0}, .x = {x, 0, 0}, .type = of[i].type, .n = 1, .exponent = k ? 2 : -2};
             FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, of[i].name);
             ck_assert_int_eq(x[0], 0x55);
             f.unchecked = 1;
@@ -213,7 +226,8 @@ START_TEST(beyond_type)
             ck_assert_uint_eq(got, of[i].most);
         }
     double a = 4, x = 0;
-    optc_function f = {.a = {&a, 0, 0}, .x = {&x, 0, 0}, .type = OPTC_F64, .n = 1, .exponent = 1e300};
+    optc_function f = {
+        .a = {&a, 0, 0}, .x = {&x, 0, 0}, .type = OPTC_F64, .n = 1, .exponent = 1e300};
     FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, "a value of it exceeds the range of f64");
     OK(optc_close(e));
 }
@@ -222,16 +236,20 @@ END_TEST
 /* Every set of coefficients that the spec language has. */
 START_TEST(coefficient_sets)
 {
-    static const char *const sets[] = {"polar_express", "polar_express_5", "jordan", "cans", "turbo", "quintic",
-                                       "deepseekv4", "cubic5"};
+    static const char *const sets[] = {"polar_express", "polar_express_5", "jordan",     "cans",
+                                       "turbo",         "quintic",         "deepseekv4", "cubic5"};
     optc_engine *e = open_with(1);
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         double a[] = {3, 0, 0, 2}, x[4];
-        OK(optc_polar(e, &(optc_function){.a = {a, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .m = 2, .n = 2,
+        OK(optc_polar(e, &(optc_function){.a = {a, 0, 0},
+                                          .x = {x, 0, 0},
+                                          .type = OPTC_F64,
+                                          .m = 2,
+                                          .n = 2,
                                           .coefficients = sets[i]}));
         double one = strcmp(sets[i], "turbo") ? 1 : -1;    /* its first polynomial is -0.6 at 1 */
-        ck_assert_msg(fabs(x[0] - one) < 0.4 && fabs(x[3] - one) < 0.4 && fabs(x[1]) < 1e-12, "%s: %g %g", sets[i],
-                      x[0], x[3]);
+        ck_assert_msg(fabs(x[0] - one) < 0.4 && fabs(x[3] - one) < 0.4 && fabs(x[1]) < 1e-12,
+                      "%s: %g %g", sets[i], x[0], x[3]);
     }
     OK(optc_close(e));
 }
@@ -249,8 +267,12 @@ START_TEST(lower_triangle)
         memcpy(half, whole, sizeof half);
         half[1] = half[2] = half[5] = upper[k / 2];
         for (int i = 0; i < 2; i++) {
-            optc_function f = {.type = OPTC_F64, .n = N, .a = {i ? half : (double *)(uintptr_t)whole, N, 0},
-                               .x = {x[i], N, 0}, .lower = i, .unchecked = k % 2};
+            optc_function f = {.type = OPTC_F64,
+                               .n = N,
+                               .a = {i ? half : (double *)(uintptr_t)whole, N, 0},
+                               .x = {x[i], N, 0},
+                               .lower = i,
+                               .unchecked = k % 2};
             optc_function y = f;
             y.y.data = w[i];
             OK(optc_eigh(e, &y));
@@ -262,11 +284,14 @@ START_TEST(lower_triangle)
         ck_assert_msg(!memcmp(x[0], x[1], sizeof x[0]), "power: %g and %g", x[0][0], x[1][0]);
     }
     double skew[4] = {1e170, 3e169, -3e169, 1e170}, v[4], w[2];
-    FAILS(optc_eigh(e, &(optc_function){.type = OPTC_F64, .n = 2, .a = {skew, 2, 0}, .x = {v, 2, 0}, .y = {w, 0, 0}}),
-          OPTC_ERROR_RANGE, "not symmetric");
+    FAILS(
+        optc_eigh(e,
+                  &(optc_function){
+                      .type = OPTC_F64, .n = 2, .a = {skew, 2, 0}, .x = {v, 2, 0}, .y = {w, 0, 0}}),
+        OPTC_ERROR_RANGE, "not symmetric");
     int64_t bytes;
-    FAILS(optc_eigh(e, &(optc_function){.n = INT32_MAX, .batch = 1 << 20, .bytes = &bytes}), OPTC_ERROR_ARGUMENT,
-          "larger than memory can be");
+    FAILS(optc_eigh(e, &(optc_function){.n = INT32_MAX, .batch = 1 << 20, .bytes = &bytes}),
+          OPTC_ERROR_ARGUMENT, "larger than memory can be");
     OK(optc_close(e));
 }
 END_TEST
@@ -302,7 +327,8 @@ START_TEST(triples)
 }
 END_TEST
 
-/* Residuals of f32 results are not 0, and of the size of roundings. Wrong results would have larger ones. */
+/* Residuals of f32 results are not 0, and of the size of roundings. Wrong results would have larger
+ * ones. */
 START_TEST(residuals)
 {
     enum { N = 12, M = 5 };
@@ -315,7 +341,13 @@ START_TEST(residuals)
                 a[(k * N + i) * N + j] = (i == j ? 3.0f : 0.0f) + 1.0f / (float)(1 + k + i + j);
                 b[(k * N + i) * N + j] = 1.0f / (float)(3 + i + 2 * j) + (float)((i * j + k) % 5);
             }
-    optc_function f = {.a = {a, 0, 0}, .b = {b, 0, 0}, .x = {x, 0, 0}, .y = {y, 0, 0}, .n = N, .m = M, .batch = 2,
+    optc_function f = {.a = {a, 0, 0},
+                       .b = {b, 0, 0},
+                       .x = {x, 0, 0},
+                       .y = {y, 0, 0},
+                       .n = N,
+                       .m = M,
+                       .batch = 2,
                        .residual = &r};
 #define MEASURED(call)                                                   \
     do {                                                                 \

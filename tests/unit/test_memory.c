@@ -6,14 +6,19 @@
 #include <string.h>
 
 static optc_engine *engine;
-static void open_engine(void) { OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = ""}, &engine)); }
+static void open_engine(void)
+{
+    OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = ""}, &engine));
+}
 static void close_engine(void) { OK(optc_close(engine)); }
 
-static const int64_t shape[4] = {2, 3, 4, 5};                                            /* N, C, H, W */
+/* N, C, H, W */
+static const int64_t shape[4] = {2, 3, 4, 5};
 static const int64_t channels_last[4] = {60, 1, 15, 3}, row_major[4] = {60, 20, 5, 1};
 enum { COUNT = 120 };
 
-static int64_t place(const int64_t *stride, int64_t i)        /* the offset of the i-th element in row-major order */
+/* the offset of the i-th element in row-major order */
+static int64_t place(const int64_t *stride, int64_t i)
 {
     int64_t at = 0;
     for (int k = 3; k >= 0; i /= shape[k--])
@@ -21,16 +26,23 @@ static int64_t place(const int64_t *stride, int64_t i)        /* the offset of t
     return at;
 }
 
-static optc_status try_bind(const char *spec, float *p, float *g, const int64_t *ps, const int64_t *gs, unsigned flags,
-                            optc_rule **r, optc_binding **b)
+static optc_status try_bind(const char *spec, float *p, float *g, const int64_t *ps,
+                            const int64_t *gs, unsigned flags, optc_rule **r, optc_binding **b)
 {
     OK(optc_compile(engine, &(optc_rule_options){.spec = spec}, r));
-    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 4, .shape = shape, .param_strides = ps,
-                     .grad_strides = gs, .flags = flags};
+    optc_tensor t = {.name = "w",
+                     .param = p,
+                     .grad = g,
+                     .rank = 4,
+                     .shape = shape,
+                     .param_strides = ps,
+                     .grad_strides = gs,
+                     .flags = flags};
     return optc_bind(*r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, b);
 }
 
-/* Channels-last tensors step to the same values as row-major ones, element by element; so do their states. */
+/* Channels-last tensors step to the same values as row-major ones, element by element; so do their
+ * states. */
 START_TEST(channels_last_equals)
 {
     static const char *const specs[] = {"adamw", "lamb", "sgd"};
@@ -43,8 +55,8 @@ START_TEST(channels_last_equals)
             p[side][place(stride[side], i)] = (float)ref_value(0, 0, i);
             g[side][place(stride[side], i)] = (float)ref_value(1, 0, i);
         }
-        OK(try_bind(specs[_i], p[side], g[side], side ? stride[side] : NULL, side ? stride[side] : row_major, 0,
-                    &r[side], &b[side]));
+        OK(try_bind(specs[_i], p[side], g[side], side ? stride[side] : NULL,
+                    side ? stride[side] : row_major, 0, &r[side], &b[side]));
         for (int s = 0; s < 3; s++)
             OK(optc_step(b[side]));
     }
@@ -52,8 +64,9 @@ START_TEST(channels_last_equals)
     float most = !strcmp(specs[_i], "lamb") ? 1e-6f : 0;
     for (int64_t i = 0; i < COUNT; i++) {
         float x = p[0][place(row_major, i)], y = p[1][place(channels_last, i)];
-        ck_assert_msg(x - y <= most && y - x <= most, "%s: element %d: %.9g in row-major, %.9g in channels-last order",
-                      specs[_i], (int)i, (double)x, (double)y);
+        ck_assert_msg(x - y <= most && y - x <= most,
+                      "%s: element %d: %.9g in row-major, %.9g in channels-last order", specs[_i],
+                      (int)i, (double)x, (double)y);
     }
     for (int side = 0; side < 2; side++) {
         OK(optc_unbind(b[side]));
@@ -65,11 +78,19 @@ END_TEST
 START_TEST(strides_refused)
 {
     static float p[400], g[400];
-    static const int64_t gaps[4] = {200, 40, 10, 2}, overlap[4] = {60, 20, 5, 0}, ones[4] = {60, 1, 15, 3};
-    const struct { const char *spec; const int64_t *ps, *gs; unsigned flags; const char *says; } c[] = {
-        {"adamw", channels_last, NULL, 0, "its gradient's strides (row-major) are not its parameter's (60, 1, 15, 3)"},
+    static const int64_t gaps[4] = {200, 40, 10, 2}, overlap[4] = {60, 20, 5, 0},
+                         ones[4] = {60, 1, 15, 3};
+    const struct {
+        const char *spec;
+        const int64_t *ps, *gs;
+        unsigned flags;
+        const char *says;
+    } c[] = {
+        {"adamw", channels_last, NULL, 0,
+         "its gradient's strides (row-major) are not its parameter's (60, 1, 15, 3)"},
         {"adamw", NULL, channels_last, 0,
-         "'w' (number 0): its gradient's strides (60, 1, 15, 3) are not its parameter's (row-major)"},
+         "'w' (number 0): its gradient's strides (60, 1, 15, 3) are not its parameter's "
+         "(row-major)"},
         {"adamw", row_major, channels_last, 0, "copy the gradient into the parameter's layout"},
         {"adamw", gaps, gaps, 0, "strides (200, 40, 10, 2) leave gaps or overlap"},
         {"adamw", overlap, overlap, 0, "leave gaps or overlap"},
@@ -77,7 +98,8 @@ START_TEST(strides_refused)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         optc_rule *r;
         optc_binding *b;
-        FAILS(try_bind(c[i].spec, p, g, c[i].ps, c[i].gs, c[i].flags, &r, &b), OPTC_ERROR_ARGUMENT, c[i].says);
+        FAILS(try_bind(c[i].spec, p, g, c[i].ps, c[i].gs, c[i].flags, &r, &b), OPTC_ERROR_ARGUMENT,
+              c[i].says);
         ck_assert_ptr_null(b);
         OK(optc_release(r));
     }

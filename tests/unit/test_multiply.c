@@ -1,4 +1,5 @@
-/* Products without a rule on the CPU: all transposes, types and sizes, for any workspace and number of threads. */
+/* Products without a rule on the CPU: all transposes, types and sizes, for any workspace and number
+ * of threads. */
 #include "tests/harness/reference_product.h"
 #include "tests/harness/suites.h"
 
@@ -33,8 +34,8 @@ START_TEST(products)
             continue;
         void *a = reference_product(one, &host, x, type, 0, &bytes),
             *b = reference_product(two, &host, x, type, 2 << 20, &again);
-        ck_assert_msg(bytes == again && !memcmp(a, b, bytes), "case %d, type %d: bits by threads or workspace", i / 4,
-                      (int)type);
+        ck_assert_msg(bytes == again && !memcmp(a, b, bytes),
+                      "case %d, type %d: bits by threads or workspace", i / 4, (int)type);
         free(a), free(b);
     }
     optc_memory m;
@@ -49,8 +50,8 @@ END_TEST
 
 START_TEST(kronecker)
 {
-    static const int64_t sizes[][5] =
-        {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 3}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {30, 20, 19, 21, 1}};
+    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 3},
+                                       {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {30, 20, 19, 21, 1}};
     optc_engine *e = open_with(2);
     for (int i = 0; i < 4 * 2 * 6; i++)
         reference_kron(e, &host, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
@@ -63,12 +64,13 @@ static double value_at(const void *p, int f64, int64_t i)
     return f64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
 }
 
-/* Both triangles of a Gram matrix are exact for small integers, and gaps between rows are not written. Sizes have whole
- * and partial tiles, one and two panels. _i: f64 */
+/* Both triangles of a Gram matrix are exact for small integers, and gaps between rows are not
+ * written. Sizes have whole and partial tiles, one and two panels. _i: f64 */
 START_TEST(gram)
 {
     enum { K = 3, MOST = 660, GAP = 5 };
-    static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33, 49, 64, 100, 300, 530, 642};
+    static const int sizes[] = {1,  2,  3,  4,  5,  7,  8,   9,   15,  16,
+                                17, 24, 31, 33, 49, 64, 100, 300, 530, 642};
     optc_engine *e = open_with(2);
     size_t size = _i ? 8 : 4;
     char *a = calloc(MOST * K, size), *c = malloc(MOST * (MOST + GAP) * size);
@@ -136,8 +138,8 @@ START_TEST(refused)
     FAILS(optc_multiply_sized(e, &good, 1), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_product)");
     FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = c, .m = -1}), OPTC_ERROR_ARGUMENT,
           "-1 x 0 and 0 x 0, batch = 0; a size is negative");
-    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}), OPTC_ERROR_ARGUMENT,
-          "c overlaps a in memory");
+    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}),
+          OPTC_ERROR_ARGUMENT, "c overlaps a in memory");
     setenv("OPTC_BLAS", "/nowhere/libnone.so", 1);
     optc_engine *other = open_with(1);
     FAILS(optc_multiply(other, &good), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS");

@@ -1,6 +1,7 @@
-/* Every rule of the library with every wrapper. One pair in 16 is planned, and gen_compile verifies each plan. A cover
- * is stepped: every wrapper with two rules, which rotate over the library. OPTC_ALL plans and steps all pairs. Only
- * wrappers that take a step apart, or step a projection, refuse rules. */
+/* Every rule of the library with every wrapper. One pair in 16 is planned, and gen_compile verifies
+ * each plan. A cover is stepped: every wrapper with two rules, which rotate over the library.
+ * OPTC_ALL plans and steps all pairs. Only wrappers that take a step apart, or step a projection,
+ * refuse rules. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -11,7 +12,8 @@
 
 enum { MOST = 256, EACH = 2, STEPS = 3 };
 
-static const TestShape shapes[] = {{.rank = 0}, {.rank = 1, .dim = {7}}, {.rank = 2, .dim = {6, 8}}};
+static const TestShape shapes[] = {
+    {.rank = 0}, {.rank = 1, .dim = {7}}, {.rank = 2, .dim = {6, 8}}};
 static const char *rule[MOST], *wrapper[MOST];
 static int nrule, nwrapper;
 
@@ -37,16 +39,22 @@ static bool plans(const char *name, const char *with, char *why, size_t room)
     return ok;
 }
 
-/* Returns what the message of a refusal contains, or NULL if the pair is planned. Wrappers that take the step apart
- * refuse the rules that cautious_decay refuses. Those that step a projection refuse the rules that galore refuses, for
- * several reasons: states by row or slice, questions about sizes, another rank; most_refused limits their number. */
+/* Returns what the message of a refusal contains, or NULL if the pair is planned. Wrappers that
+ * take the step apart refuse the rules that cautious_decay refuses. Those that step a projection
+ * refuse the rules that galore refuses, for several reasons: states by row or slice, questions
+ * about sizes, another rank; most_refused limits their number. */
 static const char *refusal(const char *name, const char *with)
 {
-    static const struct { const char *wrapper, *like, *message; } refusing[] = {
-        {"cautious_decay", "cautious_decay", "apart"}, {"corrected_decay", "cautious_decay", "apart"},
-        {"hyperball", "cautious_decay", "apart"},      {"radial_brake", "cautious_decay", "apart"},
-        {"relative_update", "cautious_decay", "apart"}, {"uw_floor", "cautious_decay", "apart"},
-        {"wsam", "cautious_decay", "apart"},           {"galore", "galore", ""},
+    static const struct { const char *wrapper, *like, *message;
+    } refusing[] = {
+        {"cautious_decay", "cautious_decay", "apart"},
+        {"corrected_decay", "cautious_decay", "apart"},
+        {"hyperball", "cautious_decay", "apart"},
+        {"radial_brake", "cautious_decay", "apart"},
+        {"relative_update", "cautious_decay", "apart"},
+        {"uw_floor", "cautious_decay", "apart"},
+        {"wsam", "cautious_decay", "apart"},
+        {"galore", "galore", ""},
         {"fira", "galore", ""},
     };
     char why[512];
@@ -76,13 +84,14 @@ START_TEST(planned)
             continue;
         bool ok = plans(rule[_i], wrapper[w], why, sizeof why);
         const char *message = refusal(rule[_i], wrapper[w]);
-        ck_assert_msg(message ? !ok && strstr(why, message) != NULL : ok, "%s with %s: %s", rule[_i], wrapper[w],
-                      ok ? "is planned" : why);
+        ck_assert_msg(message ? !ok && strstr(why, message) != NULL : ok, "%s with %s: %s",
+                      rule[_i], wrapper[w], ok ? "is planned" : why);
     }
 }
 END_TEST
 
-/* Steps a pair, with each entry of a step. The values must be finite, and the first tensors must move. */
+/* Steps a pair, with each entry of a step. The values must be finite, and the first tensors must
+ * move. */
 static void step_pair(const char *name, const char *with, bool native)
 {
     optc_engine_options eo = {.threads = 1, .cache_dir = native ? getenv("OPTC_TEST_CACHE") : "",
@@ -90,7 +99,8 @@ static void step_pair(const char *name, const char *with, bool native)
     Fixture f;
     double first[3];
     fix_open(&f, &eo, &(optc_rule_options){.spec = name, .with = with}, shapes, 3, NULL, 0);
-    ck_assert_msg(optc_rule_native(f.rule) == native, "%s with %s runs as: %s", name, with, optc_rule_path(f.rule));
+    ck_assert_msg(optc_rule_native(f.rule) == native, "%s with %s runs as: %s", name, with,
+                  optc_rule_path(f.rule));
     for (int k = 0; k < f.n; k++)
         first[k] = type_load(f.type, f.p[k], 0);
     for (int s = 1; s <= STEPS; s++)
@@ -101,16 +111,18 @@ static void step_pair(const char *name, const char *with, bool native)
                     type_store(f.type, f.g[k], i, ref_value(k, s + 100 * e, i));
             OK(optc_run(f.binding, entry ? entry : "step"));
         }
-    /* These move no parameter in the first steps: accumulate steps every fourth gradient, mechanic starts at a scale of
-     * 1e-8, adashift waits for ten gradients, schedulefree_radam until its variance is bounded. */
-    bool late = !strcmp(with, "accumulate") || !strcmp(with, "mechanic") || !strcmp(name, "adashift") ||
-        !strcmp(name, "schedulefree_radam");
+    /* These move no parameter in the first steps: accumulate steps every fourth gradient, mechanic
+     * starts at a scale of 1e-8, adashift waits for ten gradients, schedulefree_radam until its
+     * variance is bounded. */
+    bool late = !strcmp(with, "accumulate") || !strcmp(with, "mechanic") ||
+                !strcmp(name, "adashift") || !strcmp(name, "schedulefree_radam");
     int moved = 0;
     for (int k = 0; k < f.n; k++) {
         moved += type_load(f.type, f.p[k], 0) != first[k];
         for (int64_t i = 0; i < f.count[k]; i++)
-            ck_assert_msg(isfinite(type_load(f.type, f.p[k], i)), "%s with %s: tensor %d, element %d is %g", name, with,
-                          k, (int)i, type_load(f.type, f.p[k], i));
+            ck_assert_msg(isfinite(type_load(f.type, f.p[k], i)),
+                          "%s with %s: tensor %d, element %d is %g", name, with, k, (int)i,
+                          type_load(f.type, f.p[k], i));
     }
     ck_assert_msg(moved || late, "%s with %s does not move", name, with);
     fix_close(&f);
@@ -137,7 +149,8 @@ END_TEST
 /* A wrapper that refused more rules than it has to would not fail the tests above. */
 START_TEST(most_refused)
 {
-    static const struct { const char *wrapper; int most; } limit[] = {{"galore", 50}, {"cautious_decay", 28}};
+    static const struct { const char *wrapper; int most; } limit[] = {
+        {"galore", 50}, {"cautious_decay", 28}};
     char why[512];
     int refused = 0;
     for (int r = 0; r < nrule && !sanitized(); r++)

@@ -5,14 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A piece is stepped like that part of the whole: draws of elements, rows and matrices, and sizes, are the whole's. The
- * lower half of two 8 x 6 matrices, native and on the evaluator. The piece is made by hand, since rules that are not
- * elementwise bind only whole tensors. */
+/* A piece is stepped like that part of the whole: draws of elements, rows and matrices, and sizes,
+ * are the whole's. The lower half of two 8 x 6 matrices, native and on the evaluator. The piece is
+ * made by hand, since rules that are not elementwise bind only whole tensors. */
 START_TEST(piece_of_whole)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = 'last',\n"
-                               "  step = function() p = p + random() + lr * normal 'row' + random 'slice' + normal "
-                               "'col' + numel + nrows * ncols end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = 'last',\n"
+        "  step = function() p = p + random() + lr * normal 'row' + random 'slice' + normal "
+        "'col' + numel + nrows * ncols end }";
     enum { ROWS = 8, COLS = 6, HALF = ROWS / 2 * COLS };
     static const TestShape whole[] = {{2, {ROWS, COLS}}}, half[] = {{2, {ROWS / 2, COLS}}};
     Fixture a, b;
@@ -32,19 +33,21 @@ START_TEST(piece_of_whole)
     OK(optc_step(a.binding));
     OK(optc_step(b.binding));
     for (int i = 0; i < HALF; i++)
-        ck_assert_msg(((float *)b.p[0])[i] == ((float *)a.p[0])[HALF + i], "element %d: %.9g, of the whole %.9g", i,
-                      (double)((float *)b.p[0])[i], (double)((float *)a.p[0])[HALF + i]);
+        ck_assert_msg(((float *)b.p[0])[i] == ((float *)a.p[0])[HALF + i],
+                      "element %d: %.9g, of the whole %.9g", i, (double)((float *)b.p[0])[i],
+                      (double)((float *)a.p[0])[HALF + i]);
     fix_close(&a);
     fix_close(&b);
 }
 END_TEST
 
-/* Bound pieces of elementwise rules, with draws of elements and sizes of the whole. Cut along the first dimension; one
- * is empty. */
+/* Bound pieces of elementwise rules, with draws of elements and sizes of the whole. Cut along the
+ * first dimension; one is empty. */
 START_TEST(pieces)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
-                               "  step = function() m = 0.5 * m + g + random() p = p - lr * m + numel * lr end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
+        "  step = function() m = 0.5 * m + g + random() p = p - lr * m + numel * lr end }";
     enum { ROWS = 7, COLS = 5 };
     static const int64_t cut[] = {0, 3, 3, ROWS};
     optc_engine *e;
@@ -58,8 +61,12 @@ START_TEST(pieces)
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     for (int k = 0; k < 4; k++) {              /* the last is the whole */
         rows[0] = k < 3 ? cut[k + 1] - cut[k] : ROWS, at[0] = k < 3 ? cut[k] : 0;
-        optc_tensor t = {.param = p[k == 3] + at[0] * COLS, .grad = g + at[0] * COLS, .rank = 2, .shape = rows,
-                         .global_shape = k < 3 ? whole : NULL, .offset = k < 3 ? at : NULL};
+        optc_tensor t = {.param = p[k == 3] + at[0] * COLS,
+                         .grad = g + at[0] * COLS,
+                         .rank = 2,
+                         .shape = rows,
+                         .global_shape = k < 3 ? whole : NULL,
+                         .offset = k < 3 ? at : NULL};
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b[k]));
         for (int s = 0; s < 3; s++)
             OK(optc_step(b[k]));
@@ -71,15 +78,17 @@ START_TEST(pieces)
 }
 END_TEST
 
-/* The same, cut along the second dimension, with stochastic rounding: a piece consists of one run per row. A state in
- * block codes needs runs of whole blocks. */
+/* The same, cut along the second dimension, with stochastic rounding: a piece consists of one run
+ * per row. A state in block codes needs runs of whole blocks. */
 START_TEST(pieces_of_runs)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
-                               "  step = function() m = 0.5 * m + g + random() p = p - lr * m + numel * lr end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
+        "  step = function() m = 0.5 * m + g + random() p = p - lr * m + numel * lr end }";
     enum { ROWS = 40, COLS = 384 };
     static const int64_t cut[] = {0, 128, 256, COLS};
-    static unsigned short p[ROWS * COLS], g[ROWS * COLS], piece_p[ROWS * COLS], piece_g[ROWS * COLS];
+    static unsigned short p[ROWS * COLS], g[ROWS * COLS], piece_p[ROWS * COLS],
+        piece_g[ROWS * COLS];
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -105,11 +114,17 @@ START_TEST(pieces_of_runs)
             if (k == 3)
                 p[i] = piece_p[i];
             else
-                ck_assert_msg(piece_p[i] == p[i / n * COLS + at[1] + i % n], "piece %d, element %d", k, (int)i);
+                ck_assert_msg(piece_p[i] == p[i / n * COLS + at[1] + i % n], "piece %d, element %d",
+                              k, (int)i);
     }
     size[1] = 192, at[1] = 0;
-    optc_tensor half = {.param = piece_p, .grad = piece_g, .rank = 2, .shape = size, .global_shape = whole,
-                        .offset = at, .name = "w"};
+    optc_tensor half = {.param = piece_p,
+                        .grad = piece_g,
+                        .rank = 2,
+                        .shape = size,
+                        .global_shape = whole,
+                        .offset = at,
+                        .name = "w"};
     FAILS(optc_bind(r, &(optc_group){.tensors = &half, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
           "cut the tensor at multiples of 128 elements");
     OK(optc_release(r));
@@ -117,10 +132,11 @@ START_TEST(pieces_of_runs)
 }
 END_TEST
 
-/* Reductions of a piece: its partials have the same places as in the whole. So the pieces of a tensor, stepped stage by
- * stage with partials exchanged, give the result of the whole. Cut by rows, by matrices, and as a vector; the lower
- * part begins in the middle of a segment. Made by hand from bindings of the whole, since such rules take no pieces. A
- * place that both pieces write, or none, is an error. */
+/* Reductions of a piece: its partials have the same places as in the whole. So the pieces of a
+ * tensor, stepped stage by stage with partials exchanged, give the result of the whole. Cut by
+ * rows, by matrices, and as a vector; the lower part begins in the middle of a segment. Made by
+ * hand from bindings of the whole, since such rules take no pieces. A place that both pieces write,
+ * or none, is an error. */
 /* upper: length of the upper piece in the first dimension */
 typedef struct Cut { const char *step; int rank; int64_t shape[3], upper; } Cut;
 static const Cut cuts[] = {
@@ -128,7 +144,10 @@ static const Cut cuts[] = {
     {"p = p + max(g) - min(abs(g))", 2, {192, 128}, 64},
     {"p = p + rowsum(g) + colsum(g) * lr", 2, {300, 1100}, 128},
     {"p = p + sum(colsum(g)) + max(rowsum(g)) * lr", 2, {OPTC_SEG + 90, 70}, OPTC_SEG},
-    {"p = p + rowmax(g) * slice.sum(g) + slice.sum(rowsum(g)) - sum(colsum(abs(g)))", 3, {5, 130, 70}, 2},
+    {"p = p + rowmax(g) * slice.sum(g) + slice.sum(rowsum(g)) - sum(colsum(abs(g)))",
+     3,
+     {5, 130, 70},
+     2},
     {"p = p + sum(slice.sum(g) * slice.sum(abs(g)))", 3, {OPTC_SEG + 3, 3, 5}, OPTC_SEG},
 };
 
@@ -140,8 +159,9 @@ static void make_piece(Fixture *of, const Cut *c, int64_t first, int64_t n)
     int64_t dim[3] = {n, c->shape[1], c->shape[2]}, each = t->whole.n / c->shape[0];
     t->shape = count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, dim, false);
     for (int d = 0; d < NDOM; d++)
-        t->before[d] = dom_len((Dom)d, count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank,
-                                                   (int64_t[]){first, c->shape[1], c->shape[2]}, false));
+        t->before[d] =
+            dom_len((Dom)d, count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank,
+                                        (int64_t[]){first, c->shape[1], c->shape[2]}, false));
     t->view.n = t->shape.n, t->view.slices = t->shape.slices, t->view.rows = t->shape.rows,
         t->view.cols = t->shape.cols;
     t->view.first = first * each, t->view.first_slice = c->rank == 3 ? first : 0;
@@ -158,8 +178,8 @@ static int64_t part_bytes(const Tensor *t, const ProgArray *m, const Program *p)
     return array_length(m, t->shape, t->whole, 1) * p->type[m->type].bytes;
 }
 
-/* Runs one stage of both pieces and exchanges their partials. Arrays are marked before, to find places that no stage
- * writes. */
+/* Runs one stage of both pieces and exchanges their partials. Arrays are marked before, to find
+ * places that no stage writes. */
 static void piece_stage(Fixture *f[2], const ProgStage *s)
 {
     const Program *p = f[0]->rule->program;
@@ -168,8 +188,10 @@ static void piece_stage(Fixture *f[2], const ProgStage *s)
         Tensor *t = f[i]->binding->tensor;
         for (int k = 0; k < s->nwrites; k++)
             if (p->array[s->writes[k]].kind == MEM_PART && p->array[s->writes[k]].dom != GROUP)
-                memset(t->mem[s->writes[k]], mark, (size_t)part_bytes(t, &p->array[s->writes[k]], p));
-        int64_t units = s->kind == S_GROUP ? 1 : f[i]->binding->units[s->variant].prefix[s->kind][1];
+                memset(t->mem[s->writes[k]], mark,
+                       (size_t)part_bytes(t, &p->array[s->writes[k]], p));
+        int64_t units =
+            s->kind == S_GROUP ? 1 : f[i]->binding->units[s->variant].prefix[s->kind][1];
         for (int64_t u = 0; u < units; u++)
             f[i]->rule->fn[s->fn](s->kind == S_GROUP ? &f[i]->binding->group[0].view : &t->view, u);
     }
@@ -178,22 +200,29 @@ static void piece_stage(Fixture *f[2], const ProgStage *s)
         if (m->kind != MEM_PART || m->dom == GROUP)
             continue;
         const Tensor *t[2] = {f[0]->binding->tensor, f[1]->binding->tensor};
-        Shape lie[2] = {parts_shape(m->dom, t[0]->shape, t[0]->whole), parts_shape(m->dom, t[1]->shape, t[1]->whole)};
-        bool cut = dom_len(m->from, t[0]->shape) != dom_len(m->from, t[1]->shape);     /* (never in halves) */
-        bool shared = cut && !memcmp(&lie[0], &lie[1], sizeof *lie);           /* along the folded axis */
-        int64_t size = p->type[m->type].bytes, n[2] = {part_bytes(t[0], m, p) / size, part_bytes(t[1], m, p) / size};
+        Shape lie[2] = {parts_shape(m->dom, t[0]->shape, t[0]->whole),
+                        parts_shape(m->dom, t[1]->shape, t[1]->whole)};
+        /* (never in halves) */
+        bool cut = dom_len(m->from, t[0]->shape) != dom_len(m->from, t[1]->shape);
+        /* along the folded axis */
+        bool shared = cut && !memcmp(&lie[0], &lie[1], sizeof *lie);
+        int64_t size = p->type[m->type].bytes,
+                n[2] = {part_bytes(t[0], m, p) / size, part_bytes(t[1], m, p) / size};
         for (int64_t i = 0; i < n[0] || i < n[1]; i++) {
-            char *at[2] = {(char *)t[0]->mem[s->writes[k]] + i * size, (char *)t[1]->mem[s->writes[k]] + i * size};
+            char *at[2] = {(char *)t[0]->mem[s->writes[k]] + i * size,
+                           (char *)t[1]->mem[s->writes[k]] + i * size};
             bool left[2];
             for (int j = 0; j < 2; j++)
                 left[j] = i < n[j] && (unsigned char)at[j][size - 1] != mark;
             /* each piece has its own rows, columns or matrices, or both have the same */
             if (!shared) {
-                ck_assert_msg(left[0] == (i < n[0]) && left[1] == (i < n[1]), "place %lld", (long long)i);
+                ck_assert_msg(left[0] == (i < n[0]) && left[1] == (i < n[1]), "place %lld",
+                              (long long)i);
                 ck_assert(cut || !memcmp(at[0], at[1], (size_t)size));
                 continue;
             }
-            ck_assert_msg(left[0] != left[1], "place %lld is filled by %s", (long long)i, left[0] ? "both" : "none");
+            ck_assert_msg(left[0] != left[1], "place %lld is filled by %s", (long long)i,
+                          left[0] ? "both" : "none");
             memcpy(at[left[0]], at[!left[0]], (size_t)size);
         }
     }
@@ -208,7 +237,8 @@ START_TEST(pieces_reduce)
     for (int i = 0; i < c->rank; i++)
         whole.dim[i] = c->shape[i];
     snprintf(text, sizeof text,
-             "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = '%s', step = function() %s end }",
+             "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = '%s', step = function() "
+             "%s end }",
              c->rank > 2 ? "last" : "first", c->step);
     fix_open(&a, NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
     for (int i = 0; i < 2; i++) {
@@ -223,7 +253,8 @@ START_TEST(pieces_reduce)
     OK(optc_step(a.binding));
     int64_t n = upper.binding->tensor->shape.n;
     ck_assert_int_eq(memcmp(upper.p[0], a.p[0], (size_t)n * sizeof(float)), 0);
-    ck_assert_int_eq(memcmp(lower.p[0], (float *)a.p[0] + n, (size_t)(a.binding->tensor->shape.n - n) * sizeof(float)),
+    ck_assert_int_eq(memcmp(lower.p[0], (float *)a.p[0] + n,
+                            (size_t)(a.binding->tensor->shape.n - n) * sizeof(float)),
                      0);
     fix_close(&a);
     fix_close(&upper);

@@ -1,5 +1,6 @@
-/* The plan verifier: valid plans are damaged in one place after another, and the verifier must detect each damage. Also
- * passes that are marked as computing a symmetric half and do not, or do and are not marked. */
+/* The plan verifier: valid plans are damaged in one place after another, and the verifier must
+ * detect each damage. Also passes that are marked as computing a symmetric half and do not, or do
+ * and are not marked. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -11,9 +12,14 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 typedef struct { const char *spec, *with; } Victim;
-static const Victim victims[] = {{"adamw", NULL}, {"lamb", NULL}, {"adafactor", NULL}, {"came", NULL}, {"adamp", NULL},
-    {"adamw", "clip(1),cautious,ema(0.999)"}, {"sgd", "lookahead(5,0.5),centralize"},
-    {"adafactor", "clip(1),sam(0.05)"}};
+static const Victim victims[] = {{"adamw", NULL},
+                                 {"lamb", NULL},
+                                 {"adafactor", NULL},
+                                 {"came", NULL},
+                                 {"adamp", NULL},
+                                 {"adamw", "clip(1),cautious,ema(0.999)"},
+                                 {"sgd", "lookahead(5,0.5),centralize"},
+                                 {"adafactor", "clip(1),sam(0.05)"}};
 
 static int damages;
 
@@ -22,7 +28,8 @@ static void seen(const Plan *p, const char *what, int stage, int k, const char *
     Diag d = {0};
     bool ok = plan_verify(p, &d);
     ck_assert_msg(!ok, "%s: %s, stage %d, number %d: not seen", p->rule->name, what, stage, k);
-    bool said = strstr(d.text, "internal error: ") && strstr(d.text, "stage ") && strstr(d.text, part);
+    bool said =
+        strstr(d.text, "internal error: ") && strstr(d.text, "stage ") && strstr(d.text, part);
     ck_assert_msg(said, "%s: %s: '%s' lacks '%s'", p->rule->name, what, d.text, part);
     diag_free(&d);
     damages++;
@@ -62,8 +69,10 @@ static bool stored_in(const Phase *ph, Ref val, int mem)
     return false;
 }
 
-/* Replaces the array of each access in turn by every other array, including those with the same properties. */
-static void mislead(const Plan *p, const Phase *ph, Access *v, int n, int i, const char *what, bool load)
+/* Replaces the array of each access in turn by every other array, including those with the same
+ * properties. */
+static void mislead(const Plan *p, const Phase *ph, Access *v, int n, int i, const char *what,
+                    bool load)
 {
     for (int k = 0; k < n; k++) {
         int was = v[k].mem;
@@ -86,13 +95,15 @@ static void misread(const Plan *p, Access *v, int n, int i)
     }
 }
 
-static bool touches(const Plan *p, const Stage *a, const Stage *b)         /* a writes what b reads or writes */
+/* a writes what b reads or writes */
+static bool touches(const Plan *p, const Stage *a, const Stage *b)
 {
     for (int i = 0; i < a->nstore + a->nfold; i++) {
         int m = i < a->nstore ? a->store[i].mem : a->fold[i - a->nstore].mem;
         for (int k = 0; k < b->nload + b->nfin + b->nstore; k++) {
-            int x = k < b->nload ? b->load[k].mem : k < b->nload + b->nfin ? b->fin[k - b->nload].mem
-                                                                           : b->store[k - b->nload - b->nfin].mem;
+            int x = k < b->nload             ? b->load[k].mem
+                    : k < b->nload + b->nfin ? b->fin[k - b->nload].mem
+                                             : b->store[k - b->nload - b->nfin].mem;
             if (x == m && (a->variant == b->variant || p->mem[m].dom == GROUP))
                 return true;
         }
@@ -100,7 +111,8 @@ static bool touches(const Plan *p, const Stage *a, const Stage *b)         /* a 
     return false;
 }
 
-static void trade(Plan *p, Stage *a, Stage *b)             /* exchanges two stages and their times */
+/* exchanges two stages and their times */
+static void trade(Plan *p, Stage *a, Stage *b)
 {
     Stage x = *a, y = *b;
     *a = y, *b = x;
@@ -227,7 +239,8 @@ START_TEST(damage_is_seen)
     Source s;
     Gen g = {0};
     GenOptions o = {.find = find_wrapper, .with = victims[_i].with};
-    ck_assert_msg(find_spec(NULL, victims[_i].spec, &arena, &s, &g.diag) && gen_compile(&g, s, &o), "%s", g.diag.text);
+    ck_assert_msg(find_spec(NULL, victims[_i].spec, &arena, &s, &g.diag) && gen_compile(&g, s, &o),
+                  "%s", g.diag.text);
     damages = 0;
     for (int e = 0; e < g.plan->nentry; e++)
         for (int m = 0; m < g.plan->entry[e].nphase; m++)
@@ -240,7 +253,8 @@ START_TEST(damage_is_seen)
 END_TEST
 
 /* ---- halves ---- */
-/* On a GPU, passes over symmetric values compute a half, and products that only such passes read are not mirrored. */
+/* On a GPU, passes over symmetric values compute a half, and products that only such passes read
+ * are not mirrored. */
 typedef struct { const char *body; int passes, calls; const char *what; } Halves;
 static const Halves halves[] = {
     {"local A = gram(g) p = p - mm(max(A, mm(A, A)), g)", 1, 1,
@@ -251,7 +265,8 @@ static const Halves halves[] = {
     {"L = 2 * gram(g) p = p - mm(L, g)", 1, 1, "a state may be written"},
     {"local A = gram(g) L = A p = p - mm(3 * A, g)", 1, 0, "it lies in a state"},
     {"p = p - mm(2 * triu(gram(g)), g)", 0, 0, "a triangle is not symmetric"},
-    {"local A = gram(g) p = p - mm(2 * A, g) * rowsum(A)", 1, 0, "a fold along an axis reads all of it"},
+    {"local A = gram(g) p = p - mm(2 * A, g) * rowsum(A)", 1, 0,
+     "a fold along an axis reads all of it"},
     {"local A = gram(g) p = p - mm(2 * A, g) / trace(A)", 0, 0, "so does one to a scalar"},
     {"local A = gram(g) p = p - mm(2 * A + outer(rowsum(g), rowsum(g)), g)", 1, 1,
      "a row value by itself turned is symmetric"},
@@ -270,20 +285,22 @@ static int count_halves(const Phase *ph, bool calls)
 
 START_TEST(halves_are_found)
 {
-    char *text =
-        format("return optimizer { name = 'x', %s matrix = function() %s end, step = function() p = p - g end }",
-               strstr(halves[_i].body, "L = ") ? "state = { L = zeros 'rows' }," : "", halves[_i].body);
+    char *text = format("return optimizer { name = 'x', %s matrix = function() %s end, step = "
+                        "function() p = p - g end }",
+                        strstr(halves[_i].body, "L = ") ? "state = { L = zeros 'rows' }," : "",
+                        halves[_i].body);
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
-        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", halves[_i].what,
-                      g.diag.text);
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s",
+                      halves[_i].what, g.diag.text);
         Phase *ph = &g.plan->entry[0].phase[0];
         int passes = count_halves(ph, false), calls = count_halves(ph, true);
         Buf b = {0};
         plan_print(&b, g.plan, false);
         ck_assert_msg(passes == gpu * halves[_i].passes && calls == gpu * halves[_i].calls,
-                      "%s, gpu %d: %d passes, %d products:\n%s", halves[_i].what, gpu, passes, calls, b.s);
+                      "%s, gpu %d: %d passes, %d products:\n%s", halves[_i].what, gpu, passes,
+                      calls, b.s);
         buf_free(&b);
         /* marked where it must not be, or unmarked where it must be */
         for (int i = 0; gpu && i < ph->nstage; i++) {
@@ -303,44 +320,65 @@ END_TEST
 
 /* ---- turns ---- */
 /* How many stages skip tensors outside of their slot; no other stage may. */
-static const struct { const char *head, *body; int stages; const char *what; } turns[] = {
-    {"", "L = lerp(L, gram(g), 0.1) every(3, { stagger = true }, function() X = power(L, -1, { ridge = 0.1 }) end) p = "
-         "p - mm(X, g)", 3, "what power reads, power, and what takes it"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) p = p - mm(X, g) / trace(L)", 2,
-     "operands that lie there"},
-    {"", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) p = p - g end) p = p - mm(X, g)", 2,
-     "p is everybody's"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) / global.sum(trace(X)) p = p - mm(L, "
-         "g)", 1, "a fold over all tensors reads what each of them keeps"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) s = global.sum(trace(X)) * numel end) L = gram(g) p = p "
-         "- s * mm(L, g)", 2, "in the block it reads what each of them would have"},
-    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / trace(L) end) p = p - mm(X, g)",
+static const struct { const char *head, *body; int stages; const char *what;
+} turns[] = {
+    {"",
+     "L = lerp(L, gram(g), 0.1) every(3, { stagger = true }, function() X = power(L, -1, { ridge = "
+     "0.1 }) end) p = "
+     "p - mm(X, g)",
+     3, "what power reads, power, and what takes it"},
+    {"",
+     "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) p = p - mm(X, g) / "
+     "trace(L)",
+     2, "operands that lie there"},
+    {"",
+     "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) p = p - g end) p = p - "
+     "mm(X, g)",
+     2, "p is everybody's"},
+    {"",
+     "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) / global.sum(trace(X)) "
+     "p = p - mm(L, "
+     "g)",
+     1, "a fold over all tensors reads what each of them keeps"},
+    {"",
+     "every(3, { stagger = true }, function() X = mm(X, L) s = global.sum(trace(X)) * numel end) L "
+     "= gram(g) p = p "
+     "- s * mm(L, g)",
+     2, "in the block it reads what each of them would have"},
+    {"block = 4,",
+     "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / trace(L) end) p = p - "
+     "mm(X, g)",
      4, "a trace is the block's"},
     {"block = 4,",
-     "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / sum(mm(L, X)) end) p = p - mm(X, g)", 3,
-     "a sum is of all blocks"},
+     "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / sum(mm(L, X)) end) p = p "
+     "- mm(X, g)",
+     3, "a sum is of all blocks"},
     {"block = 4,",
-     "L = gram(g) every(3, { stagger = true }, function() s = sum(mm(L, L)) X = L end) p = p - s * mm(X, g)", 4,
-     "and the tensor has a turn of its own"},
+     "L = gram(g) every(3, { stagger = true }, function() s = sum(mm(L, L)) X = L end) p = p - s * "
+     "mm(X, g)",
+     4, "and the tensor has a turn of its own"},
 };
 
 START_TEST(staggered_stages_are_found)
 {
-    char *text =
-        format("return optimizer { name = 'x', %s state = { L = zeros 'rows', X = zeros 'rows', s = zeros 'tensor' }, "
-               "matrix = function() s = s %s end, step = function() p = p - g%s end }", turns[_i].head, turns[_i].body,
+    char *text = format("return optimizer { name = 'x', %s state = { L = zeros 'rows', X = zeros "
+                        "'rows', s = zeros 'tensor' }, "
+                        "matrix = function() s = s %s end, step = function() p = p - g%s end }",
+                        turns[_i].head, turns[_i].body,
                         strstr(turns[_i].body, "global") ? " / global.sum(mean(g))" : "");
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
-        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", turns[_i].what, g.diag.text);
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s",
+                      turns[_i].what, g.diag.text);
         Phase *ph = &g.plan->entry[0].phase[0];
         int n = 0, more = 0;
         for (int i = 0; i < ph->nstage; i++)
             n += ph->stage[i].stagger != 0;
         Buf b = {0};
         plan_print(&b, g.plan, false);
-        ck_assert_msg(n == turns[_i].stages, "%s, gpu %d: %d stages:\n%s", turns[_i].what, gpu, n, b.s);
+        ck_assert_msg(n == turns[_i].stages, "%s, gpu %d: %d stages:\n%s", turns[_i].what, gpu, n,
+                      b.s);
         buf_free(&b);
         for (int i = 0; i < ph->nstage; i++) {                 /* a stage may run for all tensors */
             Stage *s = &ph->stage[i];

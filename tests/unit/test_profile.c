@@ -44,17 +44,19 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The stages of a step are consecutive intervals inside the step. A loaded machine may interrupt a step between two
- * stages, but not most of the steps: the median decides. */
+/* The stages of a step are consecutive intervals inside the step. A loaded machine may interrupt a
+ * step between two stages, but not most of the steps: the median decides. */
 START_TEST(adds_up)
 {
-    static const struct { const char *spec; int threads; } c[] = {{"adamw", 1}, {"adamw", 2}, {"muon", 1}, {"muon", 2},
+    static const struct { const char *spec; int threads; } c[] = {
+        {"adamw", 1}, {"adamw", 2}, {"muon", 1}, {"muon", 2},
                                                                   {"adafactor", 2}};
     enum { N = 21 };
     Fixture f;
     double share[N];
     int steps = 0;
-    int side = sanitized() ? 512 : 256;            /* the sanitizers slow the code between stages, not the rule's own */
+    /* the sanitizers slow the code between stages, not the rule's own */
+    int side = sanitized() ? 512 : 256;
     open_rule(&f, c[_i].spec, c[_i].threads, side, side);
     take_steps(&f, 2);
     OK(optc_profile_start());
@@ -73,7 +75,8 @@ START_TEST(adds_up)
             ck_assert_int_eq(r->row[x->row].of, e->row);
             ck_assert(x->begin >= e->begin && x->ns >= 0 && x->begin + x->ns <= e->begin + e->ns);
             for (int j = first; j < k; j++)
-                ck_assert(r->event[j].begin + r->event[j].ns <= x->begin || x->begin + x->ns <= r->event[j].begin);
+                ck_assert(r->event[j].begin + r->event[j].ns <= x->begin ||
+                          x->begin + x->ns <= r->event[j].begin);
             sum += x->ns;
         }
         ck_assert_int_lt(steps, N);
@@ -83,7 +86,8 @@ START_TEST(adds_up)
     ck_assert_int_eq(steps, N);
     qsort(share, N, sizeof *share, by_value);
     ck_assert_msg(share[N / 2] >= 0.95 && share[N - 1] <= 1,
-                  "%s, %d threads: stages are %.3f of the step", c[_i].spec, c[_i].threads, share[N / 2]);
+                  "%s, %d threads: stages are %.3f of the step", c[_i].spec, c[_i].threads,
+                  share[N / 2]);
     ck_assert_int_eq(find_row(" step")->count, N);
     fix_close(&f);
 }
@@ -101,14 +105,16 @@ START_TEST(planned_work)
     OK(optc_profile_stop());
     const ProfileRow *all = find_row(" step");
     OK(optc_plan_bytes(f.binding, "step", 1, &plan));
-    ck_assert_msg(all && all->bytes == 3 * (plan.read + plan.written), "%s: %.0f bytes instead of %.0f", spec[_i],
-                  all ? all->bytes : 0, 3 * (plan.read + plan.written));
+    ck_assert_msg(all && all->bytes == 3 * (plan.read + plan.written),
+                  "%s: %.0f bytes instead of %.0f", spec[_i], all ? all->bytes : 0,
+                  3 * (plan.read + plan.written));
     const ProfileRow *mm = find_row("mm (");
     ck_assert((mm != NULL) == !strcmp(spec[_i], "muon"));
     ck_assert(!mm || (mm->flops > 0 && mm->flops == all->flops));
     ck_assert(mm || all->flops == 0);
     char *table = optc_profile_text(0);
-    ck_assert(table && strstr(table, spec[_i]) && strstr(table, "memory of cpu") && strstr(table, "GB/s"));
+    ck_assert(table && strstr(table, spec[_i]) && strstr(table, "memory of cpu") &&
+              strstr(table, "GB/s"));
     free(table);
     fix_close(&f);
 }
@@ -236,9 +242,11 @@ START_TEST(nvtx_ranges)
     char dir[] = "/tmp/optc-nvtx-XXXXXX", text[400];
     ck_assert(mkdtemp(dir));
     snprintf(text, sizeof text,
-             "echo 'int depth, most; int nvtxRangePushA(const char *s) { most += *s == 115; return depth++; } "
+             "echo 'int depth, most; int nvtxRangePushA(const char *s) { most += *s == 115; return "
+             "depth++; } "
              "int nvtxRangePop(void) { return --depth; }' | "
-             "cc -shared -fPIC -x c - -Wl,-soname,libnvToolsExt.so.1 -o %s/libnvToolsExt.so.1", dir);
+             "cc -shared -fPIC -x c - -Wl,-soname,libnvToolsExt.so.1 -o %s/libnvToolsExt.so.1",
+             dir);
     ck_assert_int_eq(system(text), 0);
     snprintf(text, sizeof text, "%s/libnvToolsExt.so.1", dir);
     void *h = dlopen(text, RTLD_NOW);
@@ -259,7 +267,8 @@ END_TEST
 /* ---- $OPTC_PROFILE: other processes run the case `profiled process` below ---- */
 static char folder[64];
 
-static char *file_text(const char *name)                       /* the caller frees it; NULL: no such file */
+/* the caller frees it; NULL: no such file */
+static char *file_text(const char *name)
 {
     char path[128], *text = calloc(1, 1 << 20);
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -273,8 +282,8 @@ static char *file_text(const char *name)                       /* the caller fre
     return text;
 }
 
-/* Runs the case with OPTC_PROFILE=value, a name in the folder if it does not begin with '/'. Returns what it printed to
- * stderr. Suites need the current folder, so it stays. */
+/* Runs the case with OPTC_PROFILE=value, a name in the folder if it does not begin with '/'.
+ * Returns what it printed to stderr. Suites need the current folder, so it stays. */
 static char *run_process(const char *value, const char *more)
 {
     char exe[1000], command[1600];
@@ -283,8 +292,10 @@ static char *run_process(const char *value, const char *more)
     exe[n] = 0;
     bool inside = *value && *value != '/';
     snprintf(command, sizeof command,
-             "OPTC_PROFILE='%s%s%s' CK_FORK=no CK_RUN_SUITE=profile CK_RUN_CASE='profiled process' %s '%s' "
-             ">/dev/null 2>%s/said", inside ? folder : "", inside ? "/" : "", value, more, exe, folder);
+             "OPTC_PROFILE='%s%s%s' CK_FORK=no CK_RUN_SUITE=profile CK_RUN_CASE='profiled process' "
+             "%s '%s' "
+             ">/dev/null 2>%s/said",
+             inside ? folder : "", inside ? "/" : "", value, more, exe, folder);
     ck_assert_int_eq(system(command), 0);
     return file_text("said");
 }
@@ -302,10 +313,11 @@ START_TEST(environment)
     strcpy(folder, "/tmp/optc-profile-XXXXXX");
     ck_assert(mkdtemp(folder));
     char *said = run_process("out.json", ""), *trace = file_text("out.json"), name[40], path[160];
-    ck_assert_msg(said && count_text(said, "optc profile of process") == 1 && strstr(said, "/out.json\n") &&
-                  strstr(said, "adamw step"), "%s", said);
-    ck_assert(trace && !strncmp(trace, "{\"displayTimeUnit\"", 18) && strstr(trace, "\"cat\":\"stage\"") &&
-              !strcmp(trace + strlen(trace) - 2, "}\n"));
+    ck_assert_msg(said && count_text(said, "optc profile of process") == 1 &&
+                      strstr(said, "/out.json\n") && strstr(said, "adamw step"),
+                  "%s", said);
+    ck_assert(trace && !strncmp(trace, "{\"displayTimeUnit\"", 18) &&
+              strstr(trace, "\"cat\":\"stage\"") && !strcmp(trace + strlen(trace) - 2, "}\n"));
     free(said);
     free(trace);
     /* a second process while another one has the file; the first one's file stays */
@@ -325,8 +337,9 @@ START_TEST(environment)
     close(fd);
     /* a child of fork writes its own file */
     said = run_process("forked", "PROFILE_FORKS=1");
-    ck_assert_msg(said && count_text(said, "optc profile of process") == 2 && count_text(said, "/forked") == 2 &&
-                  count_text(said, "/forked.") == 1, "%s", said);
+    ck_assert_msg(said && count_text(said, "optc profile of process") == 2 &&
+                      count_text(said, "/forked") == 2 && count_text(said, "/forked.") == 1,
+                  "%s", said);
     free(said);
     snprintf(path, sizeof path, "rm -r %s", folder);
     ck_assert_int_eq(system(path), 0);
@@ -350,7 +363,8 @@ START_TEST(hostile_values)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         char *said = run_process(c[i].value, "");
         ck_assert_msg(said && strstr(said, c[i].says) && count_text(said, "optc: ") == 1 &&
-                      count_text(said, "optc profile of") == c[i].tables, "'%s': %s", c[i].value, said);
+                          count_text(said, "optc profile of") == c[i].tables,
+                      "'%s': %s", c[i].value, said);
         free(said);
     }
     snprintf(path, sizeof path, "rm -r %s", folder);

@@ -1,4 +1,5 @@
-/* Norms and rms of every domain over the whole range of f32 and f64, and rules of the library that divide by them. */
+/* Norms and rms of every domain over the whole range of f32 and f64, and rules of the library that
+ * divide by them. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -11,12 +12,13 @@ enum { ROWS = 5, COLS = 131, N = ROWS * COLS };
 typedef enum { OF_TENSOR, OF_ROW, OF_COL } Of;
 
 /* State sK holds at every element the value of its tensor, row or column. */
-static const struct { const char *value; Of of; bool mean; } cases[] = {
-    {"norm(g)", OF_TENSOR, false},       {"rms(g)", OF_TENSOR, true},       {"slice.norm(g)", OF_TENSOR, false},
-    {"slice.rms(g)", OF_TENSOR, true},   {"rownorm(g)", OF_ROW, false},     {"rowrms(g)", OF_ROW, true},
-    {"colnorm(g)", OF_COL, false},       {"colrms(g)", OF_COL, true},       {"global.norm(g)", OF_TENSOR, false},
-    {"global.rms(g)", OF_TENSOR, true},  {"norm(rownorm(g))", OF_TENSOR, false},
-    {"norm(colnorm(g))", OF_TENSOR, false}};
+static const struct { const char *value; Of of; bool mean;
+} cases[] = {{"norm(g)", OF_TENSOR, false},          {"rms(g)", OF_TENSOR, true},
+             {"slice.norm(g)", OF_TENSOR, false},    {"slice.rms(g)", OF_TENSOR, true},
+             {"rownorm(g)", OF_ROW, false},          {"rowrms(g)", OF_ROW, true},
+             {"colnorm(g)", OF_COL, false},          {"colrms(g)", OF_COL, true},
+             {"global.norm(g)", OF_TENSOR, false},   {"global.rms(g)", OF_TENSOR, true},
+             {"norm(rownorm(g))", OF_TENSOR, false}, {"norm(colnorm(g))", OF_TENSOR, false}};
 enum { NCASES = sizeof cases / sizeof *cases };
 
 static char *spec_text(void)
@@ -45,22 +47,28 @@ static long double expected(Of of, bool mean, const double *g, int at)
     return sqrtl(mean ? sum / count : sum);
 }
 
-static double number(const void *x, bool wide, int i) { return wide ? ((const double *)x)[i] : ((const float *)x)[i]; }
+static double number(const void *x, bool wide, int i)
+{
+    return wide ? ((const double *)x)[i] : ((const float *)x)[i];
+}
 
-/* Within the rounding of a result in the type and of the sum in f64 (plan.h: at most 48 additions deep). Below the
- * normal numbers, within their spacing; beyond the largest, infinite. */
+/* Within the rounding of a result in the type and of the sum in f64 (plan.h: at most 48 additions
+ * deep). Below the normal numbers, within their spacing; beyond the largest, infinite. */
 static void check_state(optc_binding *b, int k, const double *g, bool wide)
 {
-    const long double eps = wide ? 60 * 0x1p-53L : 3 * 0x1p-24L, least = wide ? 0x1p-1074L : 0x1p-149L,
+    const long double eps = wide ? 60 * 0x1p-53L : 3 * 0x1p-24L,
+                      least = wide ? 0x1p-1074L : 0x1p-149L,
                       most = wide ? 0x1.fffffffffffffp1023L : 0x1.fffffep127L;
     optc_state_view v;
     char name[8];
     snprintf(name, sizeof name, "s%d", k);
     OK(optc_state(b, 0, name, &v));
     for (int i = 0; i < N; i++) {
-        long double want = expected(cases[k].of, cases[k].mean, g, i), got = number(v.data, wide, i);
+        long double want = expected(cases[k].of, cases[k].mean, g, i),
+                    got = number(v.data, wide, i);
         bool good = want > most ? isinf(got) : fabsl(got - want) <= eps * want + 2 * least;
-        ck_assert_msg(good, "%s of gradients like %g: %.9Lg at %d, not %.9Lg", cases[k].value, g[0], got, i, want);
+        ck_assert_msg(good, "%s of gradients like %g: %.9Lg at %d, not %.9Lg", cases[k].value, g[0],
+                      got, i, want);
     }
 }
 
@@ -69,9 +77,9 @@ static double gradient(int i, double size) { return size * (i % 7 == 3 ? 1e-9 : 
 
 START_TEST(norms)
 {
-    static const double sizes[2][12] = {{1, 1e-45, 1e-40, 1e-37, 1e-28, 1e-20, 1e15, 1e19, 1e20, 1e30, 1e37, 1e38},
-                                        {1, 1e-320, 1e-300, 1e-200, 1e-160, 1e-100, 1e100, 1e150, 1e155, 1e200, 1e300,
-                                         1e307}};
+    static const double sizes[2][12] = {
+        {1, 1e-45, 1e-40, 1e-37, 1e-28, 1e-20, 1e15, 1e19, 1e20, 1e30, 1e37, 1e38},
+        {1, 1e-320, 1e-300, 1e-200, 1e-160, 1e-100, 1e100, 1e150, 1e155, 1e200, 1e300, 1e307}};
     static union { float f[N]; double d[N]; } p, g;
     static double wide_g[N];
     bool wide = _i;
@@ -79,7 +87,8 @@ START_TEST(norms)
     optc_engine *e;
     optc_rule *r;
     OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.text = text, .param = wide ? OPTC_F64 : OPTC_F32}, &r));
+    OK(optc_compile(e, &(optc_rule_options){.text = text, .param = wide ? OPTC_F64 : OPTC_F32},
+                    &r));
     for (int s = 0; s < COUNT(sizes[0]); s++) {
         optc_tensor t = {.param = &p, .grad = &g, .rank = 2, .shape = (int64_t[]){ROWS, COLS}};
         optc_binding *b;
@@ -104,13 +113,16 @@ START_TEST(norms_of_arrays)
 {
     static const double size[] = {1e25, 1e-30};
     /* the second never changes its states: only a fold reads them */
-    static const char *const texts[] = {
-        "return optimizer { name = 'arrays', hyper = { x = 1 }, state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
-        "  step = function() p = g end, matrix = function() L, R = 0.5 * L, 0.5 * R  p = rownorm(L) + colnorm(R).T + 0 "
-        "* g end }",
-        "return optimizer { name = 'arrays', hyper = { x = 1 }, state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
-        "  step = function() p = g end, matrix = function() L, R = 1 * L, 1 * R  p = 0.5 * (rownorm(L) + colnorm(R).T) "
-        "+ 0 * g end }"};
+    static const char *const texts[] = {"return optimizer { name = 'arrays', hyper = { x = 1 }, "
+                                        "state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
+                                        "  step = function() p = g end, matrix = function() L, R = "
+                                        "0.5 * L, 0.5 * R  p = rownorm(L) + colnorm(R).T + 0 "
+                                        "* g end }",
+                                        "return optimizer { name = 'arrays', hyper = { x = 1 }, "
+                                        "state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
+                                        "  step = function() p = g end, matrix = function() L, R = "
+                                        "1 * L, 1 * R  p = 0.5 * (rownorm(L) + colnorm(R).T) "
+                                        "+ 0 * g end }"};
     optc_engine *e;
     optc_rule *r;
     float p[ROWS * ROWS], g[ROWS * ROWS] = {0};
@@ -118,12 +130,14 @@ START_TEST(norms_of_arrays)
     OK(optc_compile(e, &(optc_rule_options){.text = texts[_i]}, &r));
     for (int s = 0; s < COUNT(size); s++) {
         optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = (int64_t[]){ROWS, ROWS}};
-        optc_group all = {.tensors = &t, .ntensors = 1, .hyper = (optc_setting[]){{"x", size[s]}}, .nhyper = 1};
+        optc_group all = {
+            .tensors = &t, .ntensors = 1, .hyper = (optc_setting[]){{"x", size[s]}}, .nhyper = 1};
         optc_binding *b;
         OK(optc_bind(r, &all, 1, &b));
         OK(optc_step(b));
         for (int i = 0; i < ROWS * ROWS; i++)
-            ck_assert_msg(fabs(p[i] / size[s] - 1) < 1e-6, "%g at %d, not %g", (double)p[i], i, size[s]);
+            ck_assert_msg(fabs(p[i] / size[s] - 1) < 1e-6, "%g at %d, not %g", (double)p[i], i,
+                          size[s]);
         OK(optc_unbind(b));
     }
     OK(optc_release(r));
@@ -131,8 +145,8 @@ START_TEST(norms_of_arrays)
 }
 END_TEST
 
-/* Rules whose step does not depend on the size of the gradient, on gradients of sizes 1 and `size`: the steps are equal
- * except for rounding. Powers of two keep every direction exact. */
+/* Rules whose step does not depend on the size of the gradient, on gradients of sizes 1 and `size`:
+ * the steps are equal except for rounding. Powers of two keep every direction exact. */
 static const struct { const char *rule; double size; } rules[] = {
     {"dion", 0x1p70},     {"lars", 0x1p70},
     {"sgd+clip(1)", 0x1p70},     {"sgd+clip(1)", 0x1p100},       {"muon", 0x1p100},
@@ -185,12 +199,14 @@ START_TEST(steps)
         far = fmax(far, fabs((double)p[i] - q[i]));
         moved = fmax(moved, fabs(q[i] - ref_value(0, 0, i)));
     }
-    ck_assert_msg(moved > 1e-5 && far <= 1e-3 * moved, "%s on gradients like %g moves by %g, off by %g", rules[_i].rule,
-                  rules[_i].size, moved, far);
+    ck_assert_msg(moved > 1e-5 && far <= 1e-3 * moved,
+                  "%s on gradients like %g moves by %g, off by %g", rules[_i].rule, rules[_i].size,
+                  moved, far);
 }
 END_TEST
 
-/* ASGO's ridge decides the direction for tiny gradients, but must not decide the length of the step. */
+/* ASGO's ridge decides the direction for tiny gradients, but must not decide the length of the
+ * step. */
 START_TEST(lengths)
 {
     float p[16 * 24], q[16 * 24];
@@ -206,7 +222,8 @@ START_TEST(lengths)
 }
 END_TEST
 
-/* Rules that divide second moments by themselves: beyond the range of their squares a step may be 0, but is finite. */
+/* Rules that divide second moments by themselves: beyond the range of their squares a step may be
+ * 0, but is finite. */
 START_TEST(stays_finite)
 {
     static const char *const names[] = {"lamb", "adamp"};
@@ -217,9 +234,9 @@ START_TEST(stays_finite)
 }
 END_TEST
 
-/* AdamP's cosines and projections, where products of two norms leave the range of f32. The rows of the first case have
- * a cosine of 0.05, which is too large for a projection: weight decay is then full. Those of the second are orthogonal:
- * the update loses its component along them. */
+/* AdamP's cosines and projections, where products of two norms leave the range of f32. The rows of
+ * the first case have a cosine of 0.05, which is too large for a projection: weight decay is then
+ * full. Those of the second are orthogonal: the update loses its component along them. */
 START_TEST(adamp_norms)
 {
     enum { AMP_ROWS = 8, AMP_COLS = 24, AMP_N = AMP_ROWS * AMP_COLS };
@@ -235,14 +252,19 @@ START_TEST(adamp_norms)
     optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = (int64_t[]){AMP_ROWS, AMP_COLS}};
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamp"}, &r));
-    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1, .nhyper = 3,
-                                  .hyper = (optc_setting[]){{"lr", 0.1},
-                                                            {"eps", of[_i].eps},
-                                                            {"weight_decay", of[_i].weight_decay}}}, 1, &b));
+    OK(optc_bind(r,
+                 &(optc_group){.tensors = &t,
+                               .ntensors = 1,
+                               .nhyper = 3,
+                               .hyper = (optc_setting[]){{"lr", 0.1},
+                                                         {"eps", of[_i].eps},
+                                                         {"weight_decay", of[_i].weight_decay}}},
+                 1, &b));
     OK(optc_step(b));
     if (_i == 0) {
         ck_assert_msg(fabs(p[0] / 1e20 - 0.9) < 1e-6, "p is %g", (double)p[0]);
-    } else {                                   /* u = (1, -1); less its part along (1, 2), which is -1/5 of (1, 2) */
+    /* u = (1, -1); less its part along (1, 2), which is -1/5 of (1, 2) */
+    } else {
         ck_assert_msg(fabs(p[0] + 0.1 * 1.2) < 1e-6, "p is %g", (double)p[0]);
         ck_assert_msg(fabs(p[1] - 0.1 * 0.6) < 1e-6, "p is %g", (double)p[1]);
     }
@@ -252,12 +274,15 @@ START_TEST(adamp_norms)
 }
 END_TEST
 
-/* Rules of the library on gradients of all sizes: the built-in ones, those in the table, and a third of the others
- * (OPTC_ALL: all). Rules in the table become NaN from a size on, as their heads state; all others stay finite, and most
- * elements move at 1e15. */
-static const struct { const char *rule; double nan_from; } leaves[] = {
-    {"adafactor", 1e19}, {"adafactor:torch=true", 1e19}, {"adalomo", 1e19}, {"came", 1e19}, {"klshampoo", 1e19},
-    {"psgd", 1e19},      {"psgd_kron", 1e19}, {"soap", 1e19}, {"adai", 1e30}, {"ftrl", 1e30}};
+/* Rules of the library on gradients of all sizes: the built-in ones, those in the table, and a
+ * third of the others (OPTC_ALL: all). Rules in the table become NaN from a size on, as their heads
+ * state; all others stay finite, and most elements move at 1e15. */
+static const struct { const char *rule; double nan_from;
+} leaves[] = {{"adafactor", 1e19}, {"adafactor:torch=true", 1e19},
+              {"adalomo", 1e19},   {"came", 1e19},
+              {"klshampoo", 1e19}, {"psgd", 1e19},
+              {"psgd_kron", 1e19}, {"soap", 1e19},
+              {"adai", 1e30},      {"ftrl", 1e30}};
 
 static bool is_in_table(const char *rule)
 {
@@ -283,12 +308,14 @@ static void check_sizes(optc_engine *e, const char *rule)
             finite += isfinite(p[i]) != 0;
             moved += p[i] != (float)ref_value(0, 0, i);
         }
-        ck_assert_msg((finite == 16 * 24) == (size[s] < nan_from), "%s on gradients like %g: %d of %d are finite", rule,
-                      size[s], finite, 16 * 24);
-        /* one makes no step until its factor is defined, the other one until its ring of ten gradients is full */
+        ck_assert_msg((finite == 16 * 24) == (size[s] < nan_from),
+                      "%s on gradients like %g: %d of %d are finite", rule, size[s], finite,
+                      16 * 24);
+        /* one makes no step until its factor is defined, the other one until its ring of ten
+         * gradients is full */
         bool waits = !strcmp(rule, "schedulefree_radam") || !strcmp(rule, "adashift");
-        ck_assert_msg(size[s] != 1e15 || moved > 16 * 12 || waits, "%s on gradients like 1e15 moves %d of %d", rule,
-                      moved, 16 * 24);
+        ck_assert_msg(size[s] != 1e15 || moved > 16 * 12 || waits,
+                      "%s on gradients like 1e15 moves %d of %d", rule, moved, 16 * 24);
     }
     OK(optc_release(r));
 }
@@ -308,15 +335,19 @@ START_TEST(all_rules)
 }
 END_TEST
 
-/* Element 3 has one gradient whose square overflows f32; all others are ordinary. Its second moment stays infinite and
- * the weights stay finite; a "lerp" of two infinities was NaN once. RAdam, AdaBelief and AdaBound move by the momentum
- * alone. */
-static const struct { const char *rule, *moment; bool moves; } adams[] = {
-    {"adam", "v", false},    {"adamw", "v", false},   {"nadam", "v", false},   {"radam", "v", true},
-    {"rmsprop", "v", false}, {"adagrad", "v", false}, {"adadelta", "v", false}, {"adan", "n", false},
-    {"ademamix", "v", false}, {"adabelief", "s", true}, {"adabound", "v", true}, {"yogi", "v", false},
-    {"adopt", "v", false},   {"adopt:clip=false", "v", false}, {"lamb", "v", false}, {"adamp", "v", false},
-    {"came", "v", false}};
+/* Element 3 has one gradient whose square overflows f32; all others are ordinary. Its second moment
+ * stays infinite and the weights stay finite; a "lerp" of two infinities was NaN once. RAdam,
+ * AdaBelief and AdaBound move by the momentum alone. */
+static const struct { const char *rule, *moment; bool moves;
+} adams[] = {{"adam", "v", false},     {"adamw", "v", false},
+             {"nadam", "v", false},    {"radam", "v", true},
+             {"rmsprop", "v", false},  {"adagrad", "v", false},
+             {"adadelta", "v", false}, {"adan", "n", false},
+             {"ademamix", "v", false}, {"adabelief", "s", true},
+             {"adabound", "v", true},  {"yogi", "v", false},
+             {"adopt", "v", false},    {"adopt:clip=false", "v", false},
+             {"lamb", "v", false},     {"adamp", "v", false},
+             {"came", "v", false}};
 
 START_TEST(infinite_moments)
 {
@@ -337,39 +368,59 @@ START_TEST(infinite_moments)
     }
     OK(optc_state_read(b, 0, adams[_i].moment, v, 40));
     for (int i = 0; i < 40; i++)
-        ck_assert_msg(isfinite(p[i]) && isinf(v[i]) == (i == 3), "%s: p is %g, %s is %g at %d", adams[_i].rule,
-                      (double)p[i], adams[_i].moment, v[i], i);
-    ck_assert_msg(adams[_i].moves || fabs(p[3] - ref_value(0, 0, 3)) < 1e-2, "%s moves by %g", adams[_i].rule,
-                  p[3] - ref_value(0, 0, 3));
+        ck_assert_msg(isfinite(p[i]) && isinf(v[i]) == (i == 3), "%s: p is %g, %s is %g at %d",
+                      adams[_i].rule, (double)p[i], adams[_i].moment, v[i], i);
+    ck_assert_msg(adams[_i].moves || fabs(p[3] - ref_value(0, 0, 3)) < 1e-2, "%s moves by %g",
+                  adams[_i].rule, p[3] - ref_value(0, 0, 3));
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
 }
 END_TEST
 
-/* Rules that tell when second moments leave the range. A matrix of 1e17 has squares in range, and so have the sums of
- * its rows; those of its columns are not, which the step after tells. Tensors without elements are in range. */
-static const struct { const char *rule, *options; int rows, cols; double size; int expected[2]; } ranges[] = {
-    {"adafactor", "", 16, 24, 1, {0, 0}},     {"adafactor", "", 16, 24, 1e18, {0, 0}},
-    {"adafactor", "", 16, 24, 1e20, {1, 1}},  {"adafactor", "", 70000, 2, 1e17, {0, 1}},
-    {"adafactor", "", 1, 100, 1e18, {0, 0}},  {"adafactor", "", 1, 100, 1e20, {1, 1}},
-    {"adafactor", "torch=true", 16, 24, 1, {0, 0}}, {"adafactor", "torch=true", 16, 24, 1e20, {1, 1}},
-    {"adafactor", "torch=true", 1, 100, 1e20, {1, 1}},
-    {"adafactor", "", 1, 0, 1, {0, 0}},       {"adafactor", "", 4, 0, 1, {0, 0}},
-    {"novograd", "", 16, 24, 1, {0, 0}},      {"novograd", "", 16, 24, 1e37, {0, 0}},
-    {"novograd", "", 16, 24, INFINITY, {1, 1}},
-    {"psgd", "", 16, 24, 1, {0, 0}},          {"psgd", "", 16, 24, 1e15, {0, 0}},  {"psgd", "", 16, 24, 1e20, {1, 1}},
-    {"psgd", "", 8, 48, 1e15, {0, 0}},        {"psgd", "", 48, 8, 1e15, {0, 0}},   {"psgd", "", 8, 48, 1e20, {1, 1}},
-    {"psgd", "", 4, 0, 1, {0, 0}},            {"psgd_kron", "", 4, 0, 1, {0, 0}},
-    {"novograd", "", 4, 0, 1, {0, 0}},
-    {"psgd_kron", "", 16, 24, 1, {0, 0}},     {"psgd_kron", "", 16, 24, 1e20, {1, 1}}};
+/* Rules that tell when second moments leave the range. A matrix of 1e17 has squares in range, and
+ * so have the sums of its rows; those of its columns are not, which the step after tells. Tensors
+ * without elements are in range. */
+static const struct {
+    const char *rule, *options;
+    int rows, cols;
+    double size;
+    int expected[2];
+} ranges[] = {{"adafactor", "", 16, 24, 1, {0, 0}},
+              {"adafactor", "", 16, 24, 1e18, {0, 0}},
+              {"adafactor", "", 16, 24, 1e20, {1, 1}},
+              {"adafactor", "", 70000, 2, 1e17, {0, 1}},
+              {"adafactor", "", 1, 100, 1e18, {0, 0}},
+              {"adafactor", "", 1, 100, 1e20, {1, 1}},
+              {"adafactor", "torch=true", 16, 24, 1, {0, 0}},
+              {"adafactor", "torch=true", 16, 24, 1e20, {1, 1}},
+              {"adafactor", "torch=true", 1, 100, 1e20, {1, 1}},
+              {"adafactor", "", 1, 0, 1, {0, 0}},
+              {"adafactor", "", 4, 0, 1, {0, 0}},
+              {"novograd", "", 16, 24, 1, {0, 0}},
+              {"novograd", "", 16, 24, 1e37, {0, 0}},
+              {"novograd", "", 16, 24, INFINITY, {1, 1}},
+              {"psgd", "", 16, 24, 1, {0, 0}},
+              {"psgd", "", 16, 24, 1e15, {0, 0}},
+              {"psgd", "", 16, 24, 1e20, {1, 1}},
+              {"psgd", "", 8, 48, 1e15, {0, 0}},
+              {"psgd", "", 48, 8, 1e15, {0, 0}},
+              {"psgd", "", 8, 48, 1e20, {1, 1}},
+              {"psgd", "", 4, 0, 1, {0, 0}},
+              {"psgd_kron", "", 4, 0, 1, {0, 0}},
+              {"novograd", "", 4, 0, 1, {0, 0}},
+              {"psgd_kron", "", 16, 24, 1, {0, 0}},
+              {"psgd_kron", "", 16, 24, 1e20, {1, 1}}};
 
 START_TEST(out_of_range)
 {
     const int n = ranges[_i].rows * ranges[_i].cols;
     float *p = calloc((size_t)n, sizeof *p), *g = calloc((size_t)n, sizeof *g);
-    optc_tensor t = {.param = p, .grad = g, .rank = ranges[_i].rows > 1 ? 2 : 1,
-                     .shape = ranges[_i].rows > 1 ? (int64_t[]){ranges[_i].rows, ranges[_i].cols} : (int64_t[]){n}};
+    optc_tensor t = {.param = p,
+                     .grad = g,
+                     .rank = ranges[_i].rows > 1 ? 2 : 1,
+                     .shape = ranges[_i].rows > 1 ? (int64_t[]){ranges[_i].rows, ranges[_i].cols}
+                                                  : (int64_t[]){n}};
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -377,12 +428,14 @@ START_TEST(out_of_range)
     for (int i = 0; i < n; i++)
         p[i] = (float)ref_value(0, 0, i), g[i] = (float)(ranges[_i].size * (1 + i % 3));
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = ranges[_i].rule, .options = ranges[_i].options}, &r));
+    OK(optc_compile(e, &(optc_rule_options){.spec = ranges[_i].rule, .options = ranges[_i].options},
+                    &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     for (int k = 0; k < 2; k++) {
         OK(optc_step(b));
         OK(optc_read_value(b, 0, "out_of_range", &count, 1));
-        ck_assert_msg(count == ranges[_i].expected[k], "%s, %d x %d of %g: %g out of range at step %d", ranges[_i].rule,
+        ck_assert_msg(count == ranges[_i].expected[k],
+                      "%s, %d x %d of %g: %g out of range at step %d", ranges[_i].rule,
                       ranges[_i].rows, ranges[_i].cols, ranges[_i].size, count, k + 1);
     }
     OK(optc_unbind(b));

@@ -1,9 +1,11 @@
-/* Every spec against trajectories of other implementations (tests/specs/make_refs.py): 20 steps on odd shapes.
- *    evaluator  within 1e-11 of the reference, which is computed in f64 too. Only the order of additions and the
- *               association of products may differ: a few units in the last place per step.
- *    native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from the same state,
- *               which follow from the op table. After 20 steps the distance to the reference is within the sum of the
- *               operations' bounds.
+/* Every spec against trajectories of other implementations (tests/specs/make_refs.py): 20 steps on
+ * odd shapes.
+ *    evaluator  within 1e-11 of the reference, which is computed in f64 too. Only the order of
+ *               additions and the association of products may differ: a few units in the last place
+ *               per step.
+ *    native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from
+ *               the same state, which follow from the op table. After 20 steps the distance to the
+ *               reference is within the sum of the operations' bounds.
  * With OPTC_SHOW set, the suite prints every distance to a reference. */
 #include "tests/harness/help.h"
 
@@ -15,10 +17,13 @@
 
 typedef struct {
     char name[64], spec[64], with[128], options[128], state[64], tag[32];
-    optc_setting hyper[32], other[8];    /* other: what differs for tensors from `second` on, a group of their own */
+    optc_setting hyper[32], other[8];    /* other: what differs for tensors from `second` on, a
+                                          * group of their own */
     char *hyper_text, *other_text;
-    char schedule[128];                  /* hyperparameters that a schedule multiplies, separated by blanks */
-    char entry[32], look[2][32];         /* runs at every `period`-th step; entries around a look at the weights */
+    char schedule[128];                  /* hyperparameters that a schedule multiplies, separated by
+                                          * blanks */
+    char entry[32], look[2][32];         /* runs at every `period`-th step; entries around a look at
+                                          * the weights */
     int period;
     double pull;                         /* this multiple of the weights is added to gradients */
     int nhyper, nother, second, frozen, steps, saved[8], nsaved, nshape;
@@ -117,13 +122,14 @@ static void parse_line(RefFile *r, char *line)
     else if (!strcmp(line, "native"))
         r->evaluator_only = !strcmp(v, "no");
     else if (!strcmp(line, "saved"))
-        for (char *save, *w = strtok_r(v, " ", &save); w && r->nsaved < 8; w = strtok_r(NULL, " ", &save))
+        for (char *save, *w = strtok_r(v, " ", &save); w && r->nsaved < 8;
+             w = strtok_r(NULL, " ", &save))
             r->saved[r->nsaved++] = atoi(w);
 }
 
-/* A file contains all elements of a small tensor. Of a larger one it contains every STRIDE-th element, then STRIDE
- * sums, the r-th over the elements r, r + STRIDE, …: an error in any element changes its sum. tests/specs/make_refs.py
- * writes them. */
+/* A file contains all elements of a small tensor. Of a larger one it contains every STRIDE-th
+ * element, then STRIDE sums, the r-th over the elements r, r + STRIDE, …: an error in any element
+ * changes its sum. tests/specs/make_refs.py writes them. */
 enum { WHOLE = 128, STRIDE = 31 };
 static int64_t values(int64_t n) { return n <= WHOLE ? n : (n + STRIDE - 1) / STRIDE + STRIDE; }
 
@@ -153,7 +159,8 @@ static void read_ref(const char *path, const char *name)
         parse_line(r, line);
     size_t n = (size_t)(total(r) * r->nsaved);
     r->data = malloc(sizeof(double) * (n + 1));
-    need(fread(r->data, sizeof(double), n + 1, f) == n && r->nsaved && r->steps, path, "wrong length");
+    need(fread(r->data, sizeof(double), n + 1, f) == n && r->nsaved && r->steps, path,
+         "wrong length");
     fclose(f);
     nrefs++;
 }
@@ -174,7 +181,8 @@ static void read_refs(void)
         size_t n = strlen(e->d_name);
         if (n < 5 || strcmp(e->d_name + n - 4, ".ref"))
             continue;
-        need(nrefs < (int)(sizeof refs / sizeof *refs), folder, "more files than test_refs.c has room for");
+        need(nrefs < (int)(sizeof refs / sizeof *refs), folder,
+             "more files than test_refs.c has room for");
         snprintf(path, sizeof path, "%.200s/%.200s", folder, e->d_name);
         read_ref(path, e->d_name);
     }
@@ -206,7 +214,8 @@ static void set_rates(Fixture *f, const RefFile *r, int step)
             continue;
         OK(optc_set_hyper(f->binding, 0, r->hyper[i].name, r->hyper[i].value * rate));
         if (r->second)
-            OK(optc_set_hyper(f->binding, 1, r->hyper[i].name, step <= r->frozen ? 0 : other * rate));
+            OK(optc_set_hyper(f->binding, 1, r->hyper[i].name,
+                              step <= r->frozen ? 0 : other * rate));
     }
 }
 
@@ -248,11 +257,13 @@ static double distance(Fixture *f, const RefFile *r, int at)
     return worst;
 }
 
-/* One element that is off by 1e-6, anywhere, is detected, also in a tensor of which the file has only a sample. */
+/* One element that is off by 1e-6, anywhere, is detected, also in a tensor of which the file has
+ * only a sample. */
 START_TEST(one_element_off)
 {
     enum { N = 33 * 65 };
-    double x[N], want[(N + STRIDE - 1) / STRIDE + STRIDE] = {0}, *sum = want + (N + STRIDE - 1) / STRIDE;
+    double x[N], want[(N + STRIDE - 1) / STRIDE + STRIDE] = {0},
+                                                  *sum = want + (N + STRIDE - 1) / STRIDE;
     for (int i = 0; i < N; i++) {
         x[i] = ref_value(3, 1, i);
         want[i / STRIDE] = i % STRIDE ? want[i / STRIDE] : x[i];
@@ -283,19 +294,24 @@ static double rounding(const optc_rule *r)
 
 static void run(const RefFile *r, optc_type type, bool bounds)
 {
-    optc_engine_options eo = {.threads = 2, .cache_dir = type == OPTC_F64 ? "" : getenv("OPTC_TEST_CACHE"),
-                              .compiler = type == OPTC_F64 ? "" : NULL, .no_builtin = type == OPTC_F64};
+    optc_engine_options eo = {.threads = 2,
+                              .cache_dir = type == OPTC_F64 ? "" : getenv("OPTC_TEST_CACHE"),
+                              .compiler = type == OPTC_F64 ? "" : NULL,
+                              .no_builtin = type == OPTC_F64};
     optc_rule_options ro = {.spec = r->spec, .with = r->with, .options = r->options, .param = type};
     Fixture f;
     fix_open_groups(&f, &eo, &ro, r->shape, r->nshape, r->hyper, r->nhyper,
-                    &(FixtureGroups){.tag = *r->tag ? r->tag : NULL, .second = r->second, .set = r->other,
+                    &(FixtureGroups){.tag = *r->tag ? r->tag : NULL,
+                                     .second = r->second,
+                                     .set = r->other,
                                      .nset = r->nother});
     if (type == OPTC_F32)
         ck_assert_msg(optc_rule_native(f.rule), "%s runs as: %s", r->name, optc_rule_path(f.rule));
     bool sam = strstr(r->with, "sam") != NULL;
     const char *entry = sam ? "perturb" : r->entry;
-    double ulp = type == OPTC_F64 ? 0 : 0x1p-23, allowed = type == OPTC_F64 ? (r->exact32 ? 1e-6 : 1e-11)
-        : rounding(f.rule) * r->steps * ulp + (r->exact32 ? 1e-6 : 0);
+    double ulp = type == OPTC_F64 ? 0 : 0x1p-23,
+           allowed = type == OPTC_F64 ? (r->exact32 ? 1e-6 : 1e-11)
+                                      : rounding(f.rule) * r->steps * ulp + (r->exact32 ? 1e-6 : 0);
     bool all = getenv("OPTC_ALL") != NULL;
     for (int s = 1; s <= r->steps; s++) {
         bool look = bounds && (all || s <= 6 || s % 5 == 0);
@@ -321,8 +337,10 @@ static void run(const RefFile *r, optc_type type, bool bounds)
                 if (*r->look[1])
                     OK(optc_run(f.binding, r->look[1]));
                 if (getenv("OPTC_SHOW"))
-                    printf("%s, %s, step %d: %.2g\n", r->name, type == OPTC_F64 ? "evaluator" : "native", s, d);
-                ck_assert_msg(d <= allowed, "%s, %s, step %d: %.3g from the reference, allowed %.3g", r->name,
+                    printf("%s, %s, step %d: %.2g\n", r->name,
+                           type == OPTC_F64 ? "evaluator" : "native", s, d);
+                ck_assert_msg(d <= allowed,
+                              "%s, %s, step %d: %.3g from the reference, allowed %.3g", r->name,
                               type == OPTC_F64 ? "evaluator" : "native", s, d, allowed);
             }
     }
@@ -348,7 +366,8 @@ START_TEST(all_covered)
         const char *wrapper = !strncmp(name, "wrappers/", 9) ? name + 9 : NULL;
         bool found = false;
         for (int k = 0; k < nrefs; k++)
-            found = found || (wrapper ? strstr(refs[k].with, wrapper) != NULL : !strcmp(refs[k].spec, name));
+            found = found ||
+                    (wrapper ? strstr(refs[k].with, wrapper) != NULL : !strcmp(refs[k].spec, name));
         ck_assert_msg(found, "%s has no reference trajectory in tests/specs/refs", name);
     }
 }

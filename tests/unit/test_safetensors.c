@@ -1,4 +1,5 @@
-/* The reader of safetensors headers: what it accepts, a corpus of hostile headers, and random damage. */
+/* The reader of safetensors headers: what it accepts, a corpus of hostile headers, and random
+ * damage. */
 #include "tests/harness/help.h"
 #include "runtime/core/checkpoint/safetensors.h"
 
@@ -17,14 +18,17 @@ static bool parse(const char *text, size_t n, int64_t data, SafeFile *f, char *w
 #define T(name, dtype, shape, offsets) \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-static const struct { const char *text; int64_t data; const char *says; } corpus[] = {
+static const struct { const char *text; int64_t data; const char *says;
+} corpus[] = {
     {"{}", 0, NULL},
     {" { } \n", 0, NULL},
     {"{" T("a", "F32", "[2,3]", "[0,24]") "}", 24, NULL},
-    {"{" T("b", "U8", "[]", "[8,9]") "," T("a", "I64", "[1]", "[0,8]") "," T("c", "F16", "[0,7]", "[8,8]") "}  ", 9,
-     NULL},
-    {"{\"__metadata__\":{\"k\":\"v\",\"\":\"\"}," T("\\u00e4\\ud83d\\ude00\\n\\/", "BF16", "[1]", "[0,2]") "}", 2,
-     NULL},
+    {"{" T("b", "U8", "[]", "[8,9]") "," T("a", "I64", "[1]", "[0,8]") "," T("c", "F16", "[0,7]",
+                                                                             "[8,8]") "}  ",
+     9, NULL},
+    {"{\"__metadata__\":{\"k\":\"v\",\"\":\"\"}," T("\\u00e4\\ud83d\\ude00\\n\\/", "BF16", "[1]",
+                                                    "[0,2]") "}",
+     2, NULL},
     {"{" T("a", "F32", "[0,4611686018427387904,8]", "[0,0]") "}", 0, "do not fit its shape"},
     {"", 0, "it does not begin with {"},
     {"[]", 0, "it does not begin with {"},
@@ -39,14 +43,17 @@ static const struct { const char *text; int64_t data; const char *says; } corpus
     {"{\"a\":{}}", 0, "a tensor lacks dtype, shape or data_offsets"},
     {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 0, "a tensor has a member twice"},
     {"{" T("a", "F33", "[1]", "[0,4]") "}", 4, "a tensor has an unknown dtype"},
-    {"{" T("a", "F32", "[1]", "[0,4]") "," T("a", "F32", "[1]", "[4,8]") "}", 8, "two tensors have the same name"},
+    {"{" T("a", "F32", "[1]", "[0,4]") "," T("a", "F32", "[1]", "[4,8]") "}", 8,
+     "two tensors have the same name"},
     {"{" T("a", "F32", "[1]", "[0,4]") "," T("\\u0061", "F32", "[1]", "[4,8]") "}", 8,
      "two tensors have the same name"},
-    {"{\"__metadata__\":{\"k\":\"v\",\"k\":\"w\"}}", 0, "two entries of __metadata__ have the same name"},
+    {"{\"__metadata__\":{\"k\":\"v\",\"k\":\"w\"}}", 0,
+     "two entries of __metadata__ have the same name"},
     {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ occurs twice"},
     {"{\"__metadata__\":{\"k\":1}}", 0, "a string is missing"},
     {"{\"__metadata__\":{\"k\":{}}}", 0, "a string is missing"},
-    {"{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[4,12]") "}", 12, "the data of two tensors overlaps"},
+    {"{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[4,12]") "}", 12,
+     "the data of two tensors overlaps"},
     {"{" T("a", "F32", "[1]", "[4,8]") "}", 8, "there is a gap in the data"},
     {"{" T("a", "F32", "[1]", "[0,4]") "}", 5, "the file is longer than its tensors"},
     {"{" T("a", "F32", "[1]", "[0,4]") "}", 3, "the file is cut off"},
@@ -57,7 +64,8 @@ static const struct { const char *text; int64_t data; const char *says; } corpus
     {"{" T("a", "F32", "[1]", "[0,4,8]") "}", 8, "data_offsets has more than two numbers"},
     {"{" T("a", "F32", "[1]", "[0]") "}", 8, "data_offsets has fewer than two numbers"},
     {"{" T("a", "F32", "[4611686018427387905]", "[0,4]") "}", 4, "do not fit its shape and dtype"},
-    {"{" T("a", "F32", "[4294967296,4294967296]", "[0,0]") "}", 0, "do not fit its shape and dtype"},
+    {"{" T("a", "F32", "[4294967296,4294967296]", "[0,0]") "}", 0,
+     "do not fit its shape and dtype"},
     {"{" T("a", "F32", "[9223372036854775808]", "[0,4]") "}", 4, "a number is too large"},
     {"{" T("a", "F32", "[1]", "[0,99999999999999999999999]") "}", 4, "a number is too large"},
     {"{" T("a", "F32", "[1.0]", "[0,4]") "}", 4, "a number is not whole"},
@@ -65,8 +73,9 @@ static const struct { const char *text; int64_t data; const char *says; } corpus
     {"{" T("a", "F32", "[01]", "[0,4]") "}", 4, "a whole number is missing"},
     {"{" T("a", "F32", "[1,]", "[0,4]") "}", 4, "a whole number is missing"},
     {"{" T("a", "F32", "[1 1]", "[0,4]") "}", 4, "neither a comma nor an end"},
-    {"{" T("a", "U8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,1]") "}", 1,
-     "more than 32 dimensions"},
+    {"{" T("a", "U8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+           "[0,1]") "}",
+     1, "more than 32 dimensions"},
     {"{\"a", 0, "a string does not end"},
     {"{\"a\\", 0, "a string has an invalid escape"},
     {"{\"a\\x\":1}", 0, "a string has an invalid escape"},
@@ -93,8 +102,10 @@ START_TEST(hostile_headers)
         size_t first = says ? strcspn(says, "|") : 0;
         char part[100];
         snprintf(part, sizeof part, "%.*s", (int)first, says ? says : "");
-        ck_assert_msg(says ? !ok && (strstr(why, part) || (says[first] && strstr(why, says + first + 1))) : ok,
-                      "%s: %s", corpus[i].text, ok ? "accepted" : why);
+        ck_assert_msg(
+            says ? !ok && (strstr(why, part) || (says[first] && strstr(why, says + first + 1)))
+                 : ok,
+            "%s: %s", corpus[i].text, ok ? "accepted" : why);
         safe_free(&f);
     }
     ck_assert(!parse("{}\0{}", 5, 0, &f, why) && strstr(why, "it is not UTF-8 text"));
@@ -128,11 +139,12 @@ START_TEST(contents)
 }
 END_TEST
 
-/* Headers of the corpus, damaged and spliced at random: read without a crash, and what is accepted is consistent.
- * OPTC_FUZZ_SECONDS runs longer. */
+/* Headers of the corpus, damaged and spliced at random: read without a crash, and what is accepted
+ * is consistent. OPTC_FUZZ_SECONDS runs longer. */
 START_TEST(random_damage)
 {
-    static const char bytes[] = "{}[]\",:\\u0123456789-.eEF3I64dtypeshapedata_offsets \n\xc3\xa4\xff";
+    static const char bytes[] =
+        "{}[]\",:\\u0123456789-.eEF3I64dtypeshapedata_offsets \n\xc3\xa4\xff";
     const char *longer = getenv("OPTC_FUZZ_SECONDS");
     uint64_t dice = 1, rounds = longer ? 400000 * (uint64_t)atoi(longer) : 60000, accepted = 0;
     for (uint64_t i = 0; i < rounds; i++) {

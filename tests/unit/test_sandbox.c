@@ -1,5 +1,6 @@
-/* The sandbox: every escape that a Lua text could try. None may succeed, crash, hang or exhaust memory, and nothing
- * that differs between runs (addresses, hash seeds, the order of tables) may affect the compiled code. */
+/* The sandbox: every escape that a Lua text could try. None may succeed, crash, hang or exhaust
+ * memory, and nothing that differs between runs (addresses, hash seeds, the order of tables) may
+ * affect the compiled code. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -44,7 +45,8 @@ static Run compile(const char *text) { return compile_with(text, NULL); }
 /* A spec that runs `file` when it is read and `step` when it is traced. */
 static char *spec(const char *file, const char *step)
 {
-    return format("%s\nreturn optimizer { name = \"try\", step = function()\n%s\np = p - g end }\n", file, step);
+    return format("%s\nreturn optimizer { name = \"try\", step = function()\n%s\np = p - g end }\n",
+                  file, step);
 }
 
 static void refused(char *text, const char *part)
@@ -58,21 +60,26 @@ static void refused(char *text, const char *part)
 
 /* ---- names ---- */
 static const char *const forbidden[] = {
-    "io", "os", "package", "require", "debug", "load", "loadstring", "loadfile", "dofile", "collectgarbage",
-    "coroutine", "pcall", "xpcall",
-    "setmetatable", "getmetatable", "rawget", "rawset", "rawequal", "rawlen", "_G", "_VERSION", "print", "warn", "next",
-    "pairs", "table",
-    "string", "utf8", "unpack", "arg", "getfenv", "setfenv", "module", "newproxy", "ffi", "jit", "bit32", "self"};
+    "io",         "os",           "package",      "require",        "debug",     "load",
+    "loadstring", "loadfile",     "dofile",       "collectgarbage", "coroutine", "pcall",
+    "xpcall",     "setmetatable", "getmetatable", "rawget",         "rawset",    "rawequal",
+    "rawlen",     "_G",           "_VERSION",     "print",          "warn",      "next",
+    "pairs",      "table",        "string",       "utf8",           "unpack",    "arg",
+    "getfenv",    "setfenv",      "module",       "newproxy",       "ffi",       "jit",
+    "bit32",      "self"};
 
 START_TEST(names)
 {
     if (thinned(_i))
         return;
-    static const struct { const char *before, *after; bool in_step; const char *why; } use[] = {
-        {"local x = ", "", false, "not declared"}, {"local x = ", "", true, "not declared"},
-        {"local x = _ENV.", "", false, "not declared"},
-        {"local x = _ENV[\"", "\"]", true, "not declared"}, {"", " = nil", true, "not declared"},
-        {"", " = sqrt", false, "assigned outside an entry"}, {"", "(\"return 1\")", true, "not declared"}};
+    static const struct { const char *before, *after; bool in_step; const char *why;
+    } use[] = {{"local x = ", "", false, "not declared"},
+               {"local x = ", "", true, "not declared"},
+               {"local x = _ENV.", "", false, "not declared"},
+               {"local x = _ENV[\"", "\"]", true, "not declared"},
+               {"", " = nil", true, "not declared"},
+               {"", " = sqrt", false, "assigned outside an entry"},
+               {"", "(\"return 1\")", true, "not declared"}};
     for (int i = 0; i < COUNT(use); i++) {
         char *text = format("%s%s%s", use[i].before, forbidden[_i], use[i].after);
         refused(use[i].in_step ? spec("", text) : spec(text, ""), use[i].why);
@@ -84,11 +91,14 @@ END_TEST
 /* The parts of Lua that specs may use work; everything else of `math` is nil. */
 START_TEST(what_there_is)
 {
-    Run r = compile("assert(math.random == nil and math.randomseed == nil and math.ult == nil and math.type == nil)\n"
-                    "assert(math.floor(2.5) == 2 and type(sqrt) == \"function\" and select(\"#\", 1, 2) == 2)\n"
-                    "for i, v in ipairs({ 1, 2 }) do assert(v == i) end assert(tonumber(\"12\") == 12 and tostring(7) "
-                    "== \"7\")\n"
-                    "return optimizer { name = \"x\", step = function() p = p - g end }");
+    Run r = compile(
+        "assert(math.random == nil and math.randomseed == nil and math.ult == nil and math.type == "
+        "nil)\n"
+        "assert(math.floor(2.5) == 2 and type(sqrt) == \"function\" and select(\"#\", 1, 2) == 2)\n"
+        "for i, v in ipairs({ 1, 2 }) do assert(v == i) end assert(tonumber(\"12\") == 12 and "
+        "tostring(7) "
+        "== \"7\")\n"
+        "return optimizer { name = \"x\", step = function() p = p - g end }");
     ck_assert_msg(r.ok, "%s", r.g.diag.text);
     gen_free(&r.g);
 }
@@ -154,29 +164,47 @@ END_TEST
 
 /* Unusual, but allowed or refused: it only has to return soon. */
 static const char *const odd[] = {
-    "local r = random()",  "local r = random \"row\"", "local r = normal \"slice\"", "local r = rowsum(random())",
+    "local r = random()",
+    "local r = random \"row\"",
+    "local r = normal \"slice\"",
+    "local r = rowsum(random())",
     "local r = slice.sum(random())",
-    "local r = global.sum(random())", "local r = where(true, 1, 2)", "local r = rsqrt(2) ^ 3",
-    "local r = sum(normal())", "local r = sigmoid(1)",
-    "global.norm = nil slice.sum = 1 math.floor = 2", "_ENV = { optimizer = optimizer }", "optimizer(_ENV)",
-    "return optimizer(_ENV)", "return wrapper(_ENV)",
-    "local t = {} t[t] = t", "local t = { [1.5] = 1, [true] = 2 }", "local s = \"\\0\\255\"", "local a <const> = 1",
+    "local r = global.sum(random())",
+    "local r = where(true, 1, 2)",
+    "local r = rsqrt(2) ^ 3",
+    "local r = sum(normal())",
+    "local r = sigmoid(1)",
+    "global.norm = nil slice.sum = 1 math.floor = 2",
+    "_ENV = { optimizer = optimizer }",
+    "optimizer(_ENV)",
+    "return optimizer(_ENV)",
+    "return wrapper(_ENV)",
+    "local t = {} t[t] = t",
+    "local t = { [1.5] = 1, [true] = 2 }",
+    "local s = \"\\0\\255\"",
+    "local a <const> = 1",
     "return optimizer {}",
     "return wrapper { name = \"w\", step = function() end }",
     "return optimizer { name = \"x\", step = function(...) p = select(\"#\", ...) end }",
-    "local o o = optimizer { name = \"x\", step = function() o.step = nil o.matrix = sqrt p = p - g end } return o",
-    "local o o = optimizer { name = \"x\", step = function() o.hyper = 1 o.a = function() end p = p - g end } return o",
+    "local o o = optimizer { name = \"x\", step = function() o.step = nil o.matrix = sqrt p = p - "
+    "g end } return o",
+    "local o o = optimizer { name = \"x\", step = function() o.hyper = 1 o.a = function() end p = "
+    "p - g end } return o",
     "return optimizer(optimizer { name = \"x\", step = function() p = p - g end })",
     "return (optimizer { name = \"x\", step = sqrt })",
-    "return optimizer { name = \"x\", step = every }", "return optimizer { name = \"x\", step = optimizer }",
+    "return optimizer { name = \"x\", step = every }",
+    "return optimizer { name = \"x\", step = optimizer }",
     "return optimizer { name = \"x\", step = error }",
     "return optimizer { name = \"x\", step = function() p = p - g end, a = optimizer }",
     "return optimizer { name = \"x\", step = function() return optimizer end }",
     "return optimizer { name = \"x\\0y\", step = function() p = p - g end }",
     "return optimizer { name = \"x\", [\"a\\0b\"] = function() end, step = function() p = g end }",
-    "return optimizer { name = \"x\", hyper = { [\"lr\\0\"] = 1 }, step = function() p = p - lr * g end }",
-    "return optimizer { name = \"x\", hyper = { lr = 1 / 0 }, step = function() p = p - lr * g end }",
-    "return optimizer { name = \"x\", state = { m = fill(0 / 0) }, step = function() m = m + g p = p - m end }",
+    "return optimizer { name = \"x\", hyper = { [\"lr\\0\"] = 1 }, step = function() p = p - lr * "
+    "g end }",
+    "return optimizer { name = \"x\", hyper = { lr = 1 / 0 }, step = function() p = p - lr * g end "
+    "}",
+    "return optimizer { name = \"x\", state = { m = fill(0 / 0) }, step = function() m = m + g p = "
+    "p - m end }",
     "return optimizer { name = \"x\", step = function() p = p ^ g ^ p ^ t ^ -t end }",
     "return optimizer { name = \"x\", step = function() p = p ^ 1e300 end }",
     "return optimizer { name = \"x\", step = function() every(1e9, function() p = g end) end }",
@@ -188,7 +216,9 @@ START_TEST(odd_texts)
     for (int k = 0; k < 2; k++) {
         Run r = compile_with(text, k ? "clip(1),cautious" : NULL);
         ck_assert_msg(r.took < slowest, "%.1f s for:\n%s", r.took, text);
-        char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = &target_c, .command = "test"}, &r.g.diag) : NULL;
+        char *c =
+            r.ok ? gen_emit(&r.g, &(EmitOptions){.target = &target_c, .command = "test"}, &r.g.diag)
+                 : NULL;
         ck_assert_msg(!r.ok || c, "not emitted: %s", r.g.diag.text);
         free(c);
         gen_free(&r.g);
@@ -202,8 +232,9 @@ START_TEST(draws_outside_entries)
 {
     static const char *const made[] = {"random \"row\"", "rowsum(random())", "slice.sum(normal())"};
     for (int i = 0; i < COUNT(made); i++) {
-        char *text =
-            format("local r = %s\nreturn optimizer { name = \"x\", step = function() p = p - r * g end }\n", made[i]);
+        char *text = format("local r = %s\nreturn optimizer { name = \"x\", step = function() p = "
+                            "p - r * g end }\n",
+                            made[i]);
         Run r = compile(text);
         ck_assert_msg(!r.ok || rule_view(r.g.rule), "no view is recorded for:\n%s", text);
         gen_free(&r.g);
@@ -215,15 +246,17 @@ END_TEST
 /* A rule cannot change the words of a wrapper: each file has its own environment. */
 START_TEST(worlds_apart)
 {
-    static const char *const twist[] = {"", "global.norm = function() return 1 end", "global.norm = nil",
-                                        "global.sum = global.max", "slice.sum = nil math.floor = nil"};
+    static const char *const twist[] = {"", "global.norm = function() return 1 end",
+                                        "global.norm = nil", "global.sum = global.max",
+                                        "slice.sum = nil math.floor = nil"};
     for (int i = 0; i < COUNT(twist); i++) {
         char *text = spec(twist[i], "");
         Run r = compile_with(text, "clip(1)");
         Buf b = {0};
         if (r.ok)
             rule_print(&b, r.g.rule);
-        ck_assert_msg(r.ok ? strstr(b.s, " = gsum ") != NULL : strstr(r.g.diag.text, "try.lua") != NULL,
+        ck_assert_msg(r.ok ? strstr(b.s, " = gsum ") != NULL
+                           : strstr(r.g.diag.text, "try.lua") != NULL,
                       "the rule's '%s' changed the wrapper around it", twist[i]);
         buf_free(&b);
         gen_free(&r.g);
@@ -249,21 +282,28 @@ static const Bomb bombs[] = {
     {"local t = {} for i = 1, 1e9 do t[\"k\" .. i] = 1 end", ""},
     /* one instruction each, but an expensive one */
     {"local s = \"x\" for i = 1, 22 do s = s .. s end for i = 1, 1e9 do local y = s .. i end", ""},
-    {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 2, 0 for i = 1, 1e9 do if a < b "
-     "then n = n + 1 end end", ""},
-    {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 1, 0 for i = 1, 1e9 do if a == b "
-     "then n = n + 1 end end", ""},
+    {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 2, 0 for i = 1, "
+     "1e9 do if a < b "
+     "then n = n + 1 end end",
+     ""},
+    {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 1, 0 for i = 1, "
+     "1e9 do if a == b "
+     "then n = n + 1 end end",
+     ""},
     {"local s = \" \" for i = 1, 22 do s = s .. s end for i = 1, 1e9 do tonumber(s) end", ""},
     {"local s = \"9\" for i = 1, 22 do s = s .. s end for i = 1, 1e9 do tonumber(s, 10) end", ""},
-    {"local function h(...) return select(\"#\", ...) end local function f(n, ...) if n > 0 then return f(n - 1, 1, 1, "
+    {"local function h(...) return select(\"#\", ...) end local function f(n, ...) if n > 0 then "
+     "return f(n - 1, 1, 1, "
      "1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
-     "1, 1, 1, 1, 1, ...) end for i = 1, 1e9 do h(...) end end f(5000)", ""},
+     "1, 1, 1, 1, 1, ...) end for i = 1, 1e9 do h(...) end end f(5000)",
+     ""},
     /* inside functions that an entry can call */
     {"", "while true do end"},
     {"", "every(2, function() while true do end end)"},
     /* every line searches all locals */
-    {"", "local x" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN " = g for i = 1, 1e9 do\n\nx = "
-                                                                                   "i\n\nend"},
+    {"", "local x" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+         " = g for i = 1, 1e9 do\n\nx = "
+         "i\n\nend"},
     {"local function f() every(2, f) end", "f()"},
     {"", "for i = 1, 1e9 do local x = g end"},
     {"", "for i = 1, 1e9 do local x = sqrt(2) end"},
@@ -279,15 +319,25 @@ static const Bomb bombs[] = {
     {"", "for i = 1, 1e9 do local x = max(1, 2, 3, 4, 5, 6, 7, 8, 9) end"},
     {"local s = \"x\" for i = 1, 22 do s = s .. s end error(s)", ""},
     {"local s = \"x\" for i = 1, 22 do s = s .. s end local x = _ENV[s]", ""},
-    {"local s = \"x\" for i = 1, 20 do s = s .. s end return optimizer { name = s, step = function() p = g end }", ""},
-    {"local s = \"x\" for i = 1, 20 do s = s .. s end return optimizer { name = \"x\", cite = s, step = function() p = "
-     "g end }", ""},
-    {"local h = {} for i = 1, 1e5 do h[\"h\" .. i] = 1 end return optimizer { name = \"x\", hyper = h, step = "
-     "function() p = g end }", ""},
-    {"local h = {} for i = 1, 1e5 do h[i] = \"c\" .. i end return optimizer { name = \"x\", options = { c = h }, step "
-     "= function() p = g end }", ""},
-    {"local h = { name = \"x\", step = function() p = g end } for i = 1, 1e4 do h[\"e\" .. i] = h.step end return "
-     "optimizer(h)", ""},
+    {"local s = \"x\" for i = 1, 20 do s = s .. s end return optimizer { name = s, step = "
+     "function() p = g end }",
+     ""},
+    {"local s = \"x\" for i = 1, 20 do s = s .. s end return optimizer { name = \"x\", cite = s, "
+     "step = function() p = "
+     "g end }",
+     ""},
+    {"local h = {} for i = 1, 1e5 do h[\"h\" .. i] = 1 end return optimizer { name = \"x\", hyper "
+     "= h, step = "
+     "function() p = g end }",
+     ""},
+    {"local h = {} for i = 1, 1e5 do h[i] = \"c\" .. i end return optimizer { name = \"x\", "
+     "options = { c = h }, step "
+     "= function() p = g end }",
+     ""},
+    {"local h = { name = \"x\", step = function() p = g end } for i = 1, 1e4 do h[\"e\" .. i] = "
+     "h.step end return "
+     "optimizer(h)",
+     ""},
 };
 
 static void limit_memory(void)
@@ -301,9 +351,12 @@ static void survive(const char *text)
 {
     Run r = compile(text);
     ck_assert_msg(r.took < slowest, "%.1f s for:\n%.300s", r.took, text);
-    ck_assert_msg(r.ok || !strstr(r.g.diag.text, " second"), "the clock ended it, no limit on work did:\n%.300s", text);
-    ck_assert_msg(r.ok || !strstr(r.g.diag.text, "out of memory"), "it took all memory there was:\n%.300s", text);
-    ck_assert_msg(r.ok || strlen(r.g.diag.text) < 10000, "a message of %zu bytes", strlen(r.g.diag.text));
+    ck_assert_msg(r.ok || !strstr(r.g.diag.text, " second"),
+                  "the clock ended it, no limit on work did:\n%.300s", text);
+    ck_assert_msg(r.ok || !strstr(r.g.diag.text, "out of memory"),
+                  "it took all memory there was:\n%.300s", text);
+    ck_assert_msg(r.ok || strlen(r.g.diag.text) < 10000, "a message of %zu bytes",
+                  strlen(r.g.diag.text));
     gen_free(&r.g);
 }
 
@@ -342,7 +395,8 @@ static const Form forms[] = {
     {"local x = {", "1,", "}", "", 300000, ""},
     {"", "do local a=1 end ", "", "", 30000, ""},
     /* names that hold values, and others */
-    {"local function f() ", "do local a=g end ", "end local function h() ", "do local q=zz end ", 25000, "end"},
+    {"local function f() ", "do local a=g end ", "end local function h() ", "do local q=zz end ",
+     25000, "end"},
     /* work on every line */
     {"", "local a = 1\n", "while true do\nlocal z = 1\nz = z + 1\nend", "", 190, ""},
     {"", "function() ", "", " end", 50000, ""},
@@ -392,8 +446,8 @@ START_TEST(bombs_in_text)
 }
 END_TEST
 
-/* Lua's parser searches a name among the locals of every enclosing function, and Lua's instruction count does not
- * include that. */
+/* Lua's parser searches a name among the locals of every enclosing function, and Lua's instruction
+ * count does not include that. */
 START_TEST(parsing_has_a_price)
 {
     Buf b = {0};
@@ -406,14 +460,16 @@ START_TEST(parsing_has_a_price)
     repeat(&b, " end", 180);
     char *text = spec(b.s, "");
     Run r = compile(text);
-    ck_assert_msg(!r.ok && strstr(r.g.diag.text, "too long to read"), "%.200s", r.ok ? "it was taken" : r.g.diag.text);
+    ck_assert_msg(!r.ok && strstr(r.g.diag.text, "too long to read"), "%.200s",
+                  r.ok ? "it was taken" : r.g.diag.text);
     gen_free(&r.g);
     free(text);
     buf_free(&b);
 }
 END_TEST
 
-/* For each further link of a chain Lua walks the chain: 43000 links took 3.4 seconds. A few hundred cost nothing. */
+/* For each further link of a chain Lua walks the chain: 43000 links took 3.4 seconds. A few hundred
+ * cost nothing. */
 START_TEST(chains_have_a_price)
 {
     static const char *const piece[] = {"g and ", "g or "};
@@ -441,7 +497,8 @@ static const char *const large[] = {
     "local x = g for i = 1, 200 do x = x * sum(x) + rowsum(x) * colsum(x) end p = x",
     "for i = 1, 60 do p = p - g * sum(p * i) end",
     "local x = g for i = 1, 4000 do local y = x * g x = y + y * y end p = x",
-    ("local x = g for i = 1, 1000 do x = x * g + 0.5 end every(2, function() p = x end) every(3, function() p = p * x "
+    ("local x = g for i = 1, 1000 do x = x * g + 0.5 end every(2, function() p = x end) every(3, "
+     "function() p = p * x "
      "end) every(5, function() p = p - x end)")};
 
 START_TEST(large_rules)
@@ -449,23 +506,30 @@ START_TEST(large_rules)
     if (thinned(_i))
         return;
     limit_memory();
-    char *text = format("return optimizer { name = \"x\", hyper = { lr = 1 }, step = function() %s end }", large[_i]);
+    char *text =
+        format("return optimizer { name = \"x\", hyper = { lr = 1 }, step = function() %s end }",
+               large[_i]);
     Run r = compile(text);
-    ck_assert_msg(r.ok || !strstr(r.g.diag.text, "out of memory"), "it took a gigabyte: %s", large[_i]);
+    ck_assert_msg(r.ok || !strstr(r.g.diag.text, "out of memory"), "it took a gigabyte: %s",
+                  large[_i]);
     ck_assert_msg(r.took < slowest, "%.1f s to plan: %s", r.took, large[_i]);
     struct timespec a, b;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
-    char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = &target_c, .command = "test"}, &r.g.diag) : NULL;
+    char *c =
+        r.ok ? gen_emit(&r.g, &(EmitOptions){.target = &target_c, .command = "test"}, &r.g.diag)
+             : NULL;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
     ck_assert_msg(!r.ok || c, "%s: %s", large[_i], r.g.diag.text);
-    ck_assert_msg((double)(b.tv_sec - a.tv_sec) < slowest, "%ld s to emit: %s", (long)(b.tv_sec - a.tv_sec), large[_i]);
+    ck_assert_msg((double)(b.tv_sec - a.tv_sec) < slowest, "%ld s to emit: %s",
+                  (long)(b.tv_sec - a.tv_sec), large[_i]);
     free(c);
     gen_free(&r.g);
     free(text);
 }
 END_TEST
 
-/* Threads other than the first have small stacks: a long chain of values must not cause deep recursion. */
+/* Threads other than the first have small stacks: a long chain of values must not cause deep
+ * recursion. */
 static void *on_small_stack(void *text)
 {
     Run r = compile(text);
@@ -507,24 +571,33 @@ static char *outputs(const char *text, const char *with)
 }
 
 static const char *const repeatable[] = {
-    "local t = {} return optimizer { name = \"x\", cite = tostring(t), step = function() p = p - g end }",
-    "return optimizer { name = \"x\", doc = tostring(sqrt) .. tostring(zeros) .. tostring(p), step = function() p = p "
+    "local t = {} return optimizer { name = \"x\", cite = tostring(t), step = function() p = p - g "
+    "end }",
+    "return optimizer { name = \"x\", doc = tostring(sqrt) .. tostring(zeros) .. tostring(p), step "
+    "= function() p = p "
     "- g end }",
-    "return optimizer { name = \"x\", options = { o = tostring({}) }, step = function() p = p - g end }",
-    "local a, b = tostring({}), tostring(sqrt) return optimizer { name = \"x\", step = function() if a < b then p = p "
+    "return optimizer { name = \"x\", options = { o = tostring({}) }, step = function() p = p - g "
+    "end }",
+    "local a, b = tostring({}), tostring(sqrt) return optimizer { name = \"x\", step = function() "
+    "if a < b then p = p "
     "- g else p = p + g end end }",
     "error(tostring({}))",
     "return optimizer { name = \"x\", step = function() p = p - sgrt(g) end }",
     "return optimizer { name = \"x\", step = function() p = p - mox(g) end }",
-    "return optimizer { name = \"x\", options = { ab = 1, ac = 2, ad = 3, ae = 4, af = 5 }, step = function() p = p - "
+    "return optimizer { name = \"x\", options = { ab = 1, ac = 2, ad = 3, ae = 4, af = 5 }, step = "
+    "function() p = p - "
     "aa * g end }",
-    "local h, s, o = {}, {}, {} for i = 1, 40 do h[\"h\" .. i] = i s[\"s\" .. i] = zeros o[\"o\" .. i] = i end return "
+    "local h, s, o = {}, {}, {} for i = 1, 40 do h[\"h\" .. i] = i s[\"s\" .. i] = zeros o[\"o\" "
+    ".. i] = i end return "
     "optimizer { name = \"x\", hyper = h, state = s, "
-    "options = o, inputs = { a = \"elem\", b = \"row\", c = \"group\" }, step = function() for i = 1, 40 do _ENV[\"s\" "
+    "options = o, inputs = { a = \"elem\", b = \"row\", c = \"group\" }, step = function() for i = "
+    "1, 40 do _ENV[\"s\" "
     ".. i] = g * _ENV[\"h\" .. i] + a + b + c end p = s1 end, "
-    "e1 = function() p = g end, e2 = function() p = g * 2 end, e3 = function() p = g * 3 end, e4 = function() p = g * "
+    "e1 = function() p = g end, e2 = function() p = g * 2 end, e3 = function() p = g * 3 end, e4 = "
+    "function() p = g * "
     "4 end }",
-    "return optimizer { name = \"x\", hyper = { lr = { 1, min = 0, max = 2 } }, step = function() local a, b = lr * g, "
+    "return optimizer { name = \"x\", hyper = { lr = { 1, min = 0, max = 2 } }, step = function() "
+    "local a, b = lr * g, "
     "g * g p = a / b - random() * normal() end }",
 };
 
@@ -533,10 +606,12 @@ START_TEST(same_again)
     const char *text = repeatable[_i];
     char *first = outputs(text, NULL);
     void *volatile noise[24];
-    for (int k = 0; k < COUNT(noise); k++) {       /* different addresses, hence another hash seed, each time */
+    /* different addresses, hence another hash seed, each time */
+    for (int k = 0; k < COUNT(noise); k++) {
         noise[k] = malloc((size_t)(1000 + 777 * k));
         char *next = outputs(text, NULL);
-        ck_assert_msg(!strcmp(first, next), "compiled twice, two results:\n%.400s\n%.400s", first, next);
+        ck_assert_msg(!strcmp(first, next), "compiled twice, two results:\n%.400s\n%.400s", first,
+                      next);
         free(next);
     }
     for (int k = 0; k < COUNT(noise); k++)
@@ -555,8 +630,10 @@ START_TEST(library_same_again)
         Diag d = {0};
         ck_assert_msg(find_spec(NULL, rules[i], &arena, &s, &d), "%s", d.text);
         for (int k = 0; k < COUNT(withs); k++) {
-            char *a = outputs(s.text, withs[k]), *hole = malloc(12345), *b = outputs(s.text, withs[k]);
-            ck_assert_msg(!strcmp(a, b), "%s with %s: two results", rules[i], withs[k] ? withs[k] : "nothing");
+            char *a = outputs(s.text, withs[k]), *hole = malloc(12345),
+                 *b = outputs(s.text, withs[k]);
+            ck_assert_msg(!strcmp(a, b), "%s with %s: two results", rules[i],
+                          withs[k] ? withs[k] : "nothing");
             free(a);
             free(hole);
             free(b);

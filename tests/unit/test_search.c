@@ -10,15 +10,18 @@
 
 typedef struct Land {
     double (*height)(const Launch *l);
-    double (*other)(const Launch *l);          /* times on a second layout of the work; NULL: as on the first */
-    double (*beside)(const Launch *l);         /* times at a neighbouring size; NULL: there is none */
+    /* times on a second layout of the work; NULL: as on the first */
+    double (*other)(const Launch *l);
+    /* times at a neighbouring size; NULL: there is none */
+    double (*beside)(const Launch *l);
     int widened;
     bool unsteady;
     double noise;
     bool (*fails)(const Launch *l);
     uint64_t seed;
     double clock;
-    int builds, races, samples, die_at;        /* die_at: the race at which the device fails; 0: never */
+    /* die_at: the race at which the device fails; 0: never */
+    int builds, races, samples, die_at;
     int stop_at, late; volatile int stop;      /* late: samples after the stop */
     Launch ahead[SEARCH_AHEAD]; int nahead;    /* launches announced as next … */
     int vain;                                  /* … that were not tried */
@@ -62,10 +65,12 @@ static int by_value(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
-static bool race(void *ctx, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
+static bool race(void *ctx, int layout, const Launch *x, const Launch *y, int samples, double *ms_x,
+                 double *ms_y)
 {
     Land *a = ctx;
-    double t[2][128], drift = 1 + 0.1 * sin(a->clock);          /* the device's clock drifts, for both sides alike */
+    /* the device's clock drifts, for both sides alike */
+    double t[2][128], drift = 1 + 0.1 * sin(a->clock);
     a->samples += samples;
     a->late += a->stop ? samples : 0;
     for (int i = 0; i < samples; i++) {
@@ -87,7 +92,8 @@ static double now(void *ctx) { return ((Land *)ctx)->clock; }
 static void prepare(void *ctx, const Launch *l, int n)
 {
     Land *a = ctx;
-    ck_assert_msg(n > 0 && n <= SEARCH_AHEAD && n >= a->nahead && !memcmp(a->ahead, l, sizeof *l * (size_t)a->nahead),
+    ck_assert_msg(n > 0 && n <= SEARCH_AHEAD && n >= a->nahead &&
+                      !memcmp(a->ahead, l, sizeof *l * (size_t)a->nahead),
                   "others were said to come next");
     memcpy(a->ahead, l, sizeof *l * (size_t)n);
     a->nahead = n;
@@ -110,9 +116,10 @@ static double off(int v, int best, double per) { return 1 + per * fabs(log2((dou
 
 static double smooth(const Launch *l)
 {
-    return 2.0 * off(l->v[KNOB_THREADS], 512, 0.05) * off(l->v[KNOB_VECTOR], 2, 0.03) * off(l->v[KNOB_ITEMS], 4,
-            0.04) * (l->v[KNOB_STORE] ? 1 : 1.03) * (l->v[KNOB_LOAD] == 1 ? 1 : 1.02) * (l->v[KNOB_GRID] ? 1 : 1.04)
-           * (1 + 0.01 * fabs(l->v[KNOB_BLOCKS] - 4.0));
+    return 2.0 * off(l->v[KNOB_THREADS], 512, 0.05) * off(l->v[KNOB_VECTOR], 2, 0.03) *
+           off(l->v[KNOB_ITEMS], 4, 0.04) * (l->v[KNOB_STORE] ? 1 : 1.03) *
+           (l->v[KNOB_LOAD] == 1 ? 1 : 1.02) * (l->v[KNOB_GRID] ? 1 : 1.04) *
+           (1 + 0.01 * fabs(l->v[KNOB_BLOCKS] - 4.0));
 }
 
 /* The best value of one knob depends on the others: bytes in flight and registers. */
@@ -121,7 +128,8 @@ static double coupled(const Launch *l)
     double regs = 20 + 6.0 * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS],
         cap = l->v[KNOB_BLOCKS] ? 65536.0 / (l->v[KNOB_BLOCKS] * l->v[KNOB_THREADS]) : 255;
     double spills = regs > cap ? 0.02 * (regs - cap) : 0,
-        resident = fmin(2048, floor(65536 / fmin(regs, cap) / l->v[KNOB_THREADS]) * l->v[KNOB_THREADS]);
+           resident =
+               fmin(2048, floor(65536 / fmin(regs, cap) / l->v[KNOB_THREADS]) * l->v[KNOB_THREADS]);
     double bytes = resident * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS] * 16, need = 90e3;
     return 1.0 + spills + (bytes < need ? 0.8 * (need / bytes - 1) : 0.02 * (bytes / need - 1)) +
         (l->v[KNOB_LOAD] == 2 ? 0.01 : 0) + (l->v[KNOB_GRID] ? 0.06 : 0);
@@ -136,7 +144,10 @@ static double rugged(const Launch *l)
 }
 
 static double flat(const Launch *l) { return 1.0 + 0 * l->v[0]; }
-static bool wide_fails(const Launch *l) { return l->v[KNOB_VECTOR] == 8 || l->v[KNOB_THREADS] == 512; }
+static bool wide_fails(const Launch *l)
+{
+    return l->v[KNOB_VECTOR] == 8 || l->v[KNOB_THREADS] == 512;
+}
 
 static Gen gen;
 static Space space;
@@ -145,8 +156,9 @@ static void open_space(void)
 {
     Source s;
     memset(&gen, 0, sizeof gen);
-    ck_assert(find_spec(NULL, "adamw", &gen.arena, &s, &gen.diag) &&
-              gen_compile(&gen, s, &(GenOptions){.types = {.p = T_F32, .g = T_F32, .state = T_F32}}));
+    ck_assert(
+        find_spec(NULL, "adamw", &gen.arena, &s, &gen.diag) &&
+        gen_compile(&gen, s, &(GenOptions){.types = {.p = T_F32, .g = T_F32, .state = T_F32}}));
     for (int f = 0; f < gen.plan->nfn; f++)
         if (stage_form(plan_at(gen.plan, f).stage) == FORM_MAP)
             space = search_stage_space(gen.plan, plan_at(gen.plan, f).stage, 0);
@@ -163,11 +175,15 @@ static int apart(const Launch *a, const Launch *b)
     return n;
 }
 
-/* A minimum near the launch on the other side of the model's, which cannot be reached from this side. */
+/* A minimum near the launch on the other side of the model's, which cannot be reached from this
+ * side. */
 static double beyond(const Launch *l)
 {
     int far = apart(l, &space.rival);
-    return !far ? 0.9 : far == 1 && l->v[KNOB_BLOCKS] == 10 ? 0.85 : apart(l, &space.model) ? 1.1 : 1;
+    return !far                                  ? 0.9
+           : far == 1 && l->v[KNOB_BLOCKS] == 10 ? 0.85
+           : apart(l, &space.model)              ? 1.1
+                                                 : 1;
 }
 
 static double lowest(const Land *a, Launch *at)
@@ -189,9 +205,11 @@ static Search run(Land *a, double budget, bool exhaustive)
     Search s = {.budget = budget, .exhaustive = exhaustive, .stop = &a->stop};
     Meter m = meter_of(a);
     ck_assert(search_run(&space, &m, &s));
-    ck_assert_msg(!s.trial[s.best].failed && launch_valid(space.plan, space.stage, &s.trial[s.best].launch),
+    ck_assert_msg(!s.trial[s.best].failed &&
+                      launch_valid(space.plan, space.stage, &s.trial[s.best].launch),
                   "the winner was not fit to win");
-    ck_assert_msg(!s.finished || !(a->vain + a->nahead), "%d were said to come next and did not", a->vain + a->nahead);
+    ck_assert_msg(!s.finished || !(a->vain + a->nahead), "%d were said to come next and did not",
+                  a->vain + a->nahead);
     return s;
 }
 
@@ -209,7 +227,10 @@ static uint64_t seeds(int n) { return (uint64_t)(thinned(1) ? (n + 4) / 5 : n); 
 START_TEST(finds)
 {
     for (uint64_t seed = 1; seed <= seeds(10); seed++) {
-        Land a = {.height = lands[_i].height, .noise = lands[_i].noise, .fails = lands[_i].fails, .seed = seed,
+        Land a = {.height = lands[_i].height,
+                  .noise = lands[_i].noise,
+                  .fails = lands[_i].fails,
+                  .seed = seed,
                   .unsteady = seed % 2};
         Launch at = {{0}}, *all;
         double least = lowest(&a, &at);
@@ -217,10 +238,12 @@ START_TEST(finds)
         Search s = run(&a, 60, false);
         double got = a.height(&s.trial[s.best].launch);
         ck_assert_msg(got <= least * (1 + lands[_i].within),
-                "%s, seed %d: %.4f is %.1f %% above the lowest (%d of %d tried)", lands[_i].name, (int)seed, got,
-                100 * (got / least - 1), s.n, total);
-        ck_assert_msg(got <= a.height(&space.model) * 1.001, "%s: worse than the model", lands[_i].name);
-        ck_assert_msg(a.builds < total * 2 / 3, "%s: %d of %d built", lands[_i].name, a.builds, total);
+                      "%s, seed %d: %.4f is %.1f %% above the lowest (%d of %d tried)",
+                      lands[_i].name, (int)seed, got, 100 * (got / least - 1), s.n, total);
+        ck_assert_msg(got <= a.height(&space.model) * 1.001, "%s: worse than the model",
+                      lands[_i].name);
+        ck_assert_msg(a.builds < total * 2 / 3, "%s: %d of %d built", lands[_i].name, a.builds,
+                      total);
         ck_assert_msg(s.finished, "%s: not finished after %.0f s", lands[_i].name, s.spent);
         for (int i = 0; i < s.n; i++)
             ck_assert(!s.trial[i].samples || !a.fails || !a.fails(&s.trial[i].launch));
@@ -244,8 +267,9 @@ START_TEST(finds_what_lies_beyond_the_border)
     for (int64_t n = 1 << 10; n <= 1 << 30; n *= 4) {
         Launch model = launch_model(space.plan, st, n), rival = launch_rival(space.plan, st, n);
         ck_assert(launch_valid(space.plan, st, &rival));
-        ck_assert_msg(!apart(&rival, n < 1 << 23 ? &space.model : &space.rival) && !apart(&model,
-                n < 1 << 23 ? &space.rival : &space.model), "2^23 is where this side and the other meet");
+        ck_assert_msg(!apart(&rival, n < 1 << 23 ? &space.model : &space.rival) &&
+                          !apart(&model, n < 1 << 23 ? &space.rival : &space.model),
+                      "2^23 is where this side and the other meet");
     }
 }
 END_TEST
@@ -261,8 +285,8 @@ START_TEST(flat_keeps_the_model)
 }
 END_TEST
 
-/* A launch that gains on one layout and loses on the other is rejected, however large the total gain; a small gain on
- * both is accepted. */
+/* A launch that gains on one layout and loses on the other is rejected, however large the total
+ * gain; a small gain on both is accepted. */
 static double wide(const Launch *l) { return l->v[KNOB_VECTOR] == 8 ? 0.98 : 1; }
 static double grids_gain(const Launch *l) { return wide(l) * (l->v[KNOB_GRID] ? 0.8 : 1); }
 static double grids_lose(const Launch *l) { return wide(l) * (l->v[KNOB_GRID] ? 1.06 : 1); }
@@ -276,8 +300,8 @@ static void wide_wins(Land a)
             fresh.seed = seed;
             Search s = run(&fresh, exhaustive ? 1e9 : 60, exhaustive);
             const Launch *l = &s.trial[s.best].launch;
-            ck_assert_msg(!l->v[KNOB_GRID] && l->v[KNOB_VECTOR] == 8, "seed %d: vector %d, grid %d", (int)seed,
-                          l->v[KNOB_VECTOR], l->v[KNOB_GRID]);
+            ck_assert_msg(!l->v[KNOB_GRID] && l->v[KNOB_VECTOR] == 8, "seed %d: vector %d, grid %d",
+                          (int)seed, l->v[KNOB_VECTOR], l->v[KNOB_GRID]);
             search_free(&s);
         }
 }
@@ -285,8 +309,8 @@ static void wide_wins(Land a)
 START_TEST(no_layout_loses) { wide_wins((Land){.height = grids_gain, .other = grids_lose}); }
 END_TEST
 
-/* A launch that loses at a size that would use the result is rejected too. If nothing gains, no other size is
- * prepared. */
+/* A launch that loses at a size that would use the result is rejected too. If nothing gains, no
+ * other size is prepared. */
 START_TEST(no_size_beside_loses)
 {
     wide_wins((Land){.height = grids_gain, .beside = grids_lose});
@@ -305,7 +329,10 @@ START_TEST(no_size_beside_loses)
 END_TEST
 
 /* Many launches gain the same: whichever remains, none loses at the neighbouring size. */
-static double hints_gain(const Launch *l) { return l->v[KNOB_LOAD] || l->v[KNOB_STORE] ? 0.9965 : 1; }
+static double hints_gain(const Launch *l)
+{
+    return l->v[KNOB_LOAD] || l->v[KNOB_STORE] ? 0.9965 : 1;
+}
 static double streams_lose(const Launch *l) { return l->v[KNOB_LOAD] == 1 ? 1.2 : hints_gain(l); }
 
 START_TEST(no_second_loses_beside)
@@ -315,16 +342,16 @@ START_TEST(no_second_loses_beside)
         Land a = {.height = hints_gain, .beside = streams_lose, .noise = 0.004, .seed = seed};
         Search s = run(&a, 60, false);
         kept += s.best != s.model;
-        ck_assert_msg(streams_lose(&s.trial[s.best].launch) <= 1, "seed %d: a launch that is 20 %% slower beside",
-                      (int)seed);
+        ck_assert_msg(streams_lose(&s.trial[s.best].launch) <= 1,
+                      "seed %d: a launch that is 20 %% slower beside", (int)seed);
         search_free(&s);
     }
     ck_assert_int_gt(kept, lands / 3);
 }
 END_TEST
 
-/* Small losses against each predecessor add up against the model: the search ends with a valid launch, not with
- * none. */
+/* Small losses against each predecessor add up against the model: the search ends with a valid
+ * launch, not with none. */
 static int gains(const Launch *l)
 {
     return (l->v[KNOB_THREADS] == 512) + (l->v[KNOB_VECTOR] == 8) + (l->v[KNOB_LOAD] == 2);
@@ -337,8 +364,8 @@ START_TEST(losses_add_up)
     for (uint64_t seed = 1; seed <= seeds(5); seed++) {
         Land a = {.height = gain_each, .other = lose_each, .noise = 0.001, .seed = seed};
         Search s = run(&a, 60, false);
-        ck_assert_msg(gains(&s.trial[s.best].launch) == 1 + gains(&space.model), "seed %d: %d gains", (int)seed,
-                      gains(&s.trial[s.best].launch));
+        ck_assert_msg(gains(&s.trial[s.best].launch) == 1 + gains(&space.model),
+                      "seed %d: %d gains", (int)seed, gains(&s.trial[s.best].launch));
         search_free(&s);
     }
 }
@@ -378,8 +405,8 @@ START_TEST(budget_and_stop)
 }
 END_TEST
 
-/* Long steps give few samples: a short budget still tries some launches and keeps the best, and stop works. Nothing is
- * compiled that is not timed. */
+/* Long steps give few samples: a short budget still tries some launches and keeps the best, and
+ * stop works. Nothing is compiled that is not timed. */
 static double slow(const Launch *l)
 {
     return 200 * (l->v[KNOB_THREADS] == 512 ? 0.8 : l->v[KNOB_THREADS] < 256 ? 1.1 : 1);
@@ -396,33 +423,38 @@ START_TEST(long_steps)
         int tried = 0;
         for (int i = 0; i < s.n; i++)
             tried += s.trial[i].samples > 0;
-        ck_assert_msg(!s.finished && tried >= 4 && s.spent < 5.5, "seed %d: %d tried in %.1f s", (int)seed, tried,
-                      s.spent);
+        ck_assert_msg(!s.finished && tried >= 4 && s.spent < 5.5, "seed %d: %d tried in %.1f s",
+                      (int)seed, tried, s.spent);
         ck_assert_msg(a.builds <= tried + 1, "%d made ready, %d tried", a.builds, tried);
-        ck_assert_msg(s.trial[s.best].launch.v[KNOB_THREADS] == 512, "seed %d: the best of them was lost", (int)seed);
+        ck_assert_msg(s.trial[s.best].launch.v[KNOB_THREADS] == 512,
+                      "seed %d: the best of them was lost", (int)seed);
         search_free(&s);
         Land less = {.height = slow, .noise = 0.02, .seed = seed, .unsteady = true};
         s = run(&less, 0.7, false);
-        ck_assert_msg(s.model_ms > 0 && less.samples <= 5, "seed %d: %d samples", (int)seed, less.samples);
+        ck_assert_msg(s.model_ms > 0 && less.samples <= 5, "seed %d: %d samples", (int)seed,
+                      less.samples);
         int other = 0;
         for (int i = 0; i < s.n; i++)
             other += i != s.model && s.trial[i].samples;
         ck_assert_msg(other, "seed %d: none but the model was tried in time for two", (int)seed);
         search_free(&s);
-        Land b = {.height = slow, .noise = 0.02, .seed = seed, .unsteady = true, .stop_at = (int)seed};
+        Land b = {
+            .height = slow, .noise = 0.02, .seed = seed, .unsteady = true, .stop_at = (int)seed};
         s = run(&b, 60, false);
-        ck_assert_msg(!s.finished && b.late <= 3, "stopped at race %d: %d samples more", (int)seed, b.late);
+        ck_assert_msg(!s.finished && b.late <= 3, "stopped at race %d: %d samples more", (int)seed,
+                      b.late);
         search_free(&s);
         Land c = {.height = flat, .seed = seed};
         s = run(&c, 0.02, false);
-        ck_assert_int_eq(c.samples, 9 + 25);                       /* short steps are sampled as before */
+        /* short steps are sampled as before */
+        ck_assert_int_eq(c.samples, 9 + 25);
         search_free(&s);
     }
 }
 END_TEST
 
-/* A number of trials instead of a time: exactly that many are compiled and tried, none in vain, and the clock has no
- * effect. */
+/* A number of trials instead of a time: exactly that many are compiled and tried, none in vain, and
+ * the clock has no effect. */
 START_TEST(trials_bound_a_search)
 {
     static const int most[] = {1, 2, 16, 17, 40, 100};
@@ -443,9 +475,16 @@ START_TEST(trials_bound_a_search)
 }
 END_TEST
 
-/* Launches that are ruled out are neither proposed nor counted, known from before or not; all others are. */
-static bool only_the_model(void *ctx, const Launch *l) { return ctx && !memcmp(l, &space.model, sizeof *l); }
-static bool narrow(void *ctx, const Launch *l) { return only_the_model(ctx, l) || l->v[KNOB_VECTOR] < 8; }
+/* Launches that are ruled out are neither proposed nor counted, known from before or not; all
+ * others are. */
+static bool only_the_model(void *ctx, const Launch *l)
+{
+    return ctx && !memcmp(l, &space.model, sizeof *l);
+}
+static bool narrow(void *ctx, const Launch *l)
+{
+    return only_the_model(ctx, l) || l->v[KNOB_VECTOR] < 8;
+}
 
 START_TEST(only_what_is_worth_it)
 {
@@ -494,7 +533,8 @@ START_TEST(stands_to_what_is_used)
     double least = lowest(&a, &best);
     for (int i = 0; i < 2; i++) {
         Launch known[2] = {best, i ? best : space.model};
-        Search s = {.budget = 1e9, .exhaustive = true, .known = known, .nknown = 1, .used = &known[1]};
+        Search s = {
+            .budget = 1e9, .exhaustive = true, .known = known, .nknown = 1, .used = &known[1]};
         Meter m = meter_of(&a);
         ck_assert(search_run(&space, &m, &s));
         double want = i ? 1 : coupled(&space.model) / least, got = s.used_ms / s.trial[s.best].ms;
@@ -502,7 +542,8 @@ START_TEST(stands_to_what_is_used)
         search_free(&s);
     }
     Search s = run(&a, 60, false);
-    ck_assert(fabs(s.used_ms / s.model_ms - 1) < 0.02);            /* no results: the launch in use is the model's */
+    /* no results: the launch in use is the model's */
+    ck_assert(fabs(s.used_ms / s.model_ms - 1) < 0.02);
     search_free(&s);
     /* no time at all: the model's time is still reported */
     Search late = run(&a, 0, false);

@@ -1,5 +1,6 @@
-/* Sharded bindings that fail: ranks that differ, pieces that do not cover a tensor, communication that fails, gradients
- * on some ranks only, memory that runs out. All ranks must get an error, and no rank may wait for ever. */
+/* Sharded bindings that fail: ranks that differ, pieces that do not cover a tensor, communication
+ * that fails, gradients on some ranks only, memory that runs out. All ranks must get an error, and
+ * no rank may wait for ever. */
 #include "tests/harness/rank_threads.h"
 #include "tests/harness/shard_world.h"
 #include "tests/harness/suites.h"
@@ -10,14 +11,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS = 3, SECONDS = 30 };              /* SECONDS: after that a rank that waits has been left alone */
+/* SECONDS: after that a rank that waits has been left alone */
+enum { RANKS = 3, SECONDS = 30 };
 
 static const WorldTensor tensors[] = {
-    {.name = "weight", .shape = {2, {20, 12}}}, {.name = "other", .shape = {2, {12, 20}}},
-    {.name = "bias", .shape = {1, {33}}, .group = 1}, {.name = "scale", .shape = {0, {0}}, .group = 1},
+    {.name = "weight", .shape = {2, {20, 12}}},
+    {.name = "other", .shape = {2, {12, 20}}},
+    {.name = "bias", .shape = {1, {33}}, .group = 1},
+    {.name = "scale", .shape = {0, {0}}, .group = 1},
 };
 enum { NTENSORS = 4 };
-static const struct { const char *spec, *with; } rule_list[] = {{"adamw", "clip(1)"}, {"muon", NULL}, {"lamb", NULL},
+static const struct { const char *spec, *with; } rule_list[] = {
+    {"adamw", "clip(1)"}, {"muon", NULL}, {"lamb", NULL},
                                                                 {"adamw", NULL}};
 enum { NRULES = 4, NREDUCING = 3 };            /* the first three exchange data in every step */
 
@@ -41,9 +46,11 @@ static void crew_open(Crew *w, int rule, int kind)
 {
     memset(w, 0, sizeof *w);
     w->kind = kind;
-    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &w->engine));
-    OK(optc_compile(w->engine, &(optc_rule_options){.spec = rule_list[rule].spec, .with = rule_list[rule].with},
-                    &w->rule));
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &w->engine));
+    OK(optc_compile(
+        w->engine, &(optc_rule_options){.spec = rule_list[rule].spec, .with = rule_list[rule].with},
+        &w->rule));
     OK(optc_compile(w->engine, &(optc_rule_options){.spec = "sgd"}, &w->second));
     w->c = (WorldCase){.rule = w->rule, .tensor = tensors, .n = NTENSORS, .steps = 2};
     OK(optc_loopback_open(RANKS, NULL, &w->loopback));
@@ -65,7 +72,8 @@ static void crew_close(Crew *w)
     OK(optc_close(w->engine));
 }
 
-/* Stores the result of a collective call. A rank that failed waits for the others: they must return as well. */
+/* Stores the result of a collective call. A rank that failed waits for the others: they must return
+ * as well. */
 static void returned(Crew *w, int rank, optc_status s)
 {
     w->status[rank] = s;
@@ -80,9 +88,27 @@ static void returned(Crew *w, int rank, optc_status s)
 }
 
 /* ---- ranks that bind different tensors ---- */
-typedef enum { FEWER, OTHER_SHAPE, OTHER_RANK, OTHER_RULE, OTHER_GROUPS, OTHER_ORDER, OTHER_FLAGS, OTHER_SPLIT, OVERLAP,
-               GAP, BEYOND, NO_PARAM, NO_GROUPS, NO_COUNT, NO_TENSORS, NO_RESULT, NEGATIVE, OLD_CALLER,
-               NDIFFER } Differ;
+typedef enum {
+    FEWER,
+    OTHER_SHAPE,
+    OTHER_RANK,
+    OTHER_RULE,
+    OTHER_GROUPS,
+    OTHER_ORDER,
+    OTHER_FLAGS,
+    OTHER_SPLIT,
+    OVERLAP,
+    GAP,
+    BEYOND,
+    NO_PARAM,
+    NO_GROUPS,
+    NO_COUNT,
+    NO_TENSORS,
+    NO_RESULT,
+    NEGATIVE,
+    OLD_CALLER,
+    NDIFFER
+} Differ;
 static const struct { const char *name; bool names_tensor; } differ[NDIFFER] = {
     [FEWER] = {"one rank has fewer tensors", false},
     [OTHER_SHAPE] = {"one rank has another global shape", true},
@@ -107,23 +133,32 @@ static const struct { const char *name; bool names_tensor; } differ[NDIFFER] = {
 /* Rank 1 binds something else. Its piece of `weight` has 7 rows from row 7 on. */
 static optc_status bind_other(Crew *w, int rank)
 {
-    static const int64_t rows19[] = {19, 12}, flat[] = {240}, six[] = {6, 12}, eight[] = {8, 12}, at8[] = {8, 0},
-        at14[] = {14, 0};
+    static const int64_t rows19[] = {19, 12}, flat[] = {240}, six[] = {6, 12}, eight[] = {8, 12},
+                         at8[] = {8, 0}, at14[] = {14, 0};
     static const int64_t flat_piece[] = {84}, flat_at[] = {84};
     RankData *d = &w->data[rank];
     optc_tensor t[NTENSORS];
     optc_group g[2] = {{.tensors = t, .ntensors = 2}, {.tensors = t + 2, .ntensors = 2}};
     optc_rule *rule = w->rule;
     for (int k = 0; k < NTENSORS; k++)
-        t[k] = (optc_tensor){.name = tensors[k].name, .param = d->p[k], .grad = d->g[k], .rank = tensors[k].shape.rank,
-                             .shape = d->piece[k].shape, .global_shape = tensors[k].shape.dim,
+        t[k] = (optc_tensor){.name = tensors[k].name,
+                             .param = d->p[k],
+                             .grad = d->g[k],
+                             .rank = tensors[k].shape.rank,
+                             .shape = d->piece[k].shape,
+                             .global_shape = tensors[k].shape.dim,
                              .offset = d->piece[k].offset};
     t[3].global_shape = t[3].offset = NULL;
     optc_tensor first = t[0];
     switch (rank == 1 ? (Differ)w->kind : NDIFFER) {
     case FEWER: g[1].ntensors--; break;
     case OTHER_SHAPE: t[0].global_shape = rows19; break;
-    case OTHER_RANK: t[0].rank = 1; t[0].global_shape = flat; t[0].shape = flat_piece; t[0].offset = flat_at; break;
+    case OTHER_RANK:
+        t[0].rank = 1;
+        t[0].global_shape = flat;
+        t[0].shape = flat_piece;
+        t[0].offset = flat_at;
+        break;
     case OTHER_RULE: rule = w->second; break;
     case OTHER_GROUPS: g[0].ntensors++; g[1].tensors++; g[1].ntensors--; break;
     case OTHER_ORDER: t[0] = t[1]; t[1] = first; break;
@@ -160,34 +195,41 @@ static void good_rank(int rank, void *arg)
 
 START_TEST(ranks_differ)
 {
-    for (int rule = sanitized() ? _i % NRULES : 0; rule < NRULES; rule += sanitized() ? NRULES : 1) {
+    for (int rule = sanitized() ? _i % NRULES : 0; rule < NRULES;
+         rule += sanitized() ? NRULES : 1) {
         Crew w;
         crew_open(&w, rule, _i);
         run_ranks(RANKS, differing_rank, &w);
-        ck_assert_msg(!w.hung, "%s: ranks are left waiting; rank 1: %s", differ[_i].name, w.message[1]);
+        ck_assert_msg(!w.hung, "%s: ranks are left waiting; rank 1: %s", differ[_i].name,
+                      w.message[1]);
         for (int i = 0; i < RANKS; i++) {
-            bool own = _i >= BEYOND;                       /* rank 1's own mistake; the others only learn of it */
-            ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT || (own && i != 1 && w.status[i] != OPTC_OK),
+            /* rank 1's own mistake; the others only learn of it */
+            bool own = _i >= BEYOND;
+            ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT ||
+                              (own && i != 1 && w.status[i] != OPTC_OK),
                           "%s, %s: rank %d: %s %s", optc_rule_name(w.rule), differ[_i].name, i,
                           optc_status_name(w.status[i]), w.message[i]);
             ck_assert_msg(!w.data[i].binding, "%s: rank %d has a binding", differ[_i].name, i);
             /* a rank's own mistake is found by the checks of optc_bind */
-            ck_assert_msg(strstr(w.message[i], own && i == 1 ? "optc_bind" : "optc_bind_sharded"), "%s: rank %d: %s",
-                          differ[_i].name, i, w.message[i]);
-            ck_assert_msg(!differ[_i].names_tensor || (own && i != 1) || strstr(w.message[i], "weight"),
+            ck_assert_msg(strstr(w.message[i], own && i == 1 ? "optc_bind" : "optc_bind_sharded"),
+                          "%s: rank %d: %s", differ[_i].name, i, w.message[i]);
+            ck_assert_msg(!differ[_i].names_tensor || (own && i != 1) ||
+                              strstr(w.message[i], "weight"),
                           "%s: rank %d: %s", differ[_i].name, i, w.message[i]);
         }
         /* nothing is left of it: the same ranks bind again */
         atomic_store(&w.returned, 0);
         run_ranks(RANKS, good_rank, &w);
         for (int i = 0; i < RANKS; i++)
-            ck_assert_msg(w.status[i] == OPTC_OK, "after '%s': rank %d: %s", differ[_i].name, i, w.message[i]);
+            ck_assert_msg(w.status[i] == OPTC_OK, "after '%s': rank %d: %s", differ[_i].name, i,
+                          w.message[i]);
         crew_close(&w);
     }
 }
 END_TEST
 
-/* ---- ranks of other versions, of a rule with another rank, or with products in another precision ---- */
+/* ---- ranks of other versions, of a rule with another rank, or with products in another precision
+ * ---- */
 enum { FRACTION_ONLY, PRECISION_ONLY, CALLS_ONLY, OLDER, NEWER };
 typedef struct Version { optc_comm real; int kind, calls; } Version;
 
@@ -198,7 +240,8 @@ static int version_gather(void *context, const void *send, void *recv, size_t by
     int64_t message[4];
     if (v->calls++)
         return v->real.all_gather(v->real.context, send, recv, bytes, stream);
-    if (bytes != sizeof message)                           /* the size must be that of older libraries */
+    /* the size must be that of older libraries */
+    if (bytes != sizeof message)
         return 1;
     memcpy(message, send, bytes);
     message[0] = v->kind == OLDER ? message[0] & 1 : message[0] + 2;
@@ -220,7 +263,8 @@ static void other_version(int rank, void *arg)
                       .all_to_all = version_exchange};
     WorldCase c = w->c;
     c.rule = rank == 1 && w->kind < OLDER ? w->second : w->rule;
-    returned(w, rank, rank_bind(&w->data[rank], &c, rank == 1 && w->kind >= OLDER ? &comm : &w->comm[rank]));
+    returned(w, rank,
+             rank_bind(&w->data[rank], &c, rank == 1 && w->kind >= OLDER ? &comm : &w->comm[rank]));
 }
 
 START_TEST(versions_differ)
@@ -228,7 +272,8 @@ START_TEST(versions_differ)
     Crew w;
     crew_open(&w, 0, _i);
     static const optc_rule_options rules[OLDER][2] = {
-        [FRACTION_ONLY] = {{.spec = "dion2", .options = "fraction=0.25"}, {.spec = "dion2", .options = "fraction=0.5"}},
+        [FRACTION_ONLY] = {{.spec = "dion2", .options = "fraction=0.25"},
+                           {.spec = "dion2", .options = "fraction=0.5"}},
         [PRECISION_ONLY] = {{.spec = "soap"}, {.spec = "soap", .products = "tf32"}},
         [CALLS_ONLY] = {{.spec = "soap"}, {.spec = "soap", .options = "apply=f32"}}};
     if (_i < OLDER) {
@@ -240,9 +285,10 @@ START_TEST(versions_differ)
     run_ranks(RANKS, other_version, &w);
     ck_assert_msg(!w.hung, "case %d: ranks are left waiting; rank 1: %s", _i, w.message[1]);
     for (int i = 0; i < RANKS; i++)
-        ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT && !w.data[i].binding &&
-                      strstr(w.message[i], _i < OLDER ? "other options" : "same version of optc"),
-                      "case %d, rank %d: %s %s", _i, i, optc_status_name(w.status[i]), w.message[i]);
+        ck_assert_msg(
+            w.status[i] == OPTC_ERROR_ARGUMENT && !w.data[i].binding &&
+                strstr(w.message[i], _i < OLDER ? "other options" : "same version of optc"),
+            "case %d, rank %d: %s %s", _i, i, optc_status_name(w.status[i]), w.message[i]);
     crew_close(&w);
 }
 END_TEST
@@ -297,15 +343,17 @@ START_TEST(communication_fails)
         bool bound = x->crew.data[1].binding != NULL;
         bind_failed += reached && !bound;
         step_failed += reached && bound;
-        ck_assert_msg((x->crew.status[1] != OPTC_OK) == reached, "%s, call %d: %s", optc_rule_name(x->crew.rule), n,
-                      optc_status_name(x->crew.status[1]));
+        ck_assert_msg((x->crew.status[1] != OPTC_OK) == reached, "%s, call %d: %s",
+                      optc_rule_name(x->crew.rule), n, optc_status_name(x->crew.status[1]));
         for (int i = 0; i < RANKS; i++)
-            ck_assert_msg(reached || x->crew.status[i] == OPTC_OK, "rank %d: %s", i, x->crew.message[i]);
+            ck_assert_msg(reached || x->crew.status[i] == OPTC_OK, "rank %d: %s", i,
+                          x->crew.message[i]);
         crew_close(&x->crew);
         free(x);
         ck_assert_int_lt(n, 200);
     }
-    ck_assert_msg(bind_failed && step_failed, "%d failures while binding, %d while stepping", bind_failed, step_failed);
+    ck_assert_msg(bind_failed && step_failed, "%d failures while binding, %d while stepping",
+                  bind_failed, step_failed);
 }
 END_TEST
 
@@ -396,18 +444,23 @@ START_TEST(gradient_on_some_ranks)
         if (missing >= 0) {
             run_crew(&w, one_without);
             for (int i = 0; i < RANKS; i++) {
-                ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT, "missing on rank %d; rank %d: %s %s", missing, i,
+                ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT,
+                              "missing on rank %d; rank %d: %s %s", missing, i,
                               optc_status_name(w.status[i]), w.message[i]);
-                ck_assert_msg(strstr(w.message[i], "bias"), "rank %d: '%s' does not name the tensor", i, w.message[i]);
+                ck_assert_msg(strstr(w.message[i], "bias"),
+                              "rank %d: '%s' does not name the tensor", i, w.message[i]);
             }
             all_params(&w, after);
-            ck_assert_msg(!memcmp(before, after, sizeof before), "a refused step changes parameters");
+            ck_assert_msg(!memcmp(before, after, sizeof before),
+                          "a refused step changes parameters");
         }
         run_crew(&w, second_step);                         /* with all gradients it works */
         for (int i = 0; i < RANKS; i++)
-            ck_assert_msg(w.status[i] == OPTC_OK, "with all gradients: rank %d: %s", i, w.message[i]);
+            ck_assert_msg(w.status[i] == OPTC_OK, "with all gradients: rank %d: %s", i,
+                          w.message[i]);
         all_params(&w, missing < 0 ? want : after);
-        ck_assert_msg(missing < 0 || !memcmp(want, after, sizeof want), "a refused step changes the next one");
+        ck_assert_msg(missing < 0 || !memcmp(want, after, sizeof want),
+                      "a refused step changes the next one");
         crew_close(&w);
     }
 }
@@ -419,8 +472,8 @@ static int no_gather(void *context, const void *send, void *recv, size_t bytes, 
     (void)context, (void)send, (void)recv, (void)bytes, (void)stream;
     return 1;
 }
-static int no_exchange(void *context, const void *send, const size_t *send_bytes, void *recv, const size_t *recv_bytes,
-                       void *stream)
+static int no_exchange(void *context, const void *send, const size_t *send_bytes, void *recv,
+                       const size_t *recv_bytes, void *stream)
 {
     (void)context, (void)send, (void)send_bytes, (void)recv, (void)recv_bytes, (void)stream;
     return 1;
@@ -432,7 +485,8 @@ START_TEST(bad_arguments)
     static const int64_t shape[] = {4, 3};
     const optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape};
     const optc_group group = {.tensors = &t, .ntensors = 1};
-    const optc_comm good = {.rank = 0, .ranks = 1, .all_gather = no_gather, .all_to_all = no_exchange};
+    const optc_comm good = {
+        .rank = 0, .ranks = 1, .all_gather = no_gather, .all_to_all = no_exchange};
     optc_comm bad[5] = {good, good, good, good, good};
     optc_engine *e;
     optc_rule *r;
@@ -449,13 +503,15 @@ START_TEST(bad_arguments)
     ck_assert_ptr_null(b);
     for (int i = 0; i < 5; i++) {
         b = (optc_binding *)&b;
-        FAILS(optc_bind_sharded(r, &group, 1, &bad[i], &b), OPTC_ERROR_ARGUMENT, "optc_bind_sharded");
+        FAILS(optc_bind_sharded(r, &group, 1, &bad[i], &b), OPTC_ERROR_ARGUMENT,
+              "optc_bind_sharded");
         ck_assert_ptr_null(b);
     }
     FAILS(optc_bind_sharded(r, &group, 1, &good, NULL), OPTC_ERROR_ARGUMENT, "NULL");
     FAILS(optc_bind_sharded(NULL, &group, 1, &good, &b), OPTC_ERROR_ARGUMENT, "NULL");
     FAILS(optc_bind_sharded(r, NULL, 1, &good, &b), OPTC_ERROR_ARGUMENT, "NULL");
-    FAILS(optc_bind_sharded_sized(r, &group, 1, 0, sizeof t, &good, &b), OPTC_ERROR_ARGUMENT, "optc_bind");
+    FAILS(optc_bind_sharded_sized(r, &group, 1, 0, sizeof t, &good, &b), OPTC_ERROR_ARGUMENT,
+          "optc_bind");
     /* a binding that is not sharded */
     OK(optc_bind(r, &group, 1, &b));
     OK(optc_state_rank(b, 0, "m", &rank));
@@ -511,7 +567,9 @@ START_TEST(memory_runs_out)
     optc_loopback *l;
     optc_comm comm;
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = "", .allocator = &own}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = rule_list[_i / 2].spec, .with = rule_list[_i / 2].with}, &r));
+    OK(optc_compile(
+        e, &(optc_rule_options){.spec = rule_list[_i / 2].spec, .with = rule_list[_i / 2].with},
+        &r));
     OK(optc_loopback_open(1, NULL, &l));
     OK(optc_loopback_comm(l, 0, &comm));
     c.rule = r;
@@ -528,10 +586,10 @@ START_TEST(memory_runs_out)
         optc_status end = optc_unbind(d.binding);
         held = memory_held() - held;                       /* before Check allocates */
         d.binding = NULL;
-        ck_assert_msg(reached ? s == OPTC_ERROR_MEMORY && empty : s == OPTC_OK, "allocation %d: %s", n,
-                      optc_status_name(s));
-        ck_assert_msg(end == OPTC_OK && !held && pool.held == blocks, "allocation %d: %d and %d blocks are lost", n,
-                      held, pool.held - blocks);
+        ck_assert_msg(reached ? s == OPTC_ERROR_MEMORY && empty : s == OPTC_OK, "allocation %d: %s",
+                      n, optc_status_name(s));
+        ck_assert_msg(end == OPTC_OK && !held && pool.held == blocks,
+                      "allocation %d: %d and %d blocks are lost", n, held, pool.held - blocks);
     }
     ck_assert_int_gt(n, _i % 2 ? 1 : 10);
     pool.fail_at = 0;

@@ -1,5 +1,5 @@
-/* svd, spectral_norm and nuclear_norm, on the evaluator and compiled: U diag(s) V.T is x, U and V have orthonormal
- * columns, s descends, and the norms are the largest value and the sum of s. */
+/* svd, spectral_norm and nuclear_norm, on the evaluator and compiled: U diag(s) V.T is x, U and V
+ * have orthonormal columns, s descends, and the norms are the largest value and the sum of s. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -7,22 +7,27 @@
 #include <string.h>
 
 static const char rule[] =
-    "return optimizer { name = 'x', hyper = { lr = 0 }, rank = 2, products = 'f64', view = 'last',\n"
-    "  state = { back = zeros, back_t = zeros, some = zeros, top = zeros 'slice', all = zeros 'slice', first = "
+    "return optimizer { name = 'x', hyper = { lr = 0 }, rank = 2, products = 'f64', view = "
+    "'last',\n"
+    "  state = { back = zeros, back_t = zeros, some = zeros, top = zeros 'slice', all = zeros "
+    "'slice', first = "
     "zeros 'rank1', UU = zeros 'rank', VV = zeros 'rank' },\n"
     "  step = function() p = p - g end,\n"
-    "  matrix = function() local U, s, V = svd(g)  local A, w, B = svd(g, 'rank')  local C, z, D = svd(g.T)\n"
+    "  matrix = function() local U, s, V = svd(g)  local A, w, B = svd(g, 'rank')  local C, z, D = "
+    "svd(g.T)\n"
     "    back = mm(U * s.T, V.T)  some = mm(A * w.T, B.T)  back_t = mm(D * z.T, C.T)\n"
     "    top, all, first = spectral_norm(g), nuclear_norm(g.T), w\n"
     "    UU, VV = mm(A.T, A), mm(B.T, B)\n"
     "    p = p - 0 * g end }";
 
-static const TestShape shapes[] = {{2, {5, 9}}, {2, {9, 5}}, {2, {4, 4}}, {3, {2, 3, 6}}, {2, {1, 3}}, {2, {3, 1}}};
+static const TestShape shapes[] = {{2, {5, 9}},    {2, {9, 5}}, {2, {4, 4}},
+                                   {3, {2, 3, 6}}, {2, {1, 3}}, {2, {3, 1}}};
 enum { NSHAPE = sizeof shapes / sizeof *shapes };
 
 static void near(const char *what, int tensor, double got, double want, double within)
 {
-    ck_assert_msg(fabs(got - want) <= within, "%s of tensor %d: %.17g, not %.17g", what, tensor, got, want);
+    ck_assert_msg(fabs(got - want) <= within, "%s of tensor %d: %.17g, not %.17g", what, tensor,
+                  got, want);
 }
 
 static void read_state(const Fixture *f, int k, const char *name, double *to, int64_t n)
@@ -33,14 +38,16 @@ static void read_state(const Fixture *f, int k, const char *name, double *to, in
 static void check_singular(const Fixture *f, int k)
 {
     int r = shapes[k].rank;
-    int64_t rows = shapes[k].dim[r - 2], cols = shapes[k].dim[r - 1], n = rows * cols, slices = f->count[k] / n;
+    int64_t rows = shapes[k].dim[r - 2], cols = shapes[k].dim[r - 1], n = rows * cols,
+            slices = f->count[k] / n;
     int64_t side = rows < cols ? rows : cols, some = side < 2 ? side : 2;
     double back[64], back_t[64], part[64], s[4], top[2], sum[2], u[8], v[8], left = 0, squares = 0;
     const double *g = f->g[k];
     read_state(f, k, "back", back, f->count[k]), read_state(f, k, "back_t", back_t, f->count[k]);
     read_state(f, k, "some", part, f->count[k]), read_state(f, k, "first", s, slices * some);
     read_state(f, k, "top", top, slices), read_state(f, k, "all", sum, slices);
-    read_state(f, k, "UU", u, slices * some * some), read_state(f, k, "VV", v, slices * some * some);
+    read_state(f, k, "UU", u, slices * some * some),
+        read_state(f, k, "VV", v, slices * some * some);
     for (int64_t i = 0; i < f->count[k]; i++) {
         near("U s V.T", k, back[i], g[i], 1e-12), near("svd of x.T", k, back_t[i], g[i], 1e-12);
         left += (g[i] - part[i]) * (g[i] - part[i]);
@@ -54,7 +61,8 @@ static void check_singular(const Fixture *f, int k)
         near("spectral norm", k, top[i], s[i * some], 1e-12);
         ck_assert(some < 2 || s[i * some] >= s[i * some + 1]);
         double held = s[i * some] + (some > 1 ? s[i * some + 1] : 0);
-        ck_assert_msg(sum[i] >= held - 1e-12 && (side > some || sum[i] <= held + 1e-12), "nuclear norm %g", sum[i]);
+        ck_assert_msg(sum[i] >= held - 1e-12 && (side > some || sum[i] <= held + 1e-12),
+                      "nuclear norm %g", sum[i]);
         for (int64_t x = 0; x < some; x++)
             squares -= s[i * some + x] * s[i * some + x];
     }
@@ -64,9 +72,12 @@ static void check_singular(const Fixture *f, int k)
 START_TEST(singular)
 {
     Fixture f;
-    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"), .compiler = _i ? NULL : "",
+    optc_engine_options eo = {.threads = 2,
+                              .cache_dir = getenv("OPTC_TEST_CACHE"),
+                              .compiler = _i ? NULL : "",
                               .no_builtin = !_i};
-    fix_open(&f, &eo, &(optc_rule_options){.spec = "x", .text = rule, .param = OPTC_F64}, shapes, NSHAPE, NULL, 0);
+    fix_open(&f, &eo, &(optc_rule_options){.spec = "x", .text = rule, .param = OPTC_F64}, shapes,
+             NSHAPE, NULL, 0);
     for (int k = 0; k < f.n; k++)
         for (int64_t i = 0; i < f.count[k]; i++)
             ((double *)f.g[k])[i] = ref_value(k, 1, i);
@@ -81,8 +92,10 @@ END_TEST
 START_TEST(of_zero)
 {
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = 1},
-             &(optc_rule_options){.spec = "x", .text = rule, .param = OPTC_F64}, &(TestShape){2, {2, 3}}, 1, NULL, 0);
+    fix_open(&f,
+             &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = 1},
+             &(optc_rule_options){.spec = "x", .text = rule, .param = OPTC_F64},
+             &(TestShape){2, {2, 3}}, 1, NULL, 0);
     memset(f.g[0], 0, 6 * sizeof(double));
     OK(optc_step(f.binding));
     double back[6], top;
@@ -94,15 +107,18 @@ START_TEST(of_zero)
 }
 END_TEST
 
-/* g has rank 1, so two of three singular values are rounding noise. The longer side's vectors of those are 0, and the
- * product of both sides has spectral norm 1, for x and x.T; and s still adds up to the nuclear norm. */
+/* g has rank 1, so two of three singular values are rounding noise. The longer side's vectors of
+ * those are 0, and the product of both sides has spectral norm 1, for x and x.T; and s still adds
+ * up to the nuclear norm. */
 START_TEST(of_low_rank)
 {
     static const char text[] =
         "return optimizer { name = 'x', hyper = { lr = 0 }, rank = 2, view = 'last',\n"
-        "  state = { o = zeros, o_t = zeros, some = zeros, back = zeros, top = zeros 'slice', all = zeros 'slice' },\n"
+        "  state = { o = zeros, o_t = zeros, some = zeros, back = zeros, top = zeros 'slice', all "
+        "= zeros 'slice' },\n"
         "  step = function() p = p - g end,\n"
-        "  matrix = function() local U, s, V = svd(g)  local A, w, B = svd(g, 'rank')  local C, z, D = svd(g.T)\n"
+        "  matrix = function() local U, s, V = svd(g)  local A, w, B = svd(g, 'rank')  local C, z, "
+        "D = svd(g.T)\n"
         "    o, o_t, some, back = mm(U, V.T), mm(D, C.T), mm(A, B.T), mm(U * s.T, V.T)\n"
         "    top, all = spectral_norm(g), nuclear_norm(g)\n"
         "    p = p - 0 * g end }";
@@ -110,7 +126,8 @@ START_TEST(of_low_rank)
     const bool wide = _i & 1, f64 = _i & 2;
     const double within = f64 ? 1e-10 : 1e-5, s = sqrt(0.14 * 385);
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = 1},
+    fix_open(&f,
+             &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = 1},
              &(optc_rule_options){.spec = "x", .text = text, .param = f64 ? OPTC_F64 : OPTC_F32},
              &(TestShape){2, {wide ? 3 : 10, wide ? 10 : 3}}, 1, NULL, 0);
     double want[30], got[30], top, all;
@@ -137,11 +154,13 @@ START_TEST(of_low_rank)
 }
 END_TEST
 
-/* Half of the rows of a long matrix: Gram matrices have the size of the two columns. The other rows are 0. */
+/* Half of the rows of a long matrix: Gram matrices have the size of the two columns. The other rows
+ * are 0. */
 START_TEST(of_selected_rows)
 {
     static const char text[] =
-        "return optimizer { name = 'x', view = 'last', rank = { share = 0.5, of = 'rows' }, products = 'f64',\n"
+        "return optimizer { name = 'x', view = 'last', rank = { share = 0.5, of = 'rows' }, "
+        "products = 'f64',\n"
         "  state = { top = zeros 'slice', all = zeros 'slice' }, step = function() p = p - g end,\n"
         "  matrix = function() local x = take(g, topk(rowsum(abs(g))))\n"
         "    top, all = spectral_norm(x), nuclear_norm(x.T)  p = p - g end }";
@@ -150,7 +169,8 @@ START_TEST(of_selected_rows)
     optc_bytes bytes;
     double aa = 0, ab = 0, bb = 0, top, all;
     optc_engine_options eo = {.compiler = "", .cache_dir = "", .threads = 1};
-    optc_rule_options ro = {.spec = "x.lua", .text = text, .param = OPTC_F64, .grad = OPTC_F64, .state = OPTC_F64};
+    optc_rule_options ro = {
+        .spec = "x.lua", .text = text, .param = OPTC_F64, .grad = OPTC_F64, .state = OPTC_F64};
     fix_open(&f, &eo, &ro, shape, 1, NULL, 0);
     double *g = f.g[0];
     for (int i = 0; i < 800; i++) {
@@ -162,7 +182,8 @@ START_TEST(of_selected_rows)
     OK(optc_step(f.binding));
     read_state(&f, 0, "top", &top, 1), read_state(&f, 0, "all", &all, 1);
     near("nuclear norm", 0, all, sqrt(aa + bb + 2 * sqrt(aa * bb - ab * ab)), 1e-10);
-    near("spectral norm", 0, top, sqrt((aa + bb + sqrt((aa - bb) * (aa - bb) + 4 * ab * ab)) / 2), 1e-10);
+    near("spectral norm", 0, top, sqrt((aa + bb + sqrt((aa - bb) * (aa - bb) + 4 * ab * ab)) / 2),
+         1e-10);
     fix_close(&f);
 }
 END_TEST
@@ -175,7 +196,10 @@ END_TEST
 enum { SIDE = 8, LONG = 16, KNOWN = SIDE * LONG };
 static const int power[SIDE] = {0, 3, 6, 9, 11, 14, 17, 20};
 
-static int entry_sign(int64_t row, int64_t col) { return __builtin_popcountll((uint64_t)(row & col)) % 2 ? -1 : 1; }
+static int entry_sign(int64_t row, int64_t col)
+{
+    return __builtin_popcountll((uint64_t)(row & col)) % 2 ? -1 : 1;
+}
 
 /* Element i of H diag(s^x) G. */
 static double known_at(int64_t i, bool tall, int x)
@@ -192,17 +216,43 @@ typedef struct {
     optc_type type;
     optc_setting set[4];
     int nset;
-    double most;                           /* error of the vectors' product, in the Frobenius norm over sqrt(8) */
+    double most;                           /* error of the vectors' product, in the Frobenius norm
+                                            * over sqrt(8) */
 } Known;
 static const char by_svd[] =
-    "return optimizer { name = 'by_svd', hyper = { lr = 0 }, rank = 8, products = 'f16', state = { s ="
+    "return optimizer { name = 'by_svd', hyper = { lr = 0 }, rank = 8, products = 'f16', state = { "
+    "s ="
     " zeros 'rank1' },\n  step = function() p = p - g end, matrix = function()\n"
     "    local U, S, V = svd(g, 'rank')  s = S  p = p - lr * mm(U, V.T) end }";
 static const Known known[] = {
-    {"mop", "", "scale=spectral", OPTC_F32, {{"lr", 0.25}, {"momentum", 0.5}, {"weight_decay", 0}}, 3, 0.02},
-    {"mop", "", "scale=spectral", OPTC_F64, {{"lr", 0.25}, {"momentum", 0.5}, {"weight_decay", 0}}, 3, 1e-9},
-    {"conda", "", "", OPTC_F32, {{"lr", 0.25}, {"beta1", 0.5}, {"beta2", 0.5}, {"eps", 1e-30}}, 4, 0.02},
-    {"adamw", "galore(8,1,1)", "", OPTC_F32, {{"lr", 0.25}, {"eps", 1e-30}, {"weight_decay", 0}}, 3, 0.02},
+    {"mop",
+     "",
+     "scale=spectral",
+     OPTC_F32,
+     {{"lr", 0.25}, {"momentum", 0.5}, {"weight_decay", 0}},
+     3,
+     0.02},
+    {"mop",
+     "",
+     "scale=spectral",
+     OPTC_F64,
+     {{"lr", 0.25}, {"momentum", 0.5}, {"weight_decay", 0}},
+     3,
+     1e-9},
+    {"conda",
+     "",
+     "",
+     OPTC_F32,
+     {{"lr", 0.25}, {"beta1", 0.5}, {"beta2", 0.5}, {"eps", 1e-30}},
+     4,
+     0.02},
+    {"adamw",
+     "galore(8,1,1)",
+     "",
+     OPTC_F32,
+     {{"lr", 0.25}, {"eps", 1e-30}, {"weight_decay", 0}},
+     3,
+     0.02},
     {"by_svd", "", "", OPTC_F32, {{"lr", 1}}, 1, 1e-2},
 };
 
@@ -210,10 +260,15 @@ static void open_known(Fixture *f, const Known *k)
 {
     static const TestShape shape[] = {{2, {SIDE, LONG}}, {2, {LONG, SIDE}}};
     bool f64 = k->type == OPTC_F64;
-    optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE"), .compiler = f64 ? "" : NULL,
+    optc_engine_options eo = {.threads = 1,
+                              .cache_dir = getenv("OPTC_TEST_CACHE"),
+                              .compiler = f64 ? "" : NULL,
                               .no_builtin = f64};
-    optc_rule_options ro = {.spec = k->spec, .text = strcmp(k->spec, "by_svd") ? NULL : by_svd, .with = k->with,
-                            .options = k->options, .param = k->type};
+    optc_rule_options ro = {.spec = k->spec,
+                            .text = strcmp(k->spec, "by_svd") ? NULL : by_svd,
+                            .with = k->with,
+                            .options = k->options,
+                            .param = k->type};
     fix_open(f, &eo, &ro, shape, 2, k->set, k->nset);
     for (int t = 0; t < 2; t++)
         for (int64_t i = 0; i < KNOWN; i++)
@@ -224,7 +279,8 @@ static void open_known(Fixture *f, const Known *k)
     OK(optc_step(f->binding));
 }
 
-/* All of these step along the product of both sides' vectors, H G / sqrt(128). Adam's first step is a sign. */
+/* All of these step along the product of both sides' vectors, H G / sqrt(128). Adam's first step is
+ * a sign. */
 START_TEST(of_condition_1e6)
 {
     const Known *k = &known[_i];
@@ -236,12 +292,13 @@ START_TEST(of_condition_1e6)
             double got = k->type == OPTC_F64 ? ((double *)f.p[t])[i] : ((float *)f.p[t])[i];
             off += pow(got + known_at(i, t, 0) / sqrt(KNOWN), 2) / SIDE;
         }
-        ck_assert_msg(sqrt(off) <= k->most, "%s %s: tensor %d is off by %.2g, more than %g", k->spec, k->with, t,
-                      sqrt(off), k->most);
+        ck_assert_msg(sqrt(off) <= k->most, "%s %s: tensor %d is off by %.2g, more than %g",
+                      k->spec, k->with, t, sqrt(off), k->most);
         if (!strcmp(k->spec, "by_svd"))
             read_state(&f, t, "s", s, SIDE);
         for (int i = 0; i < SIDE && !strcmp(k->spec, "by_svd"); i++)
-            ck_assert_msg(fabs(s[i] / ldexp(sqrt(KNOWN), -power[i]) - 1) < 1e-2, "value %d: %g", i, s[i]);
+            ck_assert_msg(fabs(s[i] / ldexp(sqrt(KNOWN), -power[i]) - 1) < 1e-2, "value %d: %g", i,
+                          s[i]);
     }
     fix_close(&f);
 }
@@ -260,7 +317,8 @@ START_TEST(first_directions)
             double dot = 0;
             for (int i = 0; i < side; i++)
                 dot += P[i * SIDE + k] * entry_sign(k, i) / sqrt(side);
-            ck_assert_msg(fabs(dot) > 1 - cosmos.most * cosmos.most, "tensor %d: direction %d: %g", t, k, fabs(dot));
+            ck_assert_msg(fabs(dot) > 1 - cosmos.most * cosmos.most, "tensor %d: direction %d: %g",
+                          t, k, fabs(dot));
         }
     }
     fix_close(&f);

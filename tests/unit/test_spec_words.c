@@ -1,4 +1,5 @@
-/* A spec's names in emitted source: they compile even if C reserves them, and free text stays in comments. */
+/* A spec's names in emitted source: they compile even if C reserves them, and free text stays in
+ * comments. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -40,41 +41,80 @@ static char *through_cc(const char *source, const char *flags, int *rc)
 static char *emit(const char *text, const Target *target)
 {
     Gen g = {0};
-    bool ok = gen_compile(&g, (Source){"try.lua", text, strlen(text)}, &(GenOptions){.find = find_wrapper});
+    bool ok = gen_compile(&g, (Source){"try.lua", text, strlen(text)},
+                          &(GenOptions){.find = find_wrapper});
     char *c = ok ? gen_emit(&g, &(EmitOptions){.target = target}, &g.diag) : NULL;
-    ck_assert_msg(c || (!ok && g.diag.text), "%s", g.diag.text ? g.diag.text : "it failed without a message");
+    ck_assert_msg(c || (!ok && g.diag.text), "%s",
+                  g.diag.text ? g.diag.text : "it failed without a message");
     gen_free(&g);
     return c;
 }
 
-static const char *const hostile[] = {
-    "double", "int", "float", "restrict", "inline", "asm", "typeof", "register", "self", "unit", "stages", "offset",
-    "count", "i", "l", "sqrtf", "sqrt_", "fabsf", "fmaf", "linux", "unix", "optc_x", "optc", "OPTC_SEG", "OPTC_FN",
-    "optc_view", "_x", "_", "__x", "_Bool", "_Complex", "__attribute__", "__FILE__", "__LINE__", "INFINITY", "NAN",
-    "M_PI", "HUGE_VAL", "FP_NAN", "MAXFLOAT", "NULL", "main", "errno", "x1", "x2", "x12", "p_i", "g_i", "p_new",
-    "m_new", "m_i", "a_2", "fold", "sum_lanes", "fold_buf", "isnan", "signbit", "bool", "size_t", "wchar_t",
-    "alignas", "constexpr", "nullptr", "and_", "class", "this", "new", "threadIdx", "blockDim", "half", "char16_t",
-    "char32_t", "char8_t", "EOF", "I", "complex", "stdin", "at_p", "at_m", "sum_g_lanes", "m_plus_sum",
-    "aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd"};
+static const char *const hostile[] = {"double",     "int",
+                                      "float",      "restrict",
+                                      "inline",     "asm",
+                                      "typeof",     "register",
+                                      "self",       "unit",
+                                      "stages",     "offset",
+                                      "count",      "i",
+                                      "l",          "sqrtf",
+                                      "sqrt_",      "fabsf",
+                                      "fmaf",       "linux",
+                                      "unix",       "optc_x",
+                                      "optc",       "OPTC_SEG",
+                                      "OPTC_FN",    "optc_view",
+                                      "_x",         "_",
+                                      "__x",        "_Bool",
+                                      "_Complex",   "__attribute__",
+                                      "__FILE__",   "__LINE__",
+                                      "INFINITY",   "NAN",
+                                      "M_PI",       "HUGE_VAL",
+                                      "FP_NAN",     "MAXFLOAT",
+                                      "NULL",       "main",
+                                      "errno",      "x1",
+                                      "x2",         "x12",
+                                      "p_i",        "g_i",
+                                      "p_new",      "m_new",
+                                      "m_i",        "a_2",
+                                      "fold",       "sum_lanes",
+                                      "fold_buf",   "isnan",
+                                      "signbit",    "bool",
+                                      "size_t",     "wchar_t",
+                                      "alignas",    "constexpr",
+                                      "nullptr",    "and_",
+                                      "class",      "this",
+                                      "new",        "threadIdx",
+                                      "blockDim",   "half",
+                                      "char16_t",   "char32_t",
+                                      "char8_t",    "EOF",
+                                      "I",          "complex",
+                                      "stdin",      "at_p",
+                                      "at_m",       "sum_g_lanes",
+                                      "m_plus_sum", "aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd"};
 
-/* As a hyperparameter, a state, a local, an input and an entry; each with a reduction, so that folds get names too. A
- * package also includes headers. Each name has two of the five roles (OPTC_ALL: all). */
+/* As a hyperparameter, a state, a local, an input and an entry; each with a reduction, so that
+ * folds get names too. A package also includes headers. Each name has two of the five roles
+ * (OPTC_ALL: all). */
 START_TEST(names_in_source)
 {
     if (thinned(_i))
         return;
     static const char *const role[] = {
-        "return optimizer { name = \"x\", hyper = { %s = 1 }, state = { m = zeros }, step = function()\n"
+        "return optimizer { name = \"x\", hyper = { %s = 1 }, state = { m = zeros }, step = "
+        "function()\n"
         "m = m + sum(g) * %s p = p - %s * m end }",
         "return optimizer { name = \"x\", state = { %s = zeros }, step = function()\n"
         "%s = %s + g * rowsum(g) p = p - g end }",
         "return optimizer { name = \"x\", state = { m = zeros }, step = function()\n"
         "local %s = g * m m = %s + sum(%s) p = p - m end }",
-        "return optimizer { name = \"x\", inputs = { %s = \"elem\" }, state = { m = zeros }, step = function()\n"
+        "return optimizer { name = \"x\", inputs = { %s = \"elem\" }, state = { m = zeros }, step "
+        "= function()\n"
         "m = %s p = p - sum(%s) * g end }",
-        "return optimizer { name = \"%s\", step = function() p = p - g end, %s = function() p = p + g end --%s\n}"};
-    static const char headers[] = "-std=gnu11 -w -fsyntax-only -include math.h -include complex.h -include stdio.h "
-                                  "-include errno.h -include limits.h -include uchar.h";
+        "return optimizer { name = \"%s\", step = function() p = p - g end, %s = function() p = p "
+        "+ g end --%s\n}"};
+    static const char headers[] =
+        "-std=gnu11 -w -fsyntax-only -include math.h -include complex.h -include stdio.h "
+        "-include errno.h -include limits.h -include uchar.h";
     const char *n = hostile[_i];
     int chosen = sample(n, COUNT(role));
     for (int k = 0; k < COUNT(role); k++) {
@@ -109,12 +149,15 @@ START_TEST(text_in_source)
 {
     static const char *const role[] = {"cite = \"%s\"", "doc = \"%s\"", "options = { o = \"%s\" }",
                                        "options = { o = { \"%s\", \"b\" } }"};
-    static const char *const flags[] = {"-std=gnu11 -E -P -w", "-std=c11 -E -P -w"};         /* c11 has trigraphs */
-    Buf all = {0};                             /* the sources of every role and target: one call preprocesses them */
+    /* c11 has trigraphs */
+    static const char *const flags[] = {"-std=gnu11 -E -P -w", "-std=c11 -E -P -w"};
+    /* the sources of every role and target: one call preprocesses them */
+    Buf all = {0};
     for (int k = 0; k < COUNT(role); k++) {
         const char *at = strstr(role[k], "%s");
         Buf text = {0};
-        buf_printf(&text, "return optimizer { name = \"x\", %.*s%s%s, step = function() p = p - g end }",
+        buf_printf(&text,
+                   "return optimizer { name = \"x\", %.*s%s%s, step = function() p = p - g end }",
                    (int)(at - role[k]), role[k], breakouts[_i], at + 2);
         for (const Target *const *target = gen_targets; *target; target++) {
             char *source = emit(text.s, *target);
@@ -128,7 +171,8 @@ START_TEST(text_in_source)
         int rc = 0;
         char *said = through_cc(all.s, flags[k], &rc);
         ck_assert_msg(rc == 0, "it does not even preprocess: %.300s", said);
-        ck_assert_msg(!strstr(said, "evil"), "free text became code (%s): %s", flags[k], breakouts[_i]);
+        ck_assert_msg(!strstr(said, "evil"), "free text became code (%s): %s", flags[k],
+                      breakouts[_i]);
         free(said);
     }
     buf_free(&all);

@@ -1,5 +1,5 @@
-/* Values over rows x rows, cols x cols and the like on the CPU: inside the evaluator's bounds, and the same bits for
- * any number of threads. */
+/* Values over rows x rows, cols x cols and the like on the CPU: inside the evaluator's bounds, and
+ * the same bits for any number of threads. */
 #include "tests/harness/random_spec.h"
 #include "tests/harness/square_rules.h"
 
@@ -15,11 +15,14 @@ static void set_grads(Fixture *f, int step)
 START_TEST(in_bounds)
 {
     uint64_t hash[2];
-    const optc_rule_options ro = {.text = square_rules[_i], .param = _i == 1 ? OPTC_F64 : OPTC_F32, .grad = OPTC_F32};
+    const optc_rule_options ro = {
+        .text = square_rules[_i], .param = _i == 1 ? OPTC_F64 : OPTC_F32, .grad = OPTC_F32};
     for (int k = 0; k < 2; k++) {
         Fixture f;
-        fix_open(&f, &(optc_engine_options){.threads = k ? 3 : 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro,
-                 square_shapes, NSQUARES, NULL, 0);
+        fix_open(
+            &f,
+            &(optc_engine_options){.threads = k ? 3 : 1, .cache_dir = getenv("OPTC_TEST_CACHE")},
+            &ro, square_shapes, NSQUARES, NULL, 0);
         ck_assert_msg(optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
         for (int step = 1; step <= 3; step++) {
             set_grads(&f, step);
@@ -37,7 +40,8 @@ END_TEST
 
 START_TEST(random_rules)
 {
-    static const TestShape few[] = {{2, {33, 18}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 13}}, {2, {12, 1}}, {2, {20, 40}}};
+    static const TestShape few[] = {{2, {33, 18}}, {1, {7}},     {3, {3, 5, 7}},
+                                    {2, {1, 13}},  {2, {12, 1}}, {2, {20, 40}}};
     setenv("OPTC_CFLAGS", "-O1", 0);
     for (uint64_t seed = 1; seed <= 4; seed++) {
         Fixture f;

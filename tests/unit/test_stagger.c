@@ -1,6 +1,7 @@
-/* every(k, { stagger = true }, …): each tensor runs at its own slot of k steps. The reference is the same rule with
- * every(k, { offset = slot }, …) on one tensor alone, without slots. The assignment of slots is checked against an
- * independent one. Blocks, folds over tensors and wrappers are compared with the evaluator. */
+/* every(k, { stagger = true }, …): each tensor runs at its own slot of k steps. The reference is
+ * the same rule with every(k, { offset = slot }, …) on one tensor alone, without slots. The
+ * assignment of slots is checked against an independent one. Blocks, folds over tensors and
+ * wrappers are compared with the evaluator. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/suites.h"
 
@@ -11,30 +12,37 @@
 /* ---- rules: %1$s and %2$s stand for the options of two blocks of every() ---- */
 static const char *const rules[] = {
     /* roots of one side, in states */
-    "return optimizer { name = 'x', hyper = { lr = 0.1, b = 0.9 }, state = { L = eye(0.1, 'rows'), X = eye(1, 'rows') "
+    "return optimizer { name = 'x', hyper = { lr = 0.1, b = 0.9 }, state = { L = eye(0.1, 'rows'), "
+    "X = eye(1, 'rows') "
     "}, products = 'f64',\n"
-    "  matrix = function() L = b * L + (1 - b) * gram(g)  every(%1$s, function() X = power(L, -1/4, { ridge = 1e-2 }) "
+    "  matrix = function() L = b * L + (1 - b) * gram(g)  every(%1$s, function() X = power(L, "
+    "-1/4, { ridge = 1e-2 }) "
     "end)\n"
     "    p = p - lr * mm(X, g) end,\n"
     "  step = function() p = p - lr * g end }",
     /* two sides, one with products only; a state of each kind, and p itself */
-    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', Y = zeros "
+    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros "
+    "'rows', Y = zeros "
     "'cols', m = zeros, r = zeros 'row', s = zeros 'tensor' }, products = 'f64',\n"
     "  matrix = function() L = 0.5 * L + gram(g)\n"
-    "    every(%1$s, function() X = chol(L + eye(1, 'rows'))  s = s + norm(X) + t  r = rowsum(abs(g)) + s  p = p - "
+    "    every(%1$s, function() X = chol(L + eye(1, 'rows'))  s = s + norm(X) + t  r = "
+    "rowsum(abs(g)) + s  p = p - "
     "0.125 * lr * r * p end)\n"
     "    every(%2$s, function() Y = 0.5 * Y + gram(g.T)  m = mm(g, Y) end)\n"
     "    p = p - lr * mm(X.T, g) / (1 + s) - lr * m end,\n"
     "  step = function() every(%2$s, function() m = m + g end) p = p - lr * (g + m) end }",
     /* no products: the staggered work is elementwise */
-    ("return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' "
+    ("return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, v = zeros 'row', n "
+     "= zeros 'tensor' "
      "},\n"
-     "  step = function() every(%1$s, function() v = v + rowsum(g * g)  n = n + 1  m = m + v * g end) every(%2$s, "
+     "  step = function() every(%1$s, function() v = v + rowsum(g * g)  n = n + 1  m = m + v * g "
+     "end) every(%2$s, "
      "function() p = p - lr * m end) p = p - lr * g / (1 + n) end }"),
 };
 enum { NRULES = sizeof rules / sizeof *rules, STEPS = 14, NTENSORS = 9 };
-static const TestShape tensor[NTENSORS] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}},
-                                           {3, {2, 4, 6}}, {2, {0, 3}}, {2, {6, 5}}, {2, {9, 4}}};
+static const TestShape tensor[NTENSORS] = {{2, {6, 5}}, {1, {7}},    {2, {5, 12}},
+                                           {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 6}},
+                                           {2, {0, 3}}, {2, {6, 5}}, {2, {9, 4}}};
 
 static void fill_grads(Fixture *f, const int *which, int step)
 {
@@ -50,12 +58,14 @@ static void fill_params(Fixture *f, const int *which)
             type_store(f->type, f->p[i], x, ref_value(which ? which[i] : i, 0, x));
 }
 
-static void open_rule(Fixture *f, const char *text, int threads, const char *with, const TestShape *shape, int n)
+static void open_rule(Fixture *f, const char *text, int threads, const char *with,
+                      const TestShape *shape, int n)
 {
     setenv("OPTC_CFLAGS", "-O1", 0);
     use_blas(false);
     fix_open(f, &(optc_engine_options){.threads = threads, .cache_dir = getenv("OPTC_TEST_CACHE")},
-             &(optc_rule_options){.text = text, .with = with, .param = OPTC_F64}, shape, n, NULL, 0);
+             &(optc_rule_options){.text = text, .with = with, .param = OPTC_F64}, shape, n, NULL,
+             0);
 }
 
 static void same_tensor(const Fixture *all, int i, const Fixture *one, int step)
@@ -73,7 +83,8 @@ static void same_tensor(const Fixture *all, int i, const Fixture *one, int step)
         OK(optc_state(all->binding, i, info.name, &x));
         OK(optc_state(one->binding, 0, info.name, &y));
         ck_assert_msg(!x.count || !memcmp(x.data, y.data, (size_t)x.count * 8),
-                      "step %d: state '%s' of tensor %d is not what it is alone", step, info.name, i);
+                      "step %d: state '%s' of tensor %d is not what it is alone", step, info.name,
+                      i);
     }
 }
 
@@ -81,7 +92,8 @@ static int slot_of(const optc_binding *b, int i, int every)
 {
     int slot = 0;
     optc_status s = every > 1 ? optc_get_slot(b, i, -1, every, &slot) : OPTC_OK;
-    bool none = s == OPTC_ERROR_ABSENT || (s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), "has no every"));
+    bool none = s == OPTC_ERROR_ABSENT ||
+                (s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), "has no every"));
     ck_assert_msg(s == OPTC_OK || none, "%s", optc_message());
     return slot;
 }
@@ -95,10 +107,13 @@ START_TEST(as_alone)
 {
     int k0 = periods[_i % NPERIODS].k[0], k1 = periods[_i % NPERIODS].k[1];
     if (_i / NPERIODS != 1 && _i % NPERIODS)
-        return;                                            /* the rule with everything runs with all periods */
-    const char *text = rules[_i / NPERIODS], *first = periods[_i % NPERIODS].first ? ", first = true" : "";
-    char *turns[2] = {format("%d, { stagger = true%s }", k0, first), format("%d, { stagger = true }", k1)},
-        *all_text = format(text, turns[0], turns[1]);
+        /* the rule with everything runs with all periods */
+        return;
+    const char *text = rules[_i / NPERIODS],
+               *first = periods[_i % NPERIODS].first ? ", first = true" : "";
+    char *turns[2] = {format("%d, { stagger = true%s }", k0, first),
+                      format("%d, { stagger = true }", k1)},
+         *all_text = format(text, turns[0], turns[1]);
     Fixture all, one[NTENSORS];
     open_rule(&all, all_text, 1 + _i % 3, "", tensor, NTENSORS);
     fill_params(&all, NULL);
@@ -127,28 +142,40 @@ START_TEST(as_alone)
 END_TEST
 
 /* ---- blocks, folds over tensors, wrappers ---- */
-static const struct { const char *with, *text; } whole[] = {
-    {"", "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = eye(1, "
-         "'rows'), R = zeros 'cols', d = zeros 'block', s = zeros 'tensor', m = zeros }, products = 'f64',\n"
-         "  matrix = function() L = 0.5 * L + gram(g)  R = lerp(R, gram(g.T), 0.5)\n"
-         "    every(3, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 })  d = d + "
-         "trace(X) end)\n"
-         "    every(3, { stagger = true, first = true }, function() s = s + sum(d)  m = mm(X, g) end)\n"
-         "    every(2, { stagger = true }, function() R = R + diag(diag(mm(R, R))) / (1 + sum(R * R)) end)\n"
-         "    p = p - lr * mm(mm(X, g), R) / (1 + s) - lr * m end,\n"
-         "  step = function() p = p - lr * g end }"},
+static const struct { const char *with, *text;
+} whole[] = {
+    {"",
+     "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { L = zeros 'rows', "
+     "X = eye(1, "
+     "'rows'), R = zeros 'cols', d = zeros 'block', s = zeros 'tensor', m = zeros }, products = "
+     "'f64',\n"
+     "  matrix = function() L = 0.5 * L + gram(g)  R = lerp(R, gram(g.T), 0.5)\n"
+     "    every(3, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 "
+     "})  d = d + "
+     "trace(X) end)\n"
+     "    every(3, { stagger = true, first = true }, function() s = s + sum(d)  m = mm(X, g) end)\n"
+     "    every(2, { stagger = true }, function() R = R + diag(diag(mm(R, R))) / (1 + sum(R * R)) "
+     "end)\n"
+     "    p = p - lr * mm(mm(X, g), R) / (1 + s) - lr * m end,\n"
+     "  step = function() p = p - lr * g end }"},
     {"clip_norm(0.5)",
-     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', a = zeros "
+     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros "
+     "'rows', a = zeros "
      "'tensor', n = zeros 'group' }, values = { most = 'group' }, products = 'f64',\n"
-     "  matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = "
+     "  matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, "
+     "function() X = "
      "power(L, -0.5, { ridge = 0.5 })  a = global.sum(mean(X * X)) + a end)\n"
-     "    p = p - lr * a * p  n = n + global.max(max(abs(X)))  most = n  p = p - lr * mm(X, g) / (1 + n) end,\n"
-     "  step = function() p = p - lr * g / (1 + global.sum(mean(g * g)))  n = n + global.max(max(abs(g)))  most = "
+     "    p = p - lr * a * p  n = n + global.max(max(abs(X)))  most = n  p = p - lr * mm(X, g) / "
+     "(1 + n) end,\n"
+     "  step = function() p = p - lr * g / (1 + global.sum(mean(g * g)))  n = n + "
+     "global.max(max(abs(g)))  most = "
      "n end }"},
     {"ema,lookahead(3)",
-     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows' }, products = "
+     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros "
+     "'rows' }, products = "
      "'f64',\n"
-     "  matrix = function() L = 0.5 * L + gram(g)  every(4, { stagger = true, first = true }, function() X = "
+     "  matrix = function() L = 0.5 * L + gram(g)  every(4, { stagger = true, first = true }, "
+     "function() X = "
      "power(L, -0.5, { ridge = 0.5 }) end)\n"
      "    every(2, function() L = L + eye(0.1, 'rows') end)  p = p - lr * mm(X, g) end,\n"
      "  step = function() p = p - lr * g end }"},
@@ -173,7 +200,8 @@ START_TEST(in_bounds)
 }
 END_TEST
 
-/* Staggered work is done only in a tensor's slot: that many roots at each step, and all at the first. */
+/* Staggered work is done only in a tensor's slot: that many roots at each step, and all at the
+ * first. */
 START_TEST(only_in_slot)
 {
     Fixture f;
@@ -187,15 +215,17 @@ START_TEST(only_in_slot)
         optc_bytes x;
         OK(optc_plan_bytes(f.binding, "step", t, &x));
         most = t == 1 ? x.written : most;
-        ck_assert_msg(t == 1 || x.written < most, "step %d writes %g, the first %g", (int)t, x.written, most);
+        ck_assert_msg(t == 1 || x.written < most, "step %d writes %g, the first %g", (int)t,
+                      x.written, most);
     }
     fix_close(&f);
 }
 END_TEST
 
 /* ---- dealt ---- */
-/* Slots for rule 0: cost is 12 n^3 for a root plus the elements; the most expensive tensor first, to the slot with the
- * least work. Those of equal cost, which have one shape, follow into the same slot up to 1.15 times its share. */
+/* Slots for rule 0: cost is 12 n^3 for a root plus the elements; the most expensive tensor first,
+ * to the slot with the least work. Those of equal cost, which have one shape, follow into the same
+ * slot up to 1.15 times its share. */
 static void deal(const TestShape *s, int n, int k, int *slot, double *load)
 {
     double cost[64], share = 0, last = -1;
@@ -207,7 +237,9 @@ static void deal(const TestShape *s, int n, int k, int *slot, double *load)
         for (int d = 0; d < s[i].rank; d++)
             all *= (double)s[i].dim[d];
         slot[i] = -1;
-        cost[i] = s[i].rank < 2 ? -1 : 12 * (double)(s[i].dim[0] * s[i].dim[0] * s[i].dim[0]) * (all > 0) + all;
+        cost[i] = s[i].rank < 2
+                      ? -1
+                      : 12 * (double)(s[i].dim[0] * s[i].dim[0] * s[i].dim[0]) * (all > 0) + all;
     }
     for (int i = 0; i < n; i++)
         share += cost[i] > 0 ? cost[i] / k : 0;
@@ -267,14 +299,15 @@ START_TEST(balanced)
 }
 END_TEST
 
-/* The time of eigenvectors grows more slowly than their operations: by those, four matrices of 520 rows would cost half
- * of one of 1040 rows, and share a slot. */
+/* The time of eigenvectors grows more slowly than their operations: by those, four matrices of 520
+ * rows would cost half of one of 1040 rows, and share a slot. */
 START_TEST(balanced_eigenvectors)
 {
     enum { N = 9, SLOTS = 4 };
-    static const char text[] = "return optimizer { name = 'bases', state = { X = eye(1, 'rows') }, step = function() p "
-                               "= p - g end, matrix = function() every(4, { stagger = true }, function() X = select(2, "
-                               "eigh(gram(g), { last = X })) end)  p = p - mm(X, g) end }";
+    static const char text[] =
+        "return optimizer { name = 'bases', state = { X = eye(1, 'rows') }, step = function() p "
+        "= p - g end, matrix = function() every(4, { stagger = true }, function() X = select(2, "
+        "eigh(gram(g), { last = X })) end)  p = p - mm(X, g) end }";
     TestShape s[N];
     int have[SLOTS] = {0};
     for (int i = 0; i < N; i++)
@@ -301,7 +334,8 @@ START_TEST(of_nothing)
 END_TEST
 
 /* ---- gone on with ---- */
-/* A binding of the same tensors that takes over parameters, states and counts continues bit for bit. */
+/* A binding of the same tensors that takes over parameters, states and counts continues bit for
+ * bit. */
 START_TEST(resumed)
 {
     Fixture a, b;
@@ -320,7 +354,8 @@ START_TEST(resumed)
                 optc_state_view x, y;
                 int has;
                 OK(optc_rule_state(a.rule, k, &info));
-                OK(optc_has_state(a.binding, strcmp(info.domain, "group") ? i : 0, info.name, &has));
+                OK(optc_has_state(a.binding, strcmp(info.domain, "group") ? i : 0, info.name,
+                                  &has));
                 if (!has)
                     continue;
                 OK(optc_state(a.binding, strcmp(info.domain, "group") ? i : 0, info.name, &x));
@@ -404,7 +439,10 @@ START_TEST(memory_ends)
     optc_rule *r;
     optc_binding *b;
     use_blas(false);
-    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE"), .allocator = &one}, &e));
+    OK(optc_open(&(optc_engine_options){.threads = 1,
+                                        .cache_dir = getenv("OPTC_TEST_CACHE"),
+                                        .allocator = &one},
+                 &e));
     OK(optc_compile(e, &(optc_rule_options){.text = whole[0].text, .param = OPTC_F64}, &r));
     int n = 0, asked = 0;
     do {
@@ -415,7 +453,8 @@ START_TEST(memory_ends)
         memory_fails(0);
         bool right = asked < n ? s == OPTC_OK && optc_unbind(b) == OPTC_OK : s == OPTC_ERROR_MEMORY;
         held = memory_held() - held;                           /* before Check allocates */
-        ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked, optc_status_name(s), held);
+        ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked,
+                      optc_status_name(s), held);
     } while (asked >= n);
     ck_assert_int_gt(n, 50);
     OK(optc_release(r));
@@ -425,10 +464,13 @@ END_TEST
 
 START_TEST(as_text)
 {
-    static const Damage bad[] =
-        {{"slots slot_4 tensor 4 1 0 first", "slots slot_4 tensor 1 1 0 first", "slots that do not belong to an every"},
-        {"slots slot_4 tensor 4 1 0", "slots slot_4 rows 4 1 0", "slots that do not belong to an every"},
-        {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor 4 1 1", "slots that do not belong to an every"},
+    static const Damage bad[] = {
+        {"slots slot_4 tensor 4 1 0 first", "slots slot_4 tensor 1 1 0 first",
+         "slots that do not belong to an every"},
+        {"slots slot_4 tensor 4 1 0", "slots slot_4 rows 4 1 0",
+         "slots that do not belong to an every"},
+        {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor 4 1 1",
+         "slots that do not belong to an every"},
         {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor x 1 0", "how many slots"},
         {"= slot group slot_4", "= slot group X", "a state that has no slots"},
         {"= slot group slot_4", "= slot tensor slot_4", "outside its own domain"},

@@ -1,5 +1,5 @@
-/* Compares three words of the language with plain C: locals that a block assigns, states that start as random draws,
- * and rings of past values. */
+/* Compares three words of the language with plain C: locals that a block assigns, states that start
+ * as random draws, and rings of past values. */
 #include "gen/gen.h"
 #include "tests/harness/help.h"
 
@@ -15,16 +15,23 @@ typedef struct { optc_rule *r; optc_binding *b; float p[N], g[N]; } Bound;
 static optc_engine *engine_of(int evaluator)
 {
     optc_engine *e;
-    OK(optc_open(&(optc_engine_options){.threads = 1, .compiler = evaluator ? "" : NULL,
-                                        .cache_dir = evaluator ? "" : NULL, .no_builtin = evaluator}, &e));
+    OK(optc_open(&(optc_engine_options){.threads = 1,
+                                        .compiler = evaluator ? "" : NULL,
+                                        .cache_dir = evaluator ? "" : NULL,
+                                        .no_builtin = evaluator},
+                 &e));
     return e;
 }
 
 static void bind_one(Bound *x, optc_engine *e, const char *text, const char *wrapper)
 {
     *x = (Bound){.r = NULL};
-    OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text, .with = *wrapper ? "w" : "",
-                                            .wrappers = &(optc_text){"w", wrapper}, .nwrappers = *wrapper != 0},
+    OK(optc_compile(e,
+                    &(optc_rule_options){.spec = "made.lua",
+                                         .text = text,
+                                         .with = *wrapper ? "w" : "",
+                                         .wrappers = &(optc_text){"w", wrapper},
+                                         .nwrappers = *wrapper != 0},
                     &x->r));
     optc_tensor t = {.name = "w", .param = x->p, .grad = x->g, .rank = 1, .shape = (int64_t[]){N}};
     OK(optc_bind(x->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &x->b));
@@ -54,14 +61,18 @@ START_TEST(locals_of_blocks)
 {
     static const char *const text[] = {
         LOCALS("local x = t every(3, function() x = 10 * t end) a = x"),
-        LOCALS("local x = t every(3, { offset = 1 }, function() x = x + 5 end) every(4, function() x = 2 * x end) "
+        LOCALS("local x = t every(3, { offset = 1 }, function() x = x + 5 end) every(4, function() "
+               "x = 2 * x end) "
                "a = x"),
-        LOCALS("local x, y = 1, 2 every(2, function() x = 7 every(3, function() y = x end) end) a, b = x, y"),
+        LOCALS("local x, y = 1, 2 every(2, function() x = 7 every(3, function() y = x end) end) a, "
+               "b = x, y"),
         LOCALS("local x = 0 local function set() x = t end every(3, function() set() end) a = x"),
-        LOCALS("local x, c = t, lt(t, 4) when(gt(t, 6), function() x, c = -t, lt(t, 9) end) a, b = x, where(c, 1, 0)"),
+        LOCALS("local x, c = t, lt(t, 4) when(gt(t, 6), function() x, c = -t, lt(t, 9) end) a, b = "
+               "x, where(c, 1, 0)"),
         LOCALS("local x = 3 every(1, function() x = 4 end) a = x"),
         LOCALS("local _, x = 1, 2 every(2, function() _, x = x, 5 end) a = x b = _"),
-        LOCALS("local x = 0 local h = { { set = function() x = t end } } every(3, function() h[1].set() end) a = x")};
+        LOCALS("local x = 0 local h = { { set = function() x = t end } } every(3, function() "
+               "h[1].set() end) a = x")};
     optc_engine *e = engine_of(_i % 2);
     Bound o;
     bind_one(&o, e, text[_i / 2], "");
@@ -77,8 +88,9 @@ START_TEST(locals_of_blocks)
         case 5: a = 4; break;
         default: a = t % 2 ? 2 : 5, b = 1; break;
         }
-        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b, "%s\nstep %d: %g %g, not %g %g", text[_i / 2],
-                      t, read_one(&o, "a"), read_one(&o, "b"), a, b);
+        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b,
+                      "%s\nstep %d: %g %g, not %g %g", text[_i / 2], t, read_one(&o, "a"),
+                      read_one(&o, "b"), a, b);
     }
     unbind(&o);
     OK(optc_close(e));
@@ -114,19 +126,20 @@ END_TEST
 
 /* ---- states that start as random draws ---- */
 enum { ROWS = 13, COLS = 700 };
-static const char drawn[] =
-    "return optimizer { name = 'x', options = { k = 1 }, state = { q = normal(), u = normal 'tensor' },\n"
-    "step = function() p = p - g * q + u end }";
+static const char drawn[] = "return optimizer { name = 'x', options = { k = 1 }, state = { q = "
+                            "normal(), u = normal 'tensor' },\n"
+                            "step = function() p = p - g * q + u end }";
 static const char drawn_rows[] =
-    "return optimizer { name = 'x', state = { q = normal('elem', 'f32'), r = normal 'row', L = normal 'cols' },\n"
+    "return optimizer { name = 'x', state = { q = normal('elem', 'f32'), r = normal 'row', L = "
+    "normal 'cols' },\n"
     "step = function() p = p - g end, matrix = function() p = p - q * r - mm(g, L) end }";
 
 /* Binds `n` tensors of zeros, each ROWS x COLS or a piece of that, and reads a state of each. */
 typedef struct { int64_t from[2], size[2]; } Piece;
 static const Piece all = {{0, 0}, {ROWS, COLS}};
 
-static void read_drawn(const char *text, optc_type type, double seed, const Piece *piece, int n, const char *name,
-                       double **out)
+static void read_drawn(const char *text, optc_type type, double seed, const Piece *piece, int n,
+                       const char *name, double **out)
 {
     static double p[2][ROWS * COLS], g[ROWS * COLS];
     static const int64_t whole[] = {ROWS, COLS};
@@ -135,12 +148,20 @@ static void read_drawn(const char *text, optc_type type, double seed, const Piec
     optc_binding *b;
     optc_tensor t[2];
     for (int i = 0; i < n; i++)
-        t[i] = (optc_tensor){.name = i ? "v" : "w", .param = p[i], .grad = g, .rank = 2, .shape = piece[i].size,
-                             .global_shape = piece[i].size[0] * piece[i].size[1] < ROWS * COLS ? whole : NULL,
+        t[i] = (optc_tensor){.name = i ? "v" : "w",
+                             .param = p[i],
+                             .grad = g,
+                             .rank = 2,
+                             .shape = piece[i].size,
+                             .global_shape =
+                                 piece[i].size[0] * piece[i].size[1] < ROWS * COLS ? whole : NULL,
                              .offset = piece[i].from};
     OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text, .param = type}, &r));
-    OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = n, .hyper = &(optc_setting){"seed", seed}, .nhyper = 1}, 1,
-                 &b));
+    OK(optc_bind(
+        r,
+        &(optc_group){
+            .tensors = t, .ntensors = n, .hyper = &(optc_setting){"seed", seed}, .nhyper = 1},
+        1, &b));
     for (int i = 0; i < n; i++) {
         optc_state_view v;
         OK(optc_state(b, i, name, &v));
@@ -157,8 +178,8 @@ static void check_moments(const double *v, int n)
     double sum = 0, squares = 0;
     for (int i = 0; i < n; i++)
         sum += v[i], squares += v[i] * v[i];
-    ck_assert_msg(fabs(sum / n) < 5 / sqrt(n) && fabs(squares / n - 1) < 8 / sqrt(n), "mean %g, mean square %g",
-                  sum / n, squares / n);
+    ck_assert_msg(fabs(sum / n) < 5 / sqrt(n) && fabs(squares / n - 1) < 8 / sqrt(n),
+                  "mean %g, mean square %g", sum / n, squares / n);
 }
 
 START_TEST(normal_states)
@@ -178,7 +199,8 @@ START_TEST(normal_states)
     read_drawn(drawn, type, 1, two, 2, "u", a);
     ck_assert_msg(a[0][0] != a[1][0] && a[0][0] != 0, "%g %g", a[0][0], a[1][0]);
     free(a[0]), free(a[1]);
-    read_drawn(drawn_rows, type, 1, two, 2, "L", a);       /* not symmetric: mm may not take it for a square of one */
+    /* not symmetric: mm may not take it for a square of one */
+    read_drawn(drawn_rows, type, 1, two, 2, "L", a);
     ck_assert(a[0][1] != a[0][COLS]);
     check_moments(a[0], COLS * COLS);
     free(a[0]), free(a[1]);
@@ -195,8 +217,10 @@ START_TEST(normal_pieces)
     for (int k = 0; k < 4; k++) {
         read_drawn(drawn, OPTC_F32, 3, &cut[k], 1, "q", &part);
         for (int64_t i = 0; i < cut[k].size[0] * cut[k].size[1]; i++) {
-            int64_t row = cut[k].from[0] + i / cut[k].size[1], col = cut[k].from[1] + i % cut[k].size[1];
-            ck_assert_msg(part[i] == whole[row * COLS + col], "piece %d, element %lld", k, (long long)i);
+            int64_t row = cut[k].from[0] + i / cut[k].size[1],
+                    col = cut[k].from[1] + i % cut[k].size[1];
+            ck_assert_msg(part[i] == whole[row * COLS + col], "piece %d, element %lld", k,
+                          (long long)i);
         }
         free(part);
     }
@@ -205,21 +229,26 @@ START_TEST(normal_pieces)
 END_TEST
 
 /* ---- rings of past values ---- */
-static const char rings[] =
-    "return optimizer { name = 'x', options = { k = 4 },\n"
-    "state = { s = ring(3), w = ring(k, 'tensor'), a = zeros, b = zeros, c = zeros 'tensor', d = zeros 'tensor' },\n"
-    "step = function()\n"
-    "  b = s[1] + 10 * s[3]  c = s.count  s:push(g)  a = s[1] + 10 * s[2] + 100 * s[3]  c = 10 * c + s.count\n"
-    "  w:push(sum(g))  d = w[4]  p = p - a end }";
+static const char rings[] = "return optimizer { name = 'x', options = { k = 4 },\n"
+                            "state = { s = ring(3), w = ring(k, 'tensor'), a = zeros, b = zeros, c "
+                            "= zeros 'tensor', d = zeros 'tensor' },\n"
+                            "step = function()\n"
+                            "  b = s[1] + 10 * s[3]  c = s.count  s:push(g)  a = s[1] + 10 * s[2] "
+                            "+ 100 * s[3]  c = 10 * c + s.count\n"
+                            "  w:push(sum(g))  d = w[4]  p = p - a end }";
 
 /* The form of the ring depends on the wrapper: only without a t of its own the arrays rotate. */
-static const struct { const char *wrapper; int every, offset; } around[] = {
-    {"", 1, 0},
-    {"return wrapper { name = 'w', step = function() every(3, { offset = 1 }, function() inner() end) end }", 3, 1},
-    {"return wrapper { name = 'w', state = { made = zeros 'tensor' }, step = function()\n"
-     "every(2, function() made = made + 1 inner { t = made } end) end }", 2, 0},
-    {"return wrapper { name = 'w', state = { n = zeros 'tensor' }, step = function()\n"
-     "local ok = gt(sum(g), 0) when(ok, function() n = n + 1 inner { t = n } end) end }", 1, 0}};
+static const struct { const char *wrapper; int every, offset;
+} around[] = {{"", 1, 0},
+              {"return wrapper { name = 'w', step = function() every(3, { offset = 1 }, function() "
+               "inner() end) end }",
+               3, 1},
+              {"return wrapper { name = 'w', state = { made = zeros 'tensor' }, step = function()\n"
+               "every(2, function() made = made + 1 inner { t = made } end) end }",
+               2, 0},
+              {"return wrapper { name = 'w', state = { n = zeros 'tensor' }, step = function()\n"
+               "local ok = gt(sum(g), 0) when(ok, function() n = n + 1 inner { t = n } end) end }",
+               1, 0}};
 
 static double past(const double *h, int n, int back) { return n - back >= 1 ? h[n - back] : 0; }
 
@@ -245,12 +274,15 @@ START_TEST(rings_of_values)
         for (int i = 0; i < N; i++) {
             double now = (past(h, n, 0) + 10 * past(h, n, 1) + 100 * past(h, n, 2)) * (i + 1);
             double before = (past(h, n, 1) + 10 * past(h, n, 3)) * (i + 1);
-            ck_assert_msg(a[i] == now && b[i] == before, "%d: step %d, element %d: %g %g, not %g %g", _i, t, i, a[i],
-                          b[i], now, before);
+            ck_assert_msg(a[i] == now && b[i] == before,
+                          "%d: step %d, element %d: %g %g, not %g %g", _i, t, i, a[i], b[i], now,
+                          before);
         }
-        double c = (n - 1 < 3 ? n - 1 : 3) * 10 + (n < 3 ? n : 3), d = past(h, n, 3) * N * (N + 1) / 2;
-        ck_assert_msg(read_one(&o, "c") == c && read_one(&o, "d") == d, "%d: step %d: %g %g, not %g %g", _i, t,
-                      read_one(&o, "c"), read_one(&o, "d"), c, d);
+        double c = (n - 1 < 3 ? n - 1 : 3) * 10 + (n < 3 ? n : 3),
+               d = past(h, n, 3) * N * (N + 1) / 2;
+        ck_assert_msg(read_one(&o, "c") == c && read_one(&o, "d") == d,
+                      "%d: step %d: %g %g, not %g %g", _i, t, read_one(&o, "c"), read_one(&o, "d"),
+                      c, d);
         double slot[N];                                    /* push n is in array n mod 3 */
         char name[] = "s_0";
         name[2] = (char)('0' + n % 3);
@@ -262,7 +294,8 @@ START_TEST(rings_of_values)
 }
 END_TEST
 
-/* A rotating ring stores one array per step, not all of them; and no stage has more bytes for a longer ring. */
+/* A rotating ring stores one array per step, not all of them; and no stage has more bytes for a
+ * longer ring. */
 START_TEST(rings_store_one_array)
 {
     static const char text[] = "return optimizer { name = 'x', options = { k = 8 },\n"
@@ -273,11 +306,14 @@ START_TEST(rings_store_one_array)
     for (int k = 8; k <= 100; k += 92) {
         char options[20];
         snprintf(options, sizeof options, "k=%d", k);
-        OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text, .options = options}, &r));
+        OK(optc_compile(
+            e, &(optc_rule_options){.spec = "made.lua", .text = text, .options = options}, &r));
         const Plan *p = r->library->plan;
         const Phase *ph = &p->entry[0].phase[0];
-        ck_assert_msg(ph->nstage == 1 && ph->stage[0].bytes_read == 16 && ph->stage[0].bytes_written == 12,
-                      "%d stages, %d + %d bytes", ph->nstage, ph->stage[0].bytes_read, ph->stage[0].bytes_written);
+        ck_assert_msg(ph->nstage == 1 && ph->stage[0].bytes_read == 16 &&
+                          ph->stage[0].bytes_written == 12,
+                      "%d stages, %d + %d bytes", ph->nstage, ph->stage[0].bytes_read,
+                      ph->stage[0].bytes_written);
         ck_assert_int_eq(optc_rule_states(r), k + 1);
         OK(optc_release(r));
     }
@@ -285,21 +321,23 @@ START_TEST(rings_store_one_array)
 }
 END_TEST
 
-/* Calls get the number of an array from the plan, so a product must not read the array of a ring that a stage selects
- * by t. _i: the compiled rule, or the evaluator. */
+/* Calls get the number of an array from the plan, so a product must not read the array of a ring
+ * that a stage selects by t. _i: the compiled rule, or the evaluator. */
 START_TEST(rings_and_products)
 {
-    static const char text[] = "return optimizer { name = 'x', products = 'f32', state = { s = ring(3), a = zeros },\n"
-                               "step = function() p = p - g end,\n"
-                               "matrix = function()\n"
-                               "  local x = 0.5 * g  s:push(x)  a = mm(gram(x), x)  p = p - a - s[2] end }";
+    static const char text[] =
+        "return optimizer { name = 'x', products = 'f32', state = { s = ring(3), a = zeros },\n"
+        "step = function() p = p - g end,\n"
+        "matrix = function()\n"
+        "  local x = 0.5 * g  s:push(x)  a = mm(gram(x), x)  p = p - a - s[2] end }";
     enum { ROWS = 3, COLS = 2 };
     optc_engine *e = engine_of(_i);
     optc_rule *r;
     optc_binding *b;
     float p[ROWS * COLS] = {0}, g[ROWS * COLS];
     double x[ROWS * COLS], a[ROWS * COLS];
-    optc_tensor w = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = (int64_t[]){ROWS, COLS}};
+    optc_tensor w = {
+        .name = "w", .param = p, .grad = g, .rank = 2, .shape = (int64_t[]){ROWS, COLS}};
     OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &w, .ntensors = 1}, 1, &b));
     for (int t = 1; t <= 7; t++) {

@@ -1,4 +1,5 @@
-/* Threads of a step: who runs small stages, how often threads meet at a barrier, and that waiting costs no CPU time. */
+/* Threads of a step: who runs small stages, how often threads meet at a barrier, and that waiting
+ * costs no CPU time. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "tests/harness/help.h"
 
@@ -6,7 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* OMP_THREAD_LIMIT and OMP_DYNAMIC can reduce a region of two threads to one: then there is no barrier. */
+/* OMP_THREAD_LIMIT and OMP_DYNAMIC can reduce a region of two threads to one: then there is no
+ * barrier. */
 static bool alone(const char *what)
 {
     int threads = 1;
@@ -39,7 +41,8 @@ void __wrap_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsi
     __real_GOMP_parallel(fn, data, threads, flags);
 }
 
-/* Out of memory, OpenMP's runtime ends the process: a single thread binds, steps and multiplies without it. */
+/* Out of memory, OpenMP's runtime ends the process: a single thread binds, steps and multiplies
+ * without it. */
 START_TEST(one_thread_without_openmp)
 {
     enum { SIDE = 600, N = SIDE * SIDE };
@@ -91,12 +94,16 @@ static void watch(const optc_view *t, long long unit)
     real[0](t, unit);
 }
 
-/* Small stages run on the calling thread before the team starts and after it ends, or on one thread of the team,
- * consecutive ones together. After the last stage there is no barrier. */
+/* Small stages run on the calling thread before the team starts and after it ends, or on one thread
+ * of the team, consecutive ones together. After the last stage there is no barrier. */
 START_TEST(few_meetings)
 {
-    static const struct { const char *spec, *with; int meetings; } cases[] = {
-        {"sgd", NULL, 0}, {"adamw", NULL, 0}, {"adan", NULL, 0}, {"lamb", NULL, 2}, {"adamw", "clip(1)", 2}};
+    static const struct { const char *spec, *with; int meetings;
+    } cases[] = {{"sgd", NULL, 0},
+                 {"adamw", NULL, 0},
+                 {"adan", NULL, 0},
+                 {"lamb", NULL, 2},
+                 {"adamw", "clip(1)", 2}};
     enum { THREADS = 2, N = 1 << 17 };
     static float p[N], g[N];
     if (alone("how often threads meet"))
@@ -127,7 +134,8 @@ START_TEST(few_meetings)
 }
 END_TEST
 
-/* No thread passes the barrier before all have arrived, with more threads than cores and late ones. */
+/* No thread passes the barrier before all have arrived, with more threads than cores and late
+ * ones. */
 START_TEST(all_meet)
 {
     enum { THREADS = 7, ROUNDS = 300 };

@@ -1,4 +1,5 @@
-/* Tuning on the CPU: candidates, the length of samples, and the pair of tensors on which bits are compared. */
+/* Tuning on the CPU: candidates, the length of samples, and the pair of tensors on which bits are
+ * compared. */
 #include "tests/harness/help.h"
 
 #include "runtime/library/tune/launch_search.h"
@@ -13,13 +14,14 @@ static optc_rule *rule;
 static CpuTuner *tuner;
 static Meter meter;
 
-/* A wrapper around the rule's last stage: counts its runs, records infinities, and can corrupt the output of one run
- * (0: none). */
+/* A wrapper around the rule's last stage: counts its runs, records infinities, and can corrupt the
+ * output of one run (0: none). */
 static const optc_stage_fn *real;
 static optc_stage_fn watched_fn[64];
 static int at, runs, infinite, spoil_at, spoil_mem;
 
-/* A fake clock: if it is not below 0, only the watched stage advances it, by a hundred nanoseconds per run. */
+/* A fake clock: if it is not below 0, only the watched stage advances it, by a hundred nanoseconds
+ * per run. */
 static double fake_ms = -1;
 double __real_now_ms(void);
 double __wrap_now_ms(void);
@@ -88,7 +90,8 @@ START_TEST(one_unit_keeps_the_model)
 }
 END_TEST
 
-/* Otherwise, candidates for up to the machine's threads; a unit larger than all the work occurs only once. */
+/* Otherwise, candidates for up to the machine's threads; a unit larger than all the work occurs
+ * only once. */
 START_TEST(tries_what_differs)
 {
     open_tuner("adamw", 2, 3 * SEG + 5);
@@ -97,7 +100,8 @@ START_TEST(tries_what_differs)
     ck_assert(search_run(&space, &meter, &s) && s.finished);
     for (int i = 0; i < s.n; i++) {
         const Launch *l = &s.trial[i].launch;
-        ck_assert_msg(!s.trial[i].failed && s.trial[i].samples && l->v[KNOB_THREADS] <= 2 && l->v[KNOB_ITEMS] <= 4,
+        ck_assert_msg(!s.trial[i].failed && s.trial[i].samples && l->v[KNOB_THREADS] <= 2 &&
+                          l->v[KNOB_ITEMS] <= 4,
                       "threads %d, items %d", l->v[KNOB_THREADS], l->v[KNOB_ITEMS]);
     }
     ck_assert_int_eq(s.n, 3 * 4);
@@ -106,8 +110,8 @@ START_TEST(tries_what_differs)
 }
 END_TEST
 
-/* A step of a hundred nanoseconds is repeated many times per sample; values that grow meanwhile (LARS' exponentially)
- * are reset in time. */
+/* A step of a hundred nanoseconds is repeated many times per sample; values that grow meanwhile
+ * (LARS' exponentially) are reset in time. */
 START_TEST(samples_are_long)
 {
     static const char *const specs[] = {"sgd", "lars"};
@@ -117,7 +121,8 @@ START_TEST(samples_are_long)
     int samples = 25, before = runs;
     fake_ms = 0;
     ck_assert(meter.race(meter.ctx, 0, &model, &model, samples, &a, &b));
-    ck_assert_msg(runs - before >= samples * 2 * 500, "%d steps in %d samples", runs - before, samples);
+    ck_assert_msg(runs - before >= samples * 2 * 500, "%d steps in %d samples", runs - before,
+                  samples);
     ck_assert(a > 0 && b > 0);
     while (runs < 20000)
         ck_assert(meter.race(meter.ctx, 0, &model, &model, 9, &a, &b));
@@ -147,7 +152,8 @@ START_TEST(waiting_is_told)
 }
 END_TEST
 
-/* Large tensors are stepped only for timing, once per sample of each side; bits are compared on smaller ones. */
+/* Large tensors are stepped only for timing, once per sample of each side; bits are compared on
+ * smaller ones. */
 START_TEST(large_ones_are_not_stepped_in_vain)
 {
     int64_t units = (1 << 23) / SEG;
@@ -174,20 +180,23 @@ START_TEST(other_bits_once)
     for (spoil_mem = 0; _i && rule->library->plan->mem[spoil_mem].kind != MEM_STATE;)
         spoil_mem++;
     ck_assert(ready_one(model) && ready_one(other));
-    spoil_at = runs + 3;                       /* of two units each: the first one's, then the second's */
+    /* of two units each: the first one's, then the second's */
+    spoil_at = runs + 3;
     ck_assert_msg(!ready_one(other), "not seen");
     ck_assert_msg(ready_one(other) && ready_one(model), "those after it are ruled out too");
     close_tuner();
 }
 END_TEST
 
-/* A binding that uses a result reports it like on a GPU; one that uses none clears the report; the evaluator has no
- * launches. */
+/* A binding that uses a result reports it like on a GPU; one that uses none clears the report; the
+ * evaluator has no launches. */
 START_TEST(results_are_named)
 {
-    static const struct { int elements, threads; const char *said; } cases[] = {
-        {1 << 12, 1, "; launches tuned (user)"}, {1 << 10, 1, "; launches tuned (user, nearest size 2^12)"},
-        {1 << 12, 0, "; launches tuned (user), all as the model has them"}, {1 << 6, 1, ""}};
+    static const struct { int elements, threads; const char *said;
+    } cases[] = {{1 << 12, 1, "; launches tuned (user)"},
+                 {1 << 10, 1, "; launches tuned (user, nearest size 2^12)"},
+                 {1 << 12, 0, "; launches tuned (user), all as the model has them"},
+                 {1 << 6, 1, ""}};
     static float p[1 << 12], g[1 << 12];
     OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = 2}, &engine));
     OK(optc_compile(engine, &(optc_rule_options){.spec = "sgd"}, &rule));
@@ -204,8 +213,11 @@ START_TEST(results_are_named)
         rule->fn = evaluated ? NULL : real;
         optc_binding *b;
         int64_t n = cases[k].elements;
-        OK(optc_bind(rule, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
-                                         .ntensors = 1}, 1, &b));
+        OK(optc_bind(
+            rule,
+            &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                          .ntensors = 1},
+            1, &b));
         rule->fn = real;
         snprintf(want, sizeof want, "%s%s", path, evaluated ? "" : cases[k].said);
         ck_assert_str_eq(optc_rule_path(rule), want);
@@ -220,10 +232,12 @@ END_TEST
 /* Results are stored by the CPU's name: two different ARM machines must not share one. */
 START_TEST(cpus_have_names)
 {
-    static const struct { const char *info, *name; } cases[] = {
+    static const struct { const char *info, *name;
+    } cases[] = {
         {"processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz\n",
          "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"},
-        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n",
+        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU "
+         "part\t: 0xd0c\n",
          "Neoverse-N1"},
         {"CPU implementer\t: 0xc0\nCPU part\t: 0xac3\n", "Ampere-1"},
         {"CPU implementer\t: 0x61\nCPU part\t: 0x022\n", "ARM core 0x61:0x022"},
@@ -233,7 +247,8 @@ START_TEST(cpus_have_names)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char got[128];
         FILE *f = fmemopen((void *)(uintptr_t)cases[i].info, strlen(cases[i].info), "r");
-        ck_assert_str_eq(cpu_model_in(f, got, sizeof got), cases[i].name ? cases[i].name : isas[0].name);
+        ck_assert_str_eq(cpu_model_in(f, got, sizeof got),
+                         cases[i].name ? cases[i].name : isas[0].name);
         fclose(f);
     }
 }

@@ -1,4 +1,5 @@
-/* Tuning results and trials as files: folders, precedence, concurrent writers, torn lines, killed writers. */
+/* Tuning results and trials as files: folders, precedence, concurrent writers, torn lines, killed
+ * writers. */
 #include "tests/harness/tuned_home.h"
 
 static void env(const char *name, const char *value)
@@ -11,10 +12,14 @@ static void env(const char *name, const char *value)
 
 START_TEST(where_the_file_is)
 {
-    static const struct { const char *tune, *xdg, *home, *want; } cases[] = {
-        {"/a/t", "/x", "/h", "/a/t"}, {NULL, "/x", "/h", "/x/optc/tune"}, {NULL, NULL, "/h", "/h/.config/optc/tune"},
-        {NULL, "", "/h", "/h/.config/optc/tune"},
-        {"", "/x", "/h", NULL}, {NULL, NULL, NULL, NULL}, {NULL, "", "", NULL}};
+    static const struct { const char *tune, *xdg, *home, *want;
+    } cases[] = {{"/a/t", "/x", "/h", "/a/t"},
+                 {NULL, "/x", "/h", "/x/optc/tune"},
+                 {NULL, NULL, "/h", "/h/.config/optc/tune"},
+                 {NULL, "", "/h", "/h/.config/optc/tune"},
+                 {"", "/x", "/h", NULL},
+                 {NULL, NULL, NULL, NULL},
+                 {NULL, "", "", NULL}};
     char path[64];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         env("OPTC_TUNE", cases[i].tune);
@@ -42,15 +47,17 @@ START_TEST(user_then_site_then_built_in)
     spill(in_home("user"), HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n",
           strlen(HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n"));
     spill(in_home("site"),
-          HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n" "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n",
+          HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n"
+                              "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n",
           strlen(HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n"
-                  "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n"));
+                                     "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n"));
     env("OPTC_TUNE", in_home("user"));
     env("OPTC_TUNE_SITE", in_home("site"));
     tuned_open(&s);
     ck_assert_str_eq(s.why, "");                       /* the built-in ones are valid too */
-    Tuned k = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0), o = entry("NVIDIA H200", FORM_MAP, OTHER, 28, 0, 0, 0),
-        built = entry("made", FORM_MAP, HASH, 2, 7, 8, 9);
+    Tuned k = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0),
+          o = entry("NVIDIA H200", FORM_MAP, OTHER, 28, 0, 0, 0),
+          built = entry("made", FORM_MAP, HASH, 2, 7, 8, 9);
     const Tuned *t = tuned_look(&s, &k.key, 0, 40, &from);
     ck_assert(t && t->ms == 1);
     ck_assert_str_eq(from, "user");
@@ -129,13 +136,17 @@ START_TEST(update)
     TunedMerge m;
     make_home();
     const char *path = in_home("x/tune");
-    ck_assert(tuned_update(path, &l, TUNED_BY_GAIN, true, 100, &m, why, sizeof why) && m.added == 1);
+    ck_assert(tuned_update(path, &l, TUNED_BY_GAIN, true, 100, &m, why, sizeof why) &&
+              m.added == 1);
     ck_assert_int_ne(access(path, F_OK), 0);
     ck_assert_int_ne(access(in_home("x"), F_OK), 0);
-    ck_assert_msg(tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why) && m.added == 1, "%s", why);
+    ck_assert_msg(tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why) &&
+                      m.added == 1,
+                  "%s", why);
     struct stat a, b;
     stat(path, &a);
-    ck_assert(tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why) && m.added == 0 && m.kept == 1);
+    ck_assert(tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why) &&
+              m.added == 0 && m.kept == 1);
     stat(path, &b);
     ck_assert_int_eq(a.st_ino, b.st_ino);              /* nothing changed, so nothing was written */
     /* a damaged file is not overwritten */
@@ -160,7 +171,8 @@ START_TEST(update)
     ck_assert_str_eq(slurp(path), HEAD);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    ck_assert_msg(tuned_update(path, &l, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why), "%s", why);
+    ck_assert_msg(tuned_update(path, &l, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why), "%s",
+                  why);
     close(ready[0]);
     close(ready[1]);
     tuned_free(&l);
@@ -214,7 +226,8 @@ END_TEST
 static Trial trial(int threads, double ms, int n)
 {
     Tuned t = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0);
-    Trial r = {.key = t.key, .launch = t.launch, .ms = ms, .samples = n, .label = "adamw step_1_map"};
+    Trial r = {
+        .key = t.key, .launch = t.launch, .ms = ms, .samples = n, .label = "adamw step_1_map"};
     r.launch.v[KNOB_THREADS] = threads;
     return r;
 }
@@ -225,12 +238,14 @@ START_TEST(trials_read_back)
     const char *path = in_home("deep/tune.trials");
     Trial a = trial(256, 1.5, 3), b = trial(512, INFINITY, 1), c = trial(256, 1.25, 5);
     c.model = true;
-    ck_assert(trials_append(path, &a, why, sizeof why) && trials_append(path, &b, why, sizeof why) &&
-              trials_append(path, &c, why, sizeof why));
-    ck_assert_str_eq(slurp(path), TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n"
-        "device NVIDIA H200 | units 132 | driver 580 | " MAP "threads=512 vector=4 items=2 blocks=0 load=0 store=0 "
-        "grid=0 ms=failed n=1 from=search # adamw step_1_map\n"
-        TRY " ms=1.25 n=5 from=model # adamw step_1_map\n");
+    ck_assert(trials_append(path, &a, why, sizeof why) &&
+              trials_append(path, &b, why, sizeof why) && trials_append(path, &c, why, sizeof why));
+    ck_assert_str_eq(slurp(path),
+                     TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n"
+                                "device NVIDIA H200 | units 132 | driver 580 | " MAP
+                                "threads=512 vector=4 items=2 blocks=0 load=0 store=0 "
+                                "grid=0 ms=failed n=1 from=search # adamw step_1_map\n" TRY
+                                " ms=1.25 n=5 from=model # adamw step_1_map\n");
     TrialList l = {0};
     ck_assert_msg(trials_read(&l, path, why, sizeof why), "%s", why);
     ck_assert_int_eq(l.n, 3);
@@ -242,18 +257,22 @@ START_TEST(trials_read_back)
     a.key.bucket = 26;
     ck_assert_ptr_null(trials_of(&l, &a.key, NULL));
     a.launch.v[0] = 77;
-    ck_assert(!trials_append(path, &a, why, sizeof why));                    /* it would not read back */
+    /* it would not read back */
+    ck_assert(!trials_append(path, &a, why, sizeof why));
     ck_assert_msg(strstr(why, "threads=77"), "%s", why);
     trials_free(&l);
     drop_home();
 }
 END_TEST
 
-/* Wherever a kill tore the file, the complete lines before it are read, and the next appended line is complete. */
+/* Wherever a kill tore the file, the complete lines before it are read, and the next appended line
+ * is complete. */
 START_TEST(torn_trials)
 {
-    static const char whole[] = TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n" TRY " ms=2 n=3 from=model\n";
-    size_t first = sizeof TRIALS - 1, second = first + strlen(TRY " ms=1.5 n=3 from=search # adamw step_1_map\n");
+    static const char whole[] =
+        TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n" TRY " ms=2 n=3 from=model\n";
+    size_t first = sizeof TRIALS - 1,
+           second = first + strlen(TRY " ms=1.5 n=3 from=search # adamw step_1_map\n");
     make_home();
     const char *path = in_home("t");
     Trial a = trial(128, 7, 1);
@@ -276,15 +295,19 @@ END_TEST
 
 START_TEST(bad_trials)
 {
-    static const struct { const char *text, *part; } cases[] = {
-        {"optc-trials 2\n", "f:1: of another version"}, {HEAD H200 LINE, "f:1: these are results, not trials"},
-        {"my notes", "f:1: cut short"}, {"my notes\n", "f:1: not a file of trials"},
-        {TRIALS LINE, "f:2: a trial begins with 'device'"}, {TRIALS H200, "f:2: a device is"},
-        {TRIALS TRY " ms=1 n=1\n", "f:2: from= is missing"},
-        {TRIALS TRY " ms=1 n=1 from=luck\n", "f:2: from=luck must be model or search"},
-        {TRIALS TRY " ms=1 n=1 from=model model=2\n", "f:2: unknown knob 'model'"},
-        {TRIALS "\n" TRY " ms=x n=1 from=model\n", "f:3: ms=x must be"},
-        {TRIALS TRY " ms=1 n=1 from=model\ntorn li\n" TRY " ms=1 n=1 from=model\n", "f:3: a trial begins"}};
+    static const struct { const char *text, *part;
+    } cases[] = {{"optc-trials 2\n", "f:1: of another version"},
+                 {HEAD H200 LINE, "f:1: these are results, not trials"},
+                 {"my notes", "f:1: cut short"},
+                 {"my notes\n", "f:1: not a file of trials"},
+                 {TRIALS LINE, "f:2: a trial begins with 'device'"},
+                 {TRIALS H200, "f:2: a device is"},
+                 {TRIALS TRY " ms=1 n=1\n", "f:2: from= is missing"},
+                 {TRIALS TRY " ms=1 n=1 from=luck\n", "f:2: from=luck must be model or search"},
+                 {TRIALS TRY " ms=1 n=1 from=model model=2\n", "f:2: unknown knob 'model'"},
+                 {TRIALS "\n" TRY " ms=x n=1 from=model\n", "f:3: ms=x must be"},
+                 {TRIALS TRY " ms=1 n=1 from=model\ntorn li\n" TRY " ms=1 n=1 from=model\n",
+                  "f:3: a trial begins"}};
     make_home();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         TrialList l = {0};
@@ -326,7 +349,8 @@ START_TEST(many_append_at_once)
     ck_assert_msg(trials_read(&l, path, why, sizeof why), "%s", why);
     ck_assert_int_eq(l.n, WRITERS * EACH);
     for (int i = 0; i < l.n; i++) {
-        ck_assert(l.v[i].samples >= 1 && l.v[i].samples <= WRITERS * EACH && !seen[l.v[i].samples - 1]);
+        ck_assert(l.v[i].samples >= 1 && l.v[i].samples <= WRITERS * EACH &&
+                  !seen[l.v[i].samples - 1]);
         seen[l.v[i].samples - 1] = true;
     }
     trials_free(&l);
@@ -351,7 +375,8 @@ START_TEST(killed_while_writing)
                 Trial r = trial(256, 1, 1 + i);
                 tuned_put(&one, &t);
                 if (!trials_append(tries, &r, why, sizeof why) ||
-                    !tuned_update(path, &one, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why)) _exit(1);
+                    !tuned_update(path, &one, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why))
+                    _exit(1);
                 tuned_free(&one);
             }
         usleep((unsigned)(5000 + splitmix((uint64_t)round) % 10000));
@@ -360,7 +385,9 @@ START_TEST(killed_while_writing)
         ck_assert(waitpid(pid, &rc, 0) == pid && WIFSIGNALED(rc));
         TunedList l = {0};
         TrialList t = {0};
-        ck_assert_msg(tuned_read(&l, path, why, sizeof why) && trials_read(&t, tries, why, sizeof why), "%s", why);
+        ck_assert_msg(tuned_read(&l, path, why, sizeof why) &&
+                          trials_read(&t, tries, why, sizeof why),
+                      "%s", why);
         tuned_free(&l);
         trials_free(&t);
     }

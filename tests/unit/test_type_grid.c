@@ -1,5 +1,5 @@
-/* Every rule of the library in many sets of storage types: against the evaluator. Also sets that are refused, and sets
- * that run without a compiler. */
+/* Every rule of the library in many sets of storage types: against the evaluator. Also sets that
+ * are refused, and sets that run without a compiler. */
 #include "tests/harness/help.h"
 #include "tests/harness/type_grid.h"
 #include "runtime/library/rule/spec_find.h"
@@ -40,7 +40,8 @@ START_TEST(grid)
 }
 END_TEST
 
-/* A sum that is stored in fewer bits than it is computed in is rounded as a whole, not only its first term. */
+/* A sum that is stored in fewer bits than it is computed in is rounded as a whole, not only its
+ * first term. */
 START_TEST(sums_are_rounded) { check_steps("adadelta", "param=f64,grad=f32,state=q8"); }
 END_TEST
 
@@ -62,7 +63,8 @@ START_TEST(refusals)
     if (thinned(_i))
         return;
     for (int k = 0; k < NGRID; k++) {
-        ck_assert_msg(compiles(&g, rule, grid_types[k]), "%s, %s: %s", rule, grid_types[k], g.diag.text);
+        ck_assert_msg(compiles(&g, rule, grid_types[k]), "%s, %s: %s", rule, grid_types[k],
+                      g.diag.text);
         gen_free(&g);
     }
     for (const RefusedTypes *r = grid_refused; r->types; r++) {
@@ -73,11 +75,26 @@ START_TEST(refusals)
 }
 END_TEST
 
-/* Unsigned codes are for rules without a state in codes that may be negative: these. States that start at other values
- * than 0 are never in codes. */
-static const char *const unsigned_only[] = {
-    "adadelta", "adafactor", "adagrad", "adalomo", "amos", "asgd", "dog", "dowg", "fromage", "lomo", "nero", "rmsprop",
-    "rmsprop_tf", "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "sm3", NULL};
+/* Unsigned codes are for rules without a state in codes that may be negative: these. States that
+ * start at other values than 0 are never in codes. */
+static const char *const unsigned_only[] = {"adadelta",
+                                            "adafactor",
+                                            "adagrad",
+                                            "adalomo",
+                                            "amos",
+                                            "asgd",
+                                            "dog",
+                                            "dowg",
+                                            "fromage",
+                                            "lomo",
+                                            "nero",
+                                            "rmsprop",
+                                            "rmsprop_tf",
+                                            "schedulefree_adamw",
+                                            "schedulefree_radam",
+                                            "schedulefree_sgd",
+                                            "sm3",
+                                            NULL};
 
 START_TEST(unsigned_codes)
 {
@@ -90,14 +107,16 @@ START_TEST(unsigned_codes)
         Gen g;
         bool ok = compiles(&g, rule, types[k]);
         ck_assert_msg(ok == fits, "%s, %s: %s", rule, types[k], ok ? "accepted" : g.diag.text);
-        ck_assert_msg(ok || strstr(g.diag.text, "is for states that are never negative"), "%s", g.diag.text);
+        ck_assert_msg(ok || strstr(g.diag.text, "is for states that are never negative"), "%s",
+                      g.diag.text);
         gen_free(&g);
     }
 }
 END_TEST
 
 /* ---- without a compiler ---- */
-static uint64_t hash_of(const optc_engine_options *eo, const optc_rule_options *ro, int steps, char path[256])
+static uint64_t hash_of(const optc_engine_options *eo, const optc_rule_options *ro, int steps,
+                        char path[256])
 {
     Fixture f;
     fix_open(&f, eo, ro, shapes, NSHAPES, NULL, 0);
@@ -119,8 +138,9 @@ static int typed_count(void)
     return n;
 }
 
-/* Common sets of storage types run without a compiler, at every vector level. The evaluator would run them too, so the
- * test reads which code a rule runs. Its bits are those of code that is compiled now. */
+/* Common sets of storage types run without a compiler, at every vector level. The evaluator would
+ * run them too, so the test reads which code a rule runs. Its bits are those of code that is
+ * compiled now. */
 START_TEST(built_in)
 {
     const TypedRule *r = &library_types[_i];
@@ -146,8 +166,10 @@ START_TEST(built_in)
     free(was);
     if (!getenv("OPTC_ALL") && _i % 4 != _i / 4 % 4)       /* one set of types for each rule */
         return;
-    optc_engine_options now = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"), .no_builtin = 1};
-    ck_assert_msg(hash_of(&now, &ro, 3, path) == want, "%s: compiled now it gives other bits", r->id);
+    optc_engine_options now = {
+        .threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"), .no_builtin = 1};
+    ck_assert_msg(hash_of(&now, &ro, 3, path) == want, "%s: compiled now it gives other bits",
+                  r->id);
     ck_assert_msg(strstr(path, "compiled") || strstr(path, "cache"), "%s runs as: %s", r->id, path);
 }
 END_TEST

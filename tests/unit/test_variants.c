@@ -1,5 +1,5 @@
-/* Variants of a rule: a spec's questions about a tensor, tracing of each answer, and the choice of each tensor's
- * variant. */
+/* Variants of a rule: a spec's questions about a tensor, tracing of each answer, and the choice of
+ * each tensor's variant. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
@@ -11,23 +11,30 @@ static void open_engine(void) { OK(optc_open(&(optc_engine_options){.threads = 1
 static void close_engine(void) { OK(optc_close(engine)); }
 
 /* p decreases by a number that identifies the variant. */
-static const char ways[] =
-    "return optimizer { name = 'ways', options = { limit = 4 },\n"
-    "  step = function() if named '*.bias' or tagged 'head' then p = p - 1 else p = p - 2 end end,\n"
-    "  matrix = function()\n"
-    "    local small = numel <= limit\n"
-    "    if small then p = p - 3\n"
-    "    elseif 2 * nrows < ncols then p = p - 4\n"
-    "    elseif nrows == ncols then p = p - 5 * rowsum(1 + 0 * g) / ncols\n"
-    "    else p = p - 6 end\n"
-    "  end }\n";
+static const char ways[] = "return optimizer { name = 'ways', options = { limit = 4 },\n"
+                           "  step = function() if named '*.bias' or tagged 'head' then p = p - 1 "
+                           "else p = p - 2 end end,\n"
+                           "  matrix = function()\n"
+                           "    local small = numel <= limit\n"
+                           "    if small then p = p - 3\n"
+                           "    elseif 2 * nrows < ncols then p = p - 4\n"
+                           "    elseif nrows == ncols then p = p - 5 * rowsum(1 + 0 * g) / ncols\n"
+                           "    else p = p - 6 end\n"
+                           "  end }\n";
 
-static const struct { const char *name, *tags; int rank; int64_t dim[3]; unsigned flags; double fall; } tensor[] = {
+static const struct {
+    const char *name, *tags;
+    int rank;
+    int64_t dim[3];
+    unsigned flags;
+    double fall;
+} tensor[] = {
     {"a.bias", NULL, 1, {3}, 0, 1},
     {"a.weight", "embedding,head", 1, {3}, 0, 1},
     {"a.weight2", "heads ahead", 1, {3}, 0, 2},
     {NULL, NULL, 0, {0}, 0, 2},
-    {"m.bias", NULL, 2, {3, 3}, 0, 5},                  /* the rule does not ask a matrix for its name */
+    /* the rule does not ask a matrix for its name */
+    {"m.bias", NULL, 2, {3, 3}, 0, 5},
     {"m.bias", NULL, 2, {3, 3}, OPTC_USE_STEP, 1},
     {"m", NULL, 2, {3, 3}, OPTC_AS_VECTOR, 2},
     {"m2", NULL, 2, {2, 2}, 0, 3},
@@ -45,18 +52,24 @@ START_TEST(tensors_take_their_own)
     optc_tensor t[NTENSOR];
     float p[NTENSOR][16], g[NTENSOR][16];
     OK(optc_compile(engine, &(optc_rule_options){.spec = "ways.lua", .text = ways}, &r));
-    ck_assert_int_eq(r->library->rule->nvariant, 7);             /* step: bias, head, neither; matrix: four */
+    /* step: bias, head, neither; matrix: four */
+    ck_assert_int_eq(r->library->rule->nvariant, 7);
     for (int i = 0; i < NTENSOR; i++) {
-        t[i] = (optc_tensor){.name = tensor[i].name, .tags = tensor[i].tags, .param = p[i], .grad = g[i],
-                             .rank = tensor[i].rank, .shape = tensor[i].dim, .flags = tensor[i].flags};
+        t[i] = (optc_tensor){.name = tensor[i].name,
+                             .tags = tensor[i].tags,
+                             .param = p[i],
+                             .grad = g[i],
+                             .rank = tensor[i].rank,
+                             .shape = tensor[i].dim,
+                             .flags = tensor[i].flags};
         for (int k = 0; k < 16; k++)
             p[i][k] = 10, g[i][k] = 1;
     }
     OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = NTENSOR}, 1, &b));
     OK(optc_step(b));
     for (int i = 0; i < NTENSOR; i++)
-        ck_assert_msg(p[i][0] == 10 - (float)tensor[i].fall, "tensor %d (%s): p is %g, not %g", i, tensor[i].name,
-                      p[i][0], 10 - tensor[i].fall);
+        ck_assert_msg(p[i][0] == 10 - (float)tensor[i].fall, "tensor %d (%s): p is %g, not %g", i,
+                      tensor[i].name, p[i][0], 10 - tensor[i].fall);
     OK(optc_unbind(b));
     OK(optc_release(r));
 }
@@ -65,11 +78,13 @@ END_TEST
 /* divisible and dims: p decreases by a number that identifies the answers. */
 START_TEST(divisors_and_dimensions)
 {
-    static const char spec[] =
-        "return optimizer { name = 'parts', view = 'last', step = function() p = p - (divisible(numel, 3) and 1 or 2) "
-        "end,\n"
-        "  matrix = function() p = p - (divisible(nrows, 4) and 10 or 20) - (dims(3) and 100 or 200) end }";
-    static const struct { int rank; int64_t dim[3]; float fall; } c[] = {{1, {6}, 1}, {1, {7}, 2}, {2, {8, 3}, 210},
+    static const char spec[] = "return optimizer { name = 'parts', view = 'last', step = "
+                               "function() p = p - (divisible(numel, 3) and 1 or 2) "
+                               "end,\n"
+                               "  matrix = function() p = p - (divisible(nrows, 4) and 10 or 20) - "
+                               "(dims(3) and 100 or 200) end }";
+    static const struct { int rank; int64_t dim[3]; float fall; } c[] = {
+        {1, {6}, 1}, {1, {7}, 2}, {2, {8, 3}, 210},
             {2, {6, 4}, 220}, {3, {3, 4, 2}, 110}, {3, {4, 3, 2}, 120}};
     optc_rule *r;
     OK(optc_compile(engine, &(optc_rule_options){.spec = "parts.lua", .text = spec}, &r));
@@ -89,9 +104,9 @@ END_TEST
 /* Chosen by a flag, `step` sees the rows and columns as they are, or one long row. */
 START_TEST(step_keeps_the_shape)
 {
-    static const char spec[] =
-        "return optimizer { name = 'shape', matrix = function() p = p - 100 end, step = function() p = p - nrows - "
-        "rowsum(g) end }";
+    static const char spec[] = "return optimizer { name = 'shape', matrix = function() p = p - 100 "
+                               "end, step = function() p = p - nrows - "
+                               "rowsum(g) end }";
     for (int flat = 0; flat < 2; flat++) {
         optc_rule *r;
         optc_binding *b;
@@ -108,12 +123,14 @@ START_TEST(step_keeps_the_shape)
 }
 END_TEST
 
-/* Global reductions span all tensors, whatever their variants, and their operands depend on the variant. */
+/* Global reductions span all tensors, whatever their variants, and their operands depend on the
+ * variant. */
 START_TEST(all_ways_feed_what_is_global)
 {
-    static const char spec[] = "return optimizer { name = 'all', state = { n = zeros 'group' }, step = function()\n"
-                               "  local w = 1\n  if numel <= 2 then w = 10 end\n  if named 'z' then w = w * 100 end\n"
-                               "  n = global.sum(w * g)\n  p = p - n end }";
+    static const char spec[] =
+        "return optimizer { name = 'all', state = { n = zeros 'group' }, step = function()\n"
+        "  local w = 1\n  if numel <= 2 then w = 10 end\n  if named 'z' then w = w * 100 end\n"
+        "  n = global.sum(w * g)\n  p = p - n end }";
     optc_rule *r;
     optc_binding *b;
     float p[4][3] = {{0}}, g[4][3] = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}};
@@ -127,7 +144,8 @@ START_TEST(all_ways_feed_what_is_global)
     OK(optc_step(b));
     double n = 3 + 20 + 300 + 2000, got;
     OK(optc_state_read(b, 0, "n", &got, 1));
-    ck_assert_msg(got == n && p[0][2] == -(float)n && p[3][1] == -(float)n, "%g, %g, not %g", got, p[0][2], n);
+    ck_assert_msg(got == n && p[0][2] == -(float)n && p[3][1] == -(float)n, "%g, %g, not %g", got,
+                  p[0][2], n);
     OK(optc_unbind(b));
     OK(optc_release(r));
 }
@@ -153,13 +171,15 @@ START_TEST(text_reads_back)
 }
 END_TEST
 
-/* Four bounds on one size give five variants, not sixteen: answers that are implied are not asked. */
+/* Four bounds on one size give five variants, not sixteen: answers that are implied are not
+ * asked. */
 START_TEST(implied_answers)
 {
-    static const char spec[] = "return optimizer { name = 'implied', step = function() local n = 0\n"
-                               "  if numel <= 4 then n = n + 1 end if 8 >= numel then n = n + 1 end\n"
-                               "  if numel < 16.5 then n = n + 1 end if 2 * numel < 66 then n = n + 1 end p = p - n "
-                               "end }";
+    static const char spec[] =
+        "return optimizer { name = 'implied', step = function() local n = 0\n"
+        "  if numel <= 4 then n = n + 1 end if 8 >= numel then n = n + 1 end\n"
+        "  if numel < 16.5 then n = n + 1 end if 2 * numel < 66 then n = n + 1 end p = p - n "
+        "end }";
     static const struct { int64_t n; float fall; } c[] =
         {{1, 4}, {4, 4}, {5, 3}, {8, 3}, {9, 2}, {16, 2}, {17, 1}, {32, 1}, {33, 0}};
     optc_rule *r;
@@ -178,19 +198,23 @@ START_TEST(implied_answers)
 }
 END_TEST
 
-/* A question about sizes does not make an elementwise rule row- and column-based: channels-last tensors are still
- * stepped in place. */
+/* A question about sizes does not make an elementwise rule row- and column-based: channels-last
+ * tensors are still stepped in place. */
 START_TEST(questions_leave_layouts_alone)
 {
-    static const char spec[] =
-        "return optimizer { name = 'ask', step = function() if nrows <= 4 and 2 * nrows < ncols then p = p - 2 * g "
-        "else p = p - g end end }";
+    static const char spec[] = "return optimizer { name = 'ask', step = function() if nrows <= 4 "
+                               "and 2 * nrows < ncols then p = p - 2 * g "
+                               "else p = p - g end end }";
     optc_rule *r;
     optc_binding *b;
     float p[24] = {0}, g[24] = {1};
     const int64_t shape[] = {2, 3, 4}, strides[] = {12, 1, 3};
-    optc_tensor t =
-        {.param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides, .grad_strides = strides};
+    optc_tensor t = {.param = p,
+                     .grad = g,
+                     .rank = 3,
+                     .shape = shape,
+                     .param_strides = strides,
+                     .grad_strides = strides};
     OK(optc_compile(engine, &(optc_rule_options){.spec = "ask.lua", .text = spec}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
@@ -210,11 +234,14 @@ START_TEST(contradictions_refused)
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         char text[400];
         snprintf(text, sizeof text,
-                 "optc-ir 2\nrule x\n%snodes\n  %%0 = p elem\n  %%1 = g elem\n  %%2 = sub elem %%0 %%1\nentry step\n  "
-                 "a p = %%2\nend\n", lies[i]);
+                 "optc-ir 2\nrule x\n%snodes\n  %%0 = p elem\n  %%1 = g elem\n  %%2 = sub elem %%0 "
+                 "%%1\nentry step\n  "
+                 "a p = %%2\nend\n",
+                 lies[i]);
         Gen g = {0};
         GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
-        ck_assert_msg(!gen_read_ir(&g, (Source){"lie", text, strlen(text)}, &o), "taken: %s", lies[i]);
+        ck_assert_msg(!gen_read_ir(&g, (Source){"lie", text, strlen(text)}, &o), "taken: %s",
+                      lies[i]);
         ck_assert_msg(strstr(g.diag.text, "exactly once"), "%s", g.diag.text);
         gen_free(&g);
     }
@@ -226,16 +253,17 @@ START_TEST(periods_counted)
 {
     for (int n = 8; n <= 9; n++) {
         Buf b = {0};
-        buf_puts(&b, "optc-ir 2\nrule x\nvariant step\nnodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\n");
+        buf_puts(&b, "optc-ir 2\nrule x\nvariant step\nnodes\n  %0 = p elem\n  %1 = g elem\n  %2 = "
+                     "sub elem %0 %1\n");
         for (int i = 0; i < n; i++)
-            buf_printf(&b, "  %%%d = every group:bool %d\n  %%%d = where elem %%%d %%%d %%%d\n", 3 + 2 * i, i + 2,
-                       4 + 2 * i, 3 + 2 * i, i ? 2 + 2 * i : 2, i % 2);
+            buf_printf(&b, "  %%%d = every group:bool %d\n  %%%d = where elem %%%d %%%d %%%d\n",
+                       3 + 2 * i, i + 2, 4 + 2 * i, 3 + 2 * i, i ? 2 + 2 * i : 2, i % 2);
         buf_printf(&b, "entry step\n  step p = %%%d\nend\n", 2 + 2 * n);
         Gen g = {0};
         GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
         bool ok = gen_read_ir(&g, (Source){"periods", b.s, b.len}, &o);
-        ck_assert_msg(ok == (n == 8) && (ok || strstr(g.diag.text, "too many different periods")), "%d: %s", n,
-                      ok ? "taken" : g.diag.text);
+        ck_assert_msg(ok == (n == 8) && (ok || strstr(g.diag.text, "too many different periods")),
+                      "%d: %s", n, ok ? "taken" : g.diag.text);
         gen_free(&g);
         buf_free(&b);
     }
@@ -244,15 +272,25 @@ END_TEST
 
 START_TEST(patterns)
 {
-    static const struct { const char *pattern, *s; bool yes; } c[] = {
-        {"*", "", true}, {"", "", true}, {"", "a", false}, {"a*", "a", true}, {"a*", "b", false},
-        {"*.bias", "h.0.bias", true}, {"*.bias", "h.bias.0", false},
-        {"h.*.w*t", "h.12.weight", true}, {"?", "", false}, {"a?c", "abc", true}, {"*a*b*c", "xaybzc", true},
-        {"*a*b*c", "xaybz", false}, {"**", "x", true}};
+    static const struct { const char *pattern, *s; bool yes;
+    } c[] = {{"*", "", true},
+             {"", "", true},
+             {"", "a", false},
+             {"a*", "a", true},
+             {"a*", "b", false},
+             {"*.bias", "h.0.bias", true},
+             {"*.bias", "h.bias.0", false},
+             {"h.*.w*t", "h.12.weight", true},
+             {"?", "", false},
+             {"a?c", "abc", true},
+             {"*a*b*c", "xaybzc", true},
+             {"*a*b*c", "xaybz", false},
+             {"**", "x", true}};
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
-        ck_assert_msg(word_matches(c[i].pattern, c[i].s) == c[i].yes, "%s on %s", c[i].pattern, c[i].s);
-    ck_assert(has_word("a,b c", "b") && has_word("a,b c", "c") && !has_word("a,b c", "bc") && !has_word("", "a") &&
-              !has_word(NULL, "a"));
+        ck_assert_msg(word_matches(c[i].pattern, c[i].s) == c[i].yes, "%s on %s", c[i].pattern,
+                      c[i].s);
+    ck_assert(has_word("a,b c", "b") && has_word("a,b c", "c") && !has_word("a,b c", "bc") &&
+              !has_word("", "a") && !has_word(NULL, "a"));
 }
 END_TEST
 

@@ -1,4 +1,5 @@
-/* Wrappers of the library against plain C that does the same by hand: accumulate, ema's entries, log, loss_scale. */
+/* Wrappers of the library against plain C that does the same by hand: accumulate, ema's entries,
+ * log, loss_scale. */
 #include "gen/gen.h"
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
@@ -37,8 +38,8 @@ static double number(Fixture *f, int tensor, const char *name)
     return x;
 }
 
-/* Every fourth step is the rule's step with the mean; a tensor that misses steps counts its own. SOAP has periods and
- * a first step of its own. */
+/* Every fourth step is the rule's step with the mean; a tensor that misses steps counts its own.
+ * SOAP has periods and a first step of its own. */
 START_TEST(accumulates)
 {
     static const char *const rule[] = {"adamw", "soap"};
@@ -69,8 +70,9 @@ START_TEST(accumulates)
 }
 END_TEST
 
-/* A step that an outer wrapper skips is left out of the mean: within a round (t = 2), at the rule's own step (t = 8, so
- * that the sum waits until t = 12), and both (13 to 16). Tensor 1 has no gradient at t = 17: it counts as 0. */
+/* A step that an outer wrapper skips is left out of the mean: within a round (t = 2), at the rule's
+ * own step (t = 8, so that the sum waits until t = 12), and both (13 to 16). Tensor 1 has no
+ * gradient at t = 17: it counts as 0. */
 START_TEST(skipped_gradients)
 {
     static const char *const with[] = {"skip", "loss_scale(1)"};
@@ -107,21 +109,33 @@ START_TEST(skipped_gradients)
 }
 END_TEST
 
-/* The rule's scalar inputs are means too, as its gradient: `loss` of the rule, and `scale` of a wrapper inside of
- * accumulate; one outside reads its own at each step. `matrix` and `step` are two variants. A step that skip leaves out
- * does not count. A checkpoint within a round keeps the sums. The other binding gets the means, computed here. */
-static const struct { const char *with, *of_mean; int k; } summed[] = {
-    {"accumulate(4)", "", 4}, {"accumulate(2),accumulate(3)", "accumulate(2)", 3}, {"accumulate(4),skip", "", 4},
-    {"scaled,accumulate(4)", "scaled", 4}, {"accumulate(4),scaled", "", 4}};
+/* The rule's scalar inputs are means too, as its gradient: `loss` of the rule, and `scale` of a
+ * wrapper inside of accumulate; one outside reads its own at each step. `matrix` and `step` are two
+ * variants. A step that skip leaves out does not count. A checkpoint within a round keeps the sums.
+ * The other binding gets the means, computed here. */
+static const struct { const char *with, *of_mean; int k;
+} summed[] = {{"accumulate(4)", "", 4},
+              {"accumulate(2),accumulate(3)", "accumulate(2)", 3},
+              {"accumulate(4),skip", "", 4},
+              {"scaled,accumulate(4)", "scaled", 4},
+              {"accumulate(4),scaled", "", 4}};
 
 static void open_summed(Fixture *f, const char *with)
 {
-    static const optc_text scaled = {"scaled", "return wrapper { name = 'scaled', inputs = { scale = 'group' }, "
-                                               "step = function() g = g * scale inner() end }"};
-    fix_open(f, NULL, &(optc_rule_options){.spec = "by_loss.lua", .with = with, .wrappers = &scaled, .nwrappers = 1,
-        .text = "return optimizer { name = 'by_loss', hyper = { lr = 0.1 }, inputs = { loss = 'group' },\n"
-                "  matrix = function() p = descend(p, loss * g, lr) end,\n"
-                "  step = function() p = descend(p, g, lr * loss) end }"}, shapes, NT, NULL, 0);
+    static const optc_text scaled = {
+        "scaled", "return wrapper { name = 'scaled', inputs = { scale = 'group' }, "
+                  "step = function() g = g * scale inner() end }"};
+    fix_open(f, NULL,
+             &(optc_rule_options){.spec = "by_loss.lua",
+                                  .with = with,
+                                  .wrappers = &scaled,
+                                  .nwrappers = 1,
+                                  .text =
+                                      "return optimizer { name = 'by_loss', hyper = { lr = 0.1 }, "
+                                      "inputs = { loss = 'group' },\n"
+                                      "  matrix = function() p = descend(p, loss * g, lr) end,\n"
+                                      "  step = function() p = descend(p, g, lr * loss) end }"},
+             shapes, NT, NULL, 0);
 }
 
 static void set_scalars(Fixture *f, const char *with, double loss, double scale)
@@ -164,7 +178,8 @@ START_TEST(means_of_inputs)
         if (bad)
             ((float *)a.g[1])[7] = NAN;
         set_scalars(&a, with, l, s);
-        char *why = bad ? NULL : step_in_bounds(&a, "step");        /* its bounds of NaN say nothing */
+        /* its bounds of NaN say nothing */
+        char *why = bad ? NULL : step_in_bounds(&a, "step");
         if (bad)
             OK(optc_step(a.binding));
         ck_assert_msg(!why, "%s, step %d: %s", with, t, why);
@@ -194,7 +209,8 @@ START_TEST(sums_stay_wide)
     optc_engine *e;
     optc_rule *r;
     OK(optc_open(&(optc_engine_options){.no_builtin = 1}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw+accumulate(2)", .types = row[_i].types}, &r));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw+accumulate(2)", .types = row[_i].types},
+                    &r));
     int found = 0;
     for (int i = 0; i < optc_rule_states(r); i++) {
         optc_state_info s;
@@ -207,8 +223,9 @@ START_TEST(sums_stay_wide)
 }
 END_TEST
 
-/* to_eval shows the average and to_train brings back the bits; twice changes nothing; tensors without gradient take
- * part; a step continues from the weights. ema_nesterov: from the look-ahead point; to_eval shows the weights. */
+/* to_eval shows the average and to_train brings back the bits; twice changes nothing; tensors
+ * without gradient take part; a step continues from the weights. ema_nesterov: from the look-ahead
+ * point; to_eval shows the weights. */
 START_TEST(average_for_evaluation)
 {
     const char *rule = _i ? "adamw+ema_nesterov(0.5,0.9)" : "adamw+ema(0.9)";
@@ -229,7 +246,8 @@ START_TEST(average_for_evaluation)
         for (int twice = 0; twice <= t % 2; twice++)
             OK(optc_run(a.binding, "to_eval"));
         for (int64_t i = 0; i < a.count[0]; i++)
-            ck_assert_msg(((float *)a.p[0])[i] == (float)avg[i], "step %d: no average at %d", t, (int)i);
+            ck_assert_msg(((float *)a.p[0])[i] == (float)avg[i], "step %d: no average at %d", t,
+                          (int)i);
         ck_assert(!same_params(&a, &b));
         for (int twice = 0; twice <= t % 2 && t < 8; twice++)
             OK(optc_run(a.binding, "to_train"));
@@ -239,7 +257,8 @@ START_TEST(average_for_evaluation)
     }
     fill_grads(&a, 10, 1);
     fill_grads(&b, 10, 1);
-    OK(optc_step(a.binding));                              /* still shows the average: the step puts the weights back */
+    /* still shows the average: the step puts the weights back */
+    OK(optc_step(a.binding));
     OK(optc_step(b.binding));
     ck_assert(same_params(&a, &b) && fix_hash(&a) == fix_hash(&b));
     fix_close(&a);
@@ -275,11 +294,13 @@ START_TEST(logged_norms)
         ck_assert(same_params(&a, &b));
         for (int k = 0; k < NT; k++) {
             int64_t n = a.count[k];
-            double got, want[] = {norm_of(a.g[k], NULL, n), norm_of(a.p[k], before[k], n), norm_of(a.p[k], NULL, n)};
+            double got, want[] = {norm_of(a.g[k], NULL, n), norm_of(a.p[k], before[k], n),
+                                  norm_of(a.p[k], NULL, n)};
             for (int j = 0; j < 3; j++) {
                 OK(optc_read_value(a.binding, k, value[j], &got, 1));
-                ck_assert_msg(fabs(got - want[j]) < 1e-12 * want[j], "%s, step %d, %s: %.17g, not %.17g", rule[_i], t,
-                              value[j], got, want[j]);
+                ck_assert_msg(fabs(got - want[j]) < 1e-12 * want[j],
+                              "%s, step %d, %s: %.17g, not %.17g", rule[_i], t, value[j], got,
+                              want[j]);
             }
         }
     }
@@ -288,7 +309,8 @@ START_TEST(logged_norms)
 }
 END_TEST
 
-/* As torch's GradScaler: halves the scale and skips on an infinity or NaN, doubles it after `interval` good steps. */
+/* As torch's GradScaler: halves the scale and skips on an infinity or NaN, doubles it after
+ * `interval` good steps. */
 START_TEST(scales_losses)
 {
     Fixture a, b;
@@ -332,12 +354,38 @@ static bool compiles_with(const char *rule, const char *options, const char *wit
     return ok;
 }
 
-/* Rules that change p by shrink and descend alone can be taken apart. These change it in another way, or have a rate
- * that is no multiple of lr: writing them with the words would change their bits. */
-static const char *const not_apart[] = {
-    "adabound", "adafactor", "adago", "adamod", "adan", "amos", "amuse", "asgd", "cocob", "dadapt_adagrad",
-    "dadapt_adam", "dadapt_adan", "dadapt_sgd", "dog", "fromage", "ftrl", "gpa_adamw", "lars", "madgrad", "muonh",
-    "muown", "nero", "rprop", "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "spel", "splus", NULL};
+/* Rules that change p by shrink and descend alone can be taken apart. These change it in another
+ * way, or have a rate that is no multiple of lr: writing them with the words would change their
+ * bits. */
+static const char *const not_apart[] = {"adabound",
+                                        "adafactor",
+                                        "adago",
+                                        "adamod",
+                                        "adan",
+                                        "amos",
+                                        "amuse",
+                                        "asgd",
+                                        "cocob",
+                                        "dadapt_adagrad",
+                                        "dadapt_adam",
+                                        "dadapt_adan",
+                                        "dadapt_sgd",
+                                        "dog",
+                                        "fromage",
+                                        "ftrl",
+                                        "gpa_adamw",
+                                        "lars",
+                                        "madgrad",
+                                        "muonh",
+                                        "muown",
+                                        "nero",
+                                        "rprop",
+                                        "schedulefree_adamw",
+                                        "schedulefree_radam",
+                                        "schedulefree_sgd",
+                                        "spel",
+                                        "splus",
+                                        NULL};
 
 START_TEST(taken_apart)
 {
@@ -347,8 +395,8 @@ START_TEST(taken_apart)
         for (const char *const *n = not_apart; *n && !strchr(rule, '/'); n++)
             refused = refused || !strcmp(*n, rule);
         if (!strchr(rule, '/'))
-            ck_assert_msg(compiles_with(rule, "", "cautious_decay") == !refused, "%s is %s apart", rule,
-                          refused ? "taken" : "not taken");
+            ck_assert_msg(compiles_with(rule, "", "cautious_decay") == !refused, "%s is %s apart",
+                          rule, refused ? "taken" : "not taken");
     }
     ck_assert(compiles_with("adafactor", "relative_step=false", "cautious_decay"));
     ck_assert(compiles_with("lars", "rate=outside", "cautious_decay"));
@@ -365,7 +413,8 @@ START_TEST(listed_on_the_page)
     ck_assert_msg(f != NULL, "specs/README.md: run from the repository's root");
     page[fread(page, 1, sizeof page - 1, f)] = 0;
     fclose(f);
-    char *from = strstr(page, "| cannot be taken apart |"), *to = from ? strstr(from, "\n\n") : NULL;
+    char *from = strstr(page, "| cannot be taken apart |"),
+         *to = from ? strstr(from, "\n\n") : NULL;
     ck_assert_msg(to != NULL, "specs/README.md has no table of rules that cannot be taken apart");
     *to = 0;
     for (int i = 0; i < optc_library_size(); i++) {
@@ -374,30 +423,46 @@ START_TEST(listed_on_the_page)
         for (const char *const *n = not_apart; *n; n++)
             refused = refused || !strcmp(*n, optc_library_name(i));
         snprintf(name, sizeof name, "`%s`", optc_library_name(i));
-        ck_assert_msg((strstr(from, name) != NULL) == refused, "%s: the table of specs/README.md is not current", name);
+        ck_assert_msg((strstr(from, name) != NULL) == refused,
+                      "%s: the table of specs/README.md is not current", name);
     }
 }
 END_TEST
 
 /* A rule that is taken apart and put together again steps as before, up to rounding. */
-static const struct { const char *rule, *options; double decay; } sums[] = {
-    {"ademamix", NULL, 0.1}, {"nadam", NULL, 0.1}, {"grams", NULL, 0.1}, {"mars", NULL, 0.1}, {"adamp", NULL, 0.1},
-    {"sgdp", NULL, 0.1}, {"sgdp", "nesterov=true", 0.1}, {"adamw", NULL, 0.1}, {"adan", "proximal=false", 0.1},
-    {"laprop", NULL, 0},                                   /* it decays after the step, wrappers before it */
+static const struct { const char *rule, *options; double decay;
+} sums[] = {
+    {"ademamix", NULL, 0.1},
+    {"nadam", NULL, 0.1},
+    {"grams", NULL, 0.1},
+    {"mars", NULL, 0.1},
+    {"adamp", NULL, 0.1},
+    {"sgdp", NULL, 0.1},
+    {"sgdp", "nesterov=true", 0.1},
+    {"adamw", NULL, 0.1},
+    {"adan", "proximal=false", 0.1},
+    /* it decays after the step, wrappers before it */
+    {"laprop", NULL, 0},
 };
 
 START_TEST(put_together)
 {
-    static const optc_text again = {"again", "return wrapper { name = 'again', step = function()\n"
-                                             "  local x, rate, amount = inner { apart = true }\n"
-                                             "  p = shrink(p, amount)  p = descend(p, x, rate) end }"};
+    static const optc_text again = {"again",
+                                    "return wrapper { name = 'again', step = function()\n"
+                                    "  local x, rate, amount = inner { apart = true }\n"
+                                    "  p = shrink(p, amount)  p = descend(p, x, rate) end }"};
     const optc_setting set[] = {{"weight_decay", sums[_i].decay}};
     Fixture f[2];
     optc_engine_options eo = {.compiler = "", .cache_dir = ""};
     for (int k = 0; k < 2; k++)
-        fix_open(&f[k], &eo, &(optc_rule_options){.spec = sums[_i].rule, .param = OPTC_F64, .with = k ? "again" : NULL,
-                                                  .options = sums[_i].options,
-                                                  .wrappers = &again, .nwrappers = 1}, odd_shapes, NODD, set, 1);
+        fix_open(&f[k], &eo,
+                 &(optc_rule_options){.spec = sums[_i].rule,
+                                      .param = OPTC_F64,
+                                      .with = k ? "again" : NULL,
+                                      .options = sums[_i].options,
+                                      .wrappers = &again,
+                                      .nwrappers = 1},
+                 odd_shapes, NODD, set, 1);
     for (int t = 1; t <= 4; t++)
         for (int k = 0; k < 2; k++) {
             for (int i = 0; i < f[k].n; i++)
@@ -408,8 +473,8 @@ START_TEST(put_together)
     for (int i = 0; i < f[0].n; i++)
         for (int64_t x = 0; x < f[0].count[i]; x++) {
             double a = ((double *)f[0].p[i])[x], b = ((double *)f[1].p[i])[x];
-            ck_assert_msg(fabs(a - b) <= 1e-12, "%s, tensor %d, element %d: %.17g and %.17g", sums[_i].rule, i, (int)x,
-                          a, b);
+            ck_assert_msg(fabs(a - b) <= 1e-12, "%s, tensor %d, element %d: %.17g and %.17g",
+                          sums[_i].rule, i, (int)x, a, b);
         }
     fix_close(&f[0]);
     fix_close(&f[1]);

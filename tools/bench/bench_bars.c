@@ -1,5 +1,5 @@
-/* Bars: figures that rows must reach, from the text file tests/bench/bars.txt of the source tree, from --bars FILE, or
- * from --bar. */
+/* Bars: figures that rows must reach, from the text file tests/bench/bars.txt of the source tree,
+ * from --bars FILE, or from --bar. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
@@ -8,10 +8,12 @@
 
 #define BARS_HEAD "optc-bars 1"
 #define FIELD(name, f) {name, offsetof(Bar, f)}
-static const struct { const char *name; size_t at; } fields[] = {
-    FIELD("ms", ms), FIELD("share", share), FIELD("torch", eager), FIELD("graph", graph), FIELD("host_us", host),
-    FIELD("slowest", slowest), FIELD("cold_ms", cold), FIELD("warm_ms", warm),
-    FIELD("suite", suite)};                    /* the last one: no figure, and only in tables */
+static const struct { const char *name; size_t at;
+} fields[] = {FIELD("ms", ms),        FIELD("share", share),
+              FIELD("torch", eager),  FIELD("graph", graph),
+              FIELD("host_us", host), FIELD("slowest", slowest),
+              FIELD("cold_ms", cold), FIELD("warm_ms", warm),
+              FIELD("suite", suite)}; /* the last one: no figure, and only in tables */
 enum { NFIELD = sizeof fields / sizeof *fields };
 
 static double *field(Bar *x, int i) { return (double *)(void *)((char *)x + fields[i].at); }
@@ -46,11 +48,15 @@ static bool take_field(Bar *x, char *word, bool row, char why[200])
     const char *value = line_value(word);
     for (int i = 0; value && i < NFIELD - !row; i++)
         if (!strcmp(word, fields[i].name)) {
-            snprintf(why, 200, "%s=%.40s must be a number %s 0", word, value, row ? "from" : "above");
+            snprintf(why, 200, "%s=%.40s must be a number %s 0", word, value,
+                     row ? "from" : "above");
             return line_real(value, field(x, i)) && (row || *field(x, i) > 0);
         }
-    snprintf(why, 200, "unknown bar '%.40s': use ms, share, torch, graph, host_us, slowest, cold_ms%s, then '=' and a "
-             "number", word, row ? ", warm_ms or suite" : " or warm_ms");
+    snprintf(why, 200,
+             "unknown bar '%.40s': use ms, share, torch, graph, host_us, slowest, cold_ms%s, then "
+             "'=' and a "
+             "number",
+             word, row ? ", warm_ms or suite" : " or warm_ms");
     return false;
 }
 
@@ -64,7 +70,8 @@ bool bars_add(Bar *x, const char *list)
     for (char *word; ok && (word = line_word(&at)); n++)
         ok = take_field(x, word, false, why);
     if (ok && !n)
-        ok = (snprintf(why, sizeof why, "no bar is given; use for example ms=45,host_us=200"), false);
+        ok = (snprintf(why, sizeof why, "no bar is given; use for example ms=45,host_us=200"),
+              false);
     free(copy);
     return ok || (cli_error("bench: --bar: %s", why), false);
 }
@@ -96,7 +103,9 @@ static bool take_line(Bars *t, const LineReader *r, char *s)
     x.work = line_word(&s);
     x.rule = line_word(&s);
     if (!work_find(x.work))
-        return line_bad(r, "a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not '%.40s'", x.work);
+        return line_bad(
+            r, "a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not '%.40s'",
+            x.work);
     char *word = x.rule ? line_word(&s) : NULL;
     if (!word)
         return line_bad(r, "a row is WORK RULE NAME=VALUE…, and this one has no bar");
@@ -141,7 +150,8 @@ const Bar *bars_find(const Bars *t, const char *work, const char *rule)
 void bars_list(Bars *t)
 {
     if (t->n)
-        printf("\nrows with bars for a GPU: least share of the copy rate, least speedup over torch's best and over "
+        printf("\nrows with bars for a GPU: least share of the copy rate, least speedup over "
+               "torch's best and over "
                "its CUDA graph,\nand the most that a step, host, slowest, cold and warm may be\n");
     for (int i = 0; i < t->n; i++) {
         printf("  ");

@@ -1,5 +1,5 @@
-/* The CPU as a device of the benchmark. The reference rate is the better of copying and of scaling in place, with the
- * library's number of threads. */
+/* The CPU as a device of the benchmark. The reference rate is the better of copying and of scaling
+ * in place, with the library's number of threads. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
@@ -36,7 +36,8 @@ static bool cpu_set(BenchDevice *d, void *p, unsigned char byte, size_t bytes)
     return true;
 }
 
-/* Available memory. Allocating more would make the kernel kill a process instead of returning an error. */
+/* Available memory. Allocating more would make the kernel kill a process instead of returning an
+ * error. */
 static double cpu_room(BenchDevice *d)
 {
     (void)d;
@@ -136,7 +137,8 @@ static bool cpu_yard_time(BenchDevice *d, Rates *out)
         stream_scale(d->a, d->n, threads);
         stream_scale(d->b, d->n, threads);
     }
-    double t2 = cli_now(), plain = read_rate(d, threads, false), ahead = read_rate(d, threads, true);
+    double t2 = cli_now(), plain = read_rate(d, threads, false),
+           ahead = read_rate(d, threads, true);
     out->copy = bytes / (t1 - t0);
     out->scale = 2 * bytes / (t2 - t1);
     out->read = plain > ahead ? plain : ahead;
@@ -152,8 +154,22 @@ static void cpu_close(BenchDevice *d)
 }
 
 const BenchDeviceOps bench_device_cpu = {
-    .async = false, .least_sample = 4e-3, .least_steps = 1,    /* 4 ms: far above clock resolution and thread wake-up */
-    .alloc = cpu_alloc, .free = cpu_free, .fill = cpu_fill, .set = cpu_set, .room = cpu_room,
-    .begin = cpu_begin, .end = cpu_end, .lap = cpu_lap, .laps = cpu_laps, .sync = wait_cpu,
-    .yard_open = cpu_yard_open, .yard_time = cpu_yard_time, .yard_close = cpu_yard_close, .close = cpu_close,
+    /* 4 ms: far above clock resolution and thread wake-up */
+    .async = false,
+    .least_sample = 4e-3,
+    .least_steps = 1,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .fill = cpu_fill,
+    .set = cpu_set,
+    .room = cpu_room,
+    .begin = cpu_begin,
+    .end = cpu_end,
+    .lap = cpu_lap,
+    .laps = cpu_laps,
+    .sync = wait_cpu,
+    .yard_open = cpu_yard_open,
+    .yard_time = cpu_yard_time,
+    .yard_close = cpu_yard_close,
+    .close = cpu_close,
 };

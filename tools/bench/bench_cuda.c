@@ -1,5 +1,6 @@
-/* An NVIDIA GPU as a device of the benchmark: memory from the driver, times from events, device-to-device copies as the
- * reference rate. Everything uses the default stream, like the library. No other file of the tools calls the driver. */
+/* An NVIDIA GPU as a device of the benchmark: memory from the driver, times from events,
+ * device-to-device copies as the reference rate. Everything uses the default stream, like the
+ * library. No other file of the tools calls the driver. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -9,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Cuda { const Driver *d; CUdevice device; CUcontext ctx; void *begin, *end; void **lap; int nlap; } Cuda;
+typedef struct Cuda {
+    const Driver *d; CUdevice device; CUcontext ctx; void *begin, *end; void **lap; int nlap;
+} Cuda;
 
 static CUdeviceptr at(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
 
@@ -29,7 +32,8 @@ static void *cuda_alloc(BenchDevice *d, size_t bytes)
     CUdeviceptr p = 0;
     char size[32], what[80];
     snprintf(what, sizeof what, "cuMemAlloc of %s", cli_bytes(size, (double)bytes));
-    return done(d, d->cuda->d->cuMemAlloc_v2(&p, bytes ? bytes : 256), what) ? (void *)(uintptr_t)p : NULL;
+    return done(d, d->cuda->d->cuMemAlloc_v2(&p, bytes ? bytes : 256), what) ? (void *)(uintptr_t)p
+                                                                             : NULL;
 }
 
 static void cuda_free(BenchDevice *d, void *p)
@@ -38,10 +42,13 @@ static void cuda_free(BenchDevice *d, void *p)
         done(d, d->cuda->d->cuMemFree_v2(at(p)), "cuMemFree");
 }
 
-static bool cuda_sync(BenchDevice *d) { return done(d, d->cuda->d->cuStreamSynchronize(NULL), "cuStreamSynchronize"); }
+static bool cuda_sync(BenchDevice *d)
+{
+    return done(d, d->cuda->d->cuStreamSynchronize(NULL), "cuStreamSynchronize");
+}
 
-/* driver_get opened the driver with RTLD_GLOBAL. A driver without these functions, such as an emulated one, has no
- * profiler. */
+/* driver_get opened the driver with RTLD_GLOBAL. A driver without these functions, such as an
+ * emulated one, has no profiler. */
 static void cuda_record(BenchDevice *d, bool on)
 {
     int (*call)(void);
@@ -61,11 +68,14 @@ static bool cuda_fill(BenchDevice *d, void *p, Type t, int64_t n, float scale)
     if (!host)
         return cli_error("bench: out of memory"), false;
     bench_device_cpu.fill(d, host, t, piece, scale);
-    bool ok = done(d, c->cuMemcpyHtoDAsync_v2(at(p), host, (size_t)piece * width, NULL), "cuMemcpyHtoD") &&
+    bool ok = done(d, c->cuMemcpyHtoDAsync_v2(at(p), host, (size_t)piece * width, NULL),
+                   "cuMemcpyHtoD") &&
               cuda_sync(d);
     free(host);
     for (size_t have = (size_t)piece * width; ok && have < bytes; have *= 2)
-        ok = done(d, c->cuMemcpyDtoDAsync_v2(at(p) + have, at(p), have < bytes - have ? have : bytes - have, NULL),
+        ok = done(d,
+                  c->cuMemcpyDtoDAsync_v2(at(p) + have, at(p),
+                                          have < bytes - have ? have : bytes - have, NULL),
                   "cuMemcpyDtoD");
     return ok;
 }
@@ -83,16 +93,18 @@ static double cuda_room(BenchDevice *d)
 
 static bool cuda_begin(BenchDevice *d)
 {
-    return cuda_sync(d) && done(d, d->cuda->d->cuEventRecord(d->cuda->begin, NULL), "cuEventRecord");
+    return cuda_sync(d) &&
+           done(d, d->cuda->d->cuEventRecord(d->cuda->begin, NULL), "cuEventRecord");
 }
 
 static bool cuda_end(BenchDevice *d, double *seconds)
 {
     const Driver *c = d->cuda->d;
     float ms = 0;
-    bool ok = done(d, c->cuEventRecord(d->cuda->end, NULL), "cuEventRecord") &&
-              done(d, c->cuEventSynchronize(d->cuda->end), "cuEventSynchronize") &&
-              done(d, c->cuEventElapsedTime(&ms, d->cuda->begin, d->cuda->end), "cuEventElapsedTime");
+    bool ok =
+        done(d, c->cuEventRecord(d->cuda->end, NULL), "cuEventRecord") &&
+        done(d, c->cuEventSynchronize(d->cuda->end), "cuEventSynchronize") &&
+        done(d, c->cuEventElapsedTime(&ms, d->cuda->begin, d->cuda->end), "cuEventElapsedTime");
     *seconds = ms * 1e-3;
     return ok;
 }
@@ -136,25 +148,29 @@ static bool copies(BenchDevice *d, int count)
 {
     bool ok = true;
     for (int k = 0; ok && k < count; k++)
-        ok = done(d, d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), (size_t)d->n * sizeof *d->a, NULL),
-                  "cuMemcpyDtoD");
+        ok = done(
+            d,
+            d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), (size_t)d->n * sizeof *d->a, NULL),
+            "cuMemcpyDtoD");
     return ok;
 }
 
 static bool cuda_forget(BenchDevice *d)
 {
-    return !d->b || done(d, d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), CACHE, NULL), "cuMemcpyDtoD");
+    return !d->b || done(d, d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), CACHE, NULL),
+                         "cuMemcpyDtoD");
 }
 
-/* At least 1 GiB, far beyond the L2 cache, or the size of one of the rule's arrays if that is more. */
+/* At least 1 GiB, far beyond the L2 cache, or the size of one of the rule's arrays if that is
+ * more. */
 static bool cuda_yard_open(BenchDevice *d, int64_t n)
 {
     d->n = n < 1 << 28 ? 1 << 28 : n;
     d->a = cuda_alloc(d, (size_t)d->n * sizeof *d->a);
     d->b = d->a ? cuda_alloc(d, (size_t)d->n * sizeof *d->b) : NULL;
     double s;
-    if (!d->b || !cuda_fill(d, d->a, T_F32, d->n, 1.0f) || !copies(d, 1) || !cuda_begin(d) || !copies(d, 1) ||
-        !cuda_end(d, &s))
+    if (!d->b || !cuda_fill(d, d->a, T_F32, d->n, 1.0f) || !copies(d, 1) || !cuda_begin(d) ||
+        !copies(d, 1) || !cuda_end(d, &s))
         return false;
     d->reps = d->ops->least_steps;
     return true;
@@ -163,7 +179,8 @@ static bool cuda_yard_open(BenchDevice *d, int64_t n)
 static bool cuda_yard_time(BenchDevice *d, Rates *out)
 {
     double s, each[ALONE];
-    if (!copies(d, 1))                                            /* one untimed copy: another process may have run */
+    /* one untimed copy: another process may have run */
+    if (!copies(d, 1))
         return false;
     int samples = d->alone ? ALONE : 1, count = d->alone ? 1 : d->reps;
     for (int k = 0; k < samples; k++)
@@ -201,7 +218,8 @@ static const char *kernel_driver(char buf[64])
     char line[256] = "";
     buf[0] = 0;
     if (f && fgets(line, sizeof line, f))
-        for (char *save, *word = strtok_r(line, " \n", &save); word && !*buf; word = strtok_r(NULL, " \n", &save))
+        for (char *save, *word = strtok_r(line, " \n", &save); word && !*buf;
+             word = strtok_r(NULL, " \n", &save))
             if (strspn(word, "0123456789.") == strlen(word) && strchr(word, '.'))
                 snprintf(buf, 64, "driver %.40s, ", word);
     if (f)
@@ -217,17 +235,31 @@ static char *describe(const BenchDevice *d)
     d->cuda->d->cuDriverGetVersion(&version);
     d->cuda->d->cuMemGetInfo_v2(&have, &all);
     Buf b = {0};
-    buf_printf(&b, "%sCUDA %d.%d, %s of %s free", kernel_driver(kernel), version / 1000, version % 1000 / 10,
-               cli_bytes(x, (double)have), cli_bytes(y, (double)all));
+    buf_printf(&b, "%sCUDA %d.%d, %s of %s free", kernel_driver(kernel), version / 1000,
+               version % 1000 / 10, cli_bytes(x, (double)have), cli_bytes(y, (double)all));
     return buf_take(&b);
 }
 
 const BenchDeviceOps bench_device_cuda = {
-    .async = true, .least_sample = 10e-3, .least_steps = 5,
-    .alloc = cuda_alloc, .free = cuda_free, .fill = cuda_fill, .set = cuda_set, .room = cuda_room,
-    .forget = cuda_forget, .begin = cuda_begin, .end = cuda_end, .lap = cuda_lap, .laps = cuda_laps, .sync = cuda_sync,
+    .async = true,
+    .least_sample = 10e-3,
+    .least_steps = 5,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .fill = cuda_fill,
+    .set = cuda_set,
+    .room = cuda_room,
+    .forget = cuda_forget,
+    .begin = cuda_begin,
+    .end = cuda_end,
+    .lap = cuda_lap,
+    .laps = cuda_laps,
+    .sync = cuda_sync,
     .record = cuda_record,
-    .yard_open = cuda_yard_open, .yard_time = cuda_yard_time, .yard_close = cuda_yard_close, .close = cuda_close,
+    .yard_open = cuda_yard_open,
+    .yard_time = cuda_yard_time,
+    .yard_close = cuda_yard_close,
+    .close = cuda_close,
 };
 
 bool bench_device_cuda_open(BenchDevice *d, int ordinal)

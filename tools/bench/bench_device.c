@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Normal numbers of both signs and several magnitudes, never zero if they are in the type's range. */
+/* Normal numbers of both signs and several magnitudes, never zero if they are in the type's
+ * range. */
 void bench_device_number(Type t, void *p, int64_t i, float scale)
 {
     uint32_t h = (uint32_t)i * 2654435761u;

@@ -1,5 +1,5 @@
-/* The first step: the time from optc_compile to the end of the step, once with an empty cache and once with the cache
- * that this left. */
+/* The first step: the time from optc_compile to the end of the step, once with an empty cache and
+ * once with the cache that this left. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -17,13 +17,15 @@ static int drop(const char *path, const struct stat *st, int type, struct FTW *a
     return 0;
 }
 
-/* Compiles, binds, steps and waits. Uses a new engine, so that only the cache folder is shared between runs, and leaves
- * it in the case. */
+/* Compiles, binds, steps and waits. Uses a new engine, so that only the cache folder is shared
+ * between runs, and leaves it in the case. */
 static bool once(Bench *b, Case *c, const char *cache, double *seconds)
 {
-    optc_engine_options o = {
-        .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .cache_dir = cache,
-        .workspace = b->workspace};
+    optc_engine_options o = {.device = b->device_name,
+                             .threads = b->threads,
+                             .spec_path = b->compile.path,
+                             .cache_dir = cache,
+                             .workspace = b->workspace};
     if (!bench_lib(optc_open(&o, &c->engine)) || !b->device.ops->sync(&b->device))
         return false;
     double t0 = cli_now();
@@ -36,8 +38,9 @@ bool bench_first(Bench *b, Case *c)
 {
     Path dir;
     if (!temp_folder(dir, "optc-bench")) {
-        cli_error("bench: cannot create a folder for an empty cache in %s: %s; set TMPDIR to another folder", dir,
-                  strerror(errno));
+        cli_error("bench: cannot create a folder for an empty cache in %s: %s; set TMPDIR to "
+                  "another folder",
+                  dir, strerror(errno));
         return false;
     }
     bool ok = once(b, c, dir, &c->cold);

@@ -3,9 +3,11 @@
 
 static void put_gpu(const Case *c, const Medians *m)
 {
-    printf(",\n     \"copy_gb_per_s\": %.6g, \"share_of_copy\": %.6g, \"host_us\": %.6g, \"host_us_least\": %.6g, "
+    printf(",\n     \"copy_gb_per_s\": %.6g, \"share_of_copy\": %.6g, \"host_us\": %.6g, "
+           "\"host_us_least\": %.6g, "
            "\"first_ms_cold\": %.6g, \"first_ms_warm\": %.6g",
-           m->best * 1e-9, m->share, m->host * 1e6, m->host_least * 1e6, c->cold * 1e3, c->warm * 1e3);
+           m->best * 1e-9, m->share, m->host * 1e6, m->host_least * 1e6, c->cold * 1e3,
+           c->warm * 1e3);
 }
 
 static void put_peer(const Bench *b, const Case *c, const Medians *m)
@@ -20,8 +22,8 @@ static void put_peer(const Bench *b, const Case *c, const Medians *m)
     if (c->peer_graph) {
         printf(",\n       \"graph\": {\"runs\": ");
         cli_json(c->peer_graph);
-        printf(", \"ms\": %.6g, \"ratio\": %.6g, \"host_us\": %.6g}", m->graph * 1e3, m->graph_ahead,
-               m->graph_host * 1e6);
+        printf(", \"ms\": %.6g, \"ratio\": %.6g, \"host_us\": %.6g}", m->graph * 1e3,
+               m->graph_ahead, m->graph_host * 1e6);
     }
     putchar('}');
 }
@@ -30,8 +32,10 @@ static void put_bar(const Case *c, const Medians *m)
 {
     Buf missed = {0};
     bench_missed(c, m, &missed);
-    printf(",\n     \"bar\": {\"ms\": %g, \"slowest_over_mean\": %g, \"share_of_copy\": %g, \"ratio\": %g, "
-           "\"graph_ratio\": %g, \"host_us\": %g, \"first_ms_cold\": %g, \"first_ms_warm\": %g, \"missed\": ",
+    printf(",\n     \"bar\": {\"ms\": %g, \"slowest_over_mean\": %g, \"share_of_copy\": %g, "
+           "\"ratio\": %g, "
+           "\"graph_ratio\": %g, \"host_us\": %g, \"first_ms_cold\": %g, \"first_ms_warm\": %g, "
+           "\"missed\": ",
            c->bar->ms, c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
            c->bar->cold, c->bar->warm);
     cli_json(cli_text(&missed));
@@ -47,8 +51,9 @@ static void put_stages(const Case *c)
         const BenchStage *s = &c->stage[i];
         printf("%s\n       {\"name\": ", i ? "," : "");
         cli_json(s->name);
-        printf(", \"us\": %.9g, \"launches\": %.6g, \"bytes\": %.17g, \"flops\": %.17g, \"call\": %s}",
-               s->seconds * 1e6, s->launches, s->bytes, s->flops, s->call ? "true" : "false");
+        printf(
+            ", \"us\": %.9g, \"launches\": %.6g, \"bytes\": %.17g, \"flops\": %.17g, \"call\": %s}",
+            s->seconds * 1e6, s->launches, s->bytes, s->flops, s->call ? "true" : "false");
     }
     putchar(']');
 }
@@ -83,22 +88,24 @@ static void put_case(const Bench *b, const Case *c)
         printf(", \"work\": ");
         cli_json(c->work);
     }
-    printf(", \"kind\": \"%s\", \"elements\": %lld, \"tensors\": %d, \"shape\": ", c->kind, (long long)c->n,
-           c->ntensor);
+    printf(", \"kind\": \"%s\", \"elements\": %lld, \"tensors\": %d, \"shape\": ", c->kind,
+           (long long)c->n, c->ntensor);
     cli_json(bench_shape(text, c));
     if (c->failed || !c->rounds) {
         printf(", \"failed\": true}");
         return;
     }
     Medians m = bench_medians(c);
-    printf(",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, "
-           "\"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, "
-           "\"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
-           m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix,
-           (double)c->n / m.seconds, c->native ? "true" : "false");
+    printf(
+        ",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, "
+        "\"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, "
+        "\"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
+        m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix,
+        (double)c->n / m.seconds, c->native ? "true" : "false");
     cli_json(c->runs);
     if (c->period > 1)
-        printf(",\n     \"period\": %d, \"steps\": %d, \"slowest_over_mean\": %.6g, \"slowest_over_mean_first\": %.6g",
+        printf(",\n     \"period\": %d, \"steps\": %d, \"slowest_over_mean\": %.6g, "
+               "\"slowest_over_mean_first\": %.6g",
                c->period, c->reps, m.slowest, c->first_slowest);
     if (b->device.ops->async)
         put_gpu(c, &m);
@@ -119,12 +126,14 @@ void bench_json(const Bench *b)
         printf(", \"device_state\": ");
         cli_json(b->device.state);
     }
-    printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n  \"copy_gb_per_s\": %.6g, \"best_gb_per_s\": "
+    printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n  \"copy_gb_per_s\": %.6g, "
+           "\"best_gb_per_s\": "
            "%.6g,\n",
            b->threads, b->rounds, type_info[b->type].name, cli_median(b->copy, b->nstream) * 1e-9,
            cli_median(b->best, b->nstream) * 1e-9);
     if (!b->device.ops->async)
-        printf("  \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g, \"busy\": %s, \"waited\": %.3g,\n",
+        printf("  \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g, \"busy\": %s, \"waited\": "
+               "%.3g,\n",
                cli_median(b->scale, b->nstream) * 1e-9, cli_median(b->read, b->nstream) * 1e-9,
                bench_busy(b) > TOO_BUSY ? "true" : "false", bench_busy(b));
     if (b->peer_name) {

@@ -1,5 +1,5 @@
-/* Two sets of types in one optimizer, for --against mixed: tensors with one dimension (norms and biases) have their own
- * types, and a binding that is connected to that of the other tensors. */
+/* Two sets of types in one optimizer, for --against mixed: tensors with one dimension (norms and
+ * biases) have their own types, and a binding that is connected to that of the other tensors. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
@@ -54,13 +54,17 @@ static bool fill_vectors(const Case *c, MixedPart *m, const Types *types)
     for (int i = 0; i < c->ntensor; i++)
         n += c->shape[i].rank < 2 ? (length(&c->shape[i]) + 63) / 64 * 64 : 0;
     if (!n)
-        return cli_error("bench: --against mixed needs tensors with one dimension: use --work, or more --shape"), false;
+        return cli_error("bench: --against mixed needs tensors with one dimension: use --work, or "
+                         "more --shape"),
+               false;
     m->p = d->ops->alloc(d, (size_t)(n * type_info[types->p].bytes));
     m->g = m->p ? d->ops->alloc(d, (size_t)(n * type_info[types->g].bytes)) : NULL;
-    return m->g && d->ops->fill(d, m->p, types->p, n, 1.0f) && d->ops->fill(d, m->g, types->g, n, 0.0625f);
+    return m->g && d->ops->fill(d, m->p, types->p, n, 1.0f) &&
+           d->ops->fill(d, m->g, types->g, n, 0.0625f);
 }
 
-bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_options *rule, optc_tensor *all)
+bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_options *rule,
+                       optc_tensor *all)
 {
     MixedPart *m = c->mixed = calloc(1, sizeof *m);
     optc_tensor *vectors = calloc((size_t)c->ntensor, sizeof *vectors);
@@ -78,8 +82,11 @@ bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_option
     for (int i = 0; i < c->ntensor; i++)
         if (all[i].rank > 1)
             all[rest++] = all[i];
-    ok = ok && bench_lib(optc_bind(m->rule, &(optc_group){.tensors = vectors, .ntensors = n}, 1, &m->binding)) &&
-         bench_lib(optc_bind(c->rule, &(optc_group){.tensors = all, .ntensors = rest}, 1, &c->binding)) &&
+    ok = ok &&
+         bench_lib(optc_bind(m->rule, &(optc_group){.tensors = vectors, .ntensors = n}, 1,
+                             &m->binding)) &&
+         bench_lib(
+             optc_bind(c->rule, &(optc_group){.tensors = all, .ntensors = rest}, 1, &c->binding)) &&
          bench_lib(optc_connect((optc_binding *const[]){c->binding, m->binding}, 2));
     free(vectors);
     return ok;

@@ -1,4 +1,5 @@
-/* The report of `optc bench -o FILE.html`: the roofline, whole steps beside peers, and a table of every stage. */
+/* The report of `optc bench -o FILE.html`: the roofline, whole steps beside peers, and a table of
+ * every stage. */
 #include "tools/bench/bench.h"
 #include "tools/page/page.h"
 
@@ -12,7 +13,10 @@ static void cell(Buf *b, double x)
     buf_puts(b, "</td>");
 }
 
-static void ratio_cell(Buf *b, double x) { buf_printf(b, x > 0 ? "<td>%.2f×</td>" : "<td>–</td>", x); }
+static void ratio_cell(Buf *b, double x)
+{
+    buf_printf(b, x > 0 ? "<td>%.2f×</td>" : "<td>–</td>", x);
+}
 
 static void share_cell(Buf *b, double share)
 {
@@ -36,7 +40,10 @@ static void rule_cell(const Bench *b, const Case *c, Buf *out)
 static void steps_table(const Bench *b, Buf *out)
 {
     bool graph = bench_graphs(b);
-    buf_puts(out, "<div class=\"wide\"><table><tr><th>rule</th><th>work</th><th>step</th><th>GB/s</th><th>of ");
+    buf_puts(
+        out,
+        "<div "
+        "class=\"wide\"><table><tr><th>rule</th><th>work</th><th>step</th><th>GB/s</th><th>of ");
     buf_puts(out, b->device.ops->async ? "copy</th>" : "memory</th>");
     if (b->peer_name) {
         buf_puts(out, "<th>");
@@ -104,8 +111,10 @@ static void stages_section(const Bench *b, const Case *c, Buf *out)
         buf_puts(out, "<p class=\"empty\">Its stages were not measured.</p></section>\n");
         return;
     }
-    buf_puts(out, "<div class=\"wide\"><table><tr><th>no.</th><th class=\"text\">stage</th><th>time per step</th>"
-                  "<th>share</th><th>launches</th><th>bytes</th><th>operations</th><th>per byte</th><th>GB/s</th>"
+    buf_puts(out, "<div class=\"wide\"><table><tr><th>no.</th><th "
+                  "class=\"text\">stage</th><th>time per step</th>"
+                  "<th>share</th><th>launches</th><th>bytes</th><th>operations</th><th>per "
+                  "byte</th><th>GB/s</th>"
                   "<th>GFLOP/s</th><th>of its roof</th></tr>\n");
     for (int i = 0; i < c->nstage; i++) {
         stage_row(b, c, &c->stage[i], out);
@@ -120,29 +129,45 @@ static void stages_section(const Bench *b, const Case *c, Buf *out)
 static void method(const Bench *b, Buf *out)
 {
     char rate[32];
-    buf_puts(out, "<h2>Method</h2>\n<ul><li>Times of stages: the median of five profiles of some steps. ");
-    buf_puts(out, b->device.ops->async ? "Steps of the profile run kernel by kernel, not as one CUDA graph."
-                                       : "A stage lasts until the next one begins.");
+    buf_puts(
+        out,
+        "<h2>Method</h2>\n<ul><li>Times of stages: the median of five profiles of some steps. ");
+    buf_puts(out, b->device.ops->async
+                      ? "Steps of the profile run kernel by kernel, not as one CUDA graph."
+                      : "A stage lasts until the next one begins.");
     buf_printf(out, "</li>\n<li>Times of whole steps: medians of %d round%s, %s</li>\n", b->rounds,
                b->rounds == 1 ? "" : "s",
-               b->device.ops->async && b->device.alone ? "each step from an idle device with a cold cache."
-                                                       : "several steps one after another.");
-    buf_puts(out, "<li>Bytes: what the plan moves between memory and the device. Operations of products and factors: "
-                  "by their definitions. Operations of other stages: each arithmetic operation of the spec counts as "
-                  "one, also a root or a power.</li>\n<li>Peers are drawn with the bytes and operations of optc's "
+               b->device.ops->async && b->device.alone
+                   ? "each step from an idle device with a cold cache."
+                   : "several steps one after another.");
+    buf_puts(out, "<li>Bytes: what the plan moves between memory and the device. Operations of "
+                  "products and factors: "
+                  "by their definitions. Operations of other stages: each arithmetic operation of "
+                  "the spec counts as "
+                  "one, also a root or a power.</li>\n<li>Peers are drawn with the bytes and "
+                  "operations of optc's "
                   "plan, so that height is speed.</li>\n");
     if (b->nstream)
-        buf_printf(out, "<li>Roof of memory: %.4g GB/s, %s, measured in the same rounds. Stages whose data stay in a "
-                        "cache may be above it.</li>\n", cli_median(b->best, b->nstream) * 1e-9,
-                   b->device.ops->async ? "copying within the device" : "the better of copying and scaling in place");
+        buf_printf(out,
+                   "<li>Roof of memory: %.4g GB/s, %s, measured in the same rounds. Stages whose "
+                   "data stay in a "
+                   "cache may be above it.</li>\n",
+                   cli_median(b->best, b->nstream) * 1e-9,
+                   b->device.ops->async ? "copying within the device"
+                                        : "the better of copying and scaling in place");
     for (int p = 0; p < NPRODUCT; p++)
         if (b->roof[p] > 0)
-            buf_printf(out, "<li>Roof of products in %s: %s/s, measured with products of %d x %d matrices.</li>\n",
+            buf_printf(out,
+                       "<li>Roof of products in %s: %s/s, measured with products of %d x %d "
+                       "matrices.</li>\n",
                        product_info[p].name, cli_flops(rate, b->roof[p]), (int)b->roof_side[p],
                        (int)b->roof_side[p]);
     if (bench_busy(b) > TOO_BUSY)
-        buf_printf(out, "<li><b>The machine was busy</b>: threads waited %.0f %% of the time for a core. Measure again "
-                        "on an idle machine.</li>\n", bench_busy(b) * 100);
+        buf_printf(out,
+                   "<li><b>The machine was busy</b>: threads waited %.0f %% of the time for a "
+                   "core. Measure again "
+                   "on an idle machine.</li>\n",
+                   bench_busy(b) * 100);
     buf_puts(out, "</ul>\n<h2>Machine</h2><p>");
     html_text(out, optc_device_name(b->engine));
     if (b->device.state) {
@@ -169,11 +194,13 @@ void bench_page(const Bench *b, Buf *out)
     html_text(out, optc_device_name(b->engine));
     buf_printf(out, "; %s parameters</p>\n", type_info[b->type].name);
     if (b->interrupted)
-        buf_puts(out, "<p><b>The measurement was interrupted.</b> This page has what was done.</p>\n");
+        buf_puts(out,
+                 "<p><b>The measurement was interrupted.</b> This page has what was done.</p>\n");
     buf_puts(out, "<figure class=\"roofline\">");
     if (!bench_svg_roofline(b, &box, out))
         buf_puts(out, "<p class=\"empty\">No stage was measured.</p>\n");
-    buf_puts(out, "<figcaption>Circles: stages with their numbers, larger for a larger share of the step. Filled "
+    buf_puts(out, "<figcaption>Circles: stages with their numbers, larger for a larger share of "
+                  "the step. Filled "
                   "squares: whole steps.");
     if (b->peer_name) {
         buf_puts(out, " Hollow squares: ");

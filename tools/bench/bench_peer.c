@@ -1,12 +1,16 @@
-/* A peer: another implementation in its own process, timed in the same rounds. The protocol is lines in both ways:
+/* A peer: another implementation in its own process, timed in the same rounds. The protocol is
+ * lines in both ways:
  *
  *   <- ready NAME VERSION | none WHY        once, at the start
  *   -> open ID ELEMENTS SHAPES graph|eager RULE[?OPTIONS] [WRAPPERS]
  *                                           ELEMENTS: of the largest case of the batch
- *                                           SHAPES: 1*4096x4096,100*65536; OPTIONS: side=64,interval=5
+ *                                           SHAPES: 1*4096x4096,100*65536; OPTIONS:
+ *                                           side=64,interval=5
  *   <- ok WHAT IT RUNS [| WHAT IT RUNS AS A GRAPH] | none WHY
- *   -> step ID [STEPS]                      STEPS: the mean of that many consecutive steps, for rules with periods
- *   <- MS HOST_US [MS HOST_US] | none WHY   time of a step and the host's part of it; the same for the graph
+ *   -> step ID [STEPS]                      STEPS: the mean of that many consecutive steps, for
+ *                                           rules with periods
+ *   <- MS HOST_US [MS HOST_US] | none WHY   time of a step and the host's part of it; the same for
+ *                                           the graph
  *   -> close ID                             frees its memory
  *   <- ok */
 #ifndef _GNU_SOURCE
@@ -25,10 +29,12 @@
 
 struct Peer { pid_t pid; FILE *to, *from; bool hung; int patience_ms; };
 
-/* The first step of a large case allocates and may compile. Work of one second on a GPU takes minutes on a CPU. */
+/* The first step of a large case allocates and may compile. Work of one second on a GPU takes
+ * minutes on a CPU. */
 enum { PATIENCE_MS = 180000, PATIENCE_CPU_MS = 1200000 };
 
-/* lasting: Ctrl-C ends the measurement, which still needs the peer's answer; the peer ends with its input. */
+/* lasting: Ctrl-C ends the measurement, which still needs the peer's answer; the peer ends with its
+ * input. */
 static Peer *spawn(char *const argv[], bool lasting)
 {
     Peer *p = calloc(1, sizeof *p);
@@ -44,7 +50,8 @@ static Peer *spawn(char *const argv[], bool lasting)
         return NULL;
     }
     if (p->pid == 0) {
-        signal(SIGPIPE, SIG_DFL);              /* this process ignores it; the peer should not inherit that */
+        /* this process ignores it; the peer should not inherit that */
+        signal(SIGPIPE, SIG_DFL);
         if (lasting)
             signal(SIGINT, SIG_IGN);
         dup2(in[0], STDIN_FILENO);
@@ -103,9 +110,13 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     snprintf(device, sizeof device, "%.*s", (int)strcspn(optc_device_name(b->engine), " "),
              optc_device_name(b->engine));
     device[strlen(device) - (device[0] != 0)] = 0;
-    char *argv[] = {
-        python, path, device, threads, (char *)(uintptr_t)type_info[b->type].name, b->device.alone ? "alone" : "queued",
-        NULL};
+    char *argv[] = {python,
+                    path,
+                    device,
+                    threads,
+                    (char *)(uintptr_t)type_info[b->type].name,
+                    b->device.alone ? "alone" : "queued",
+                    NULL};
     Peer *p = path && python ? spawn(argv, b->out != NULL) : NULL;
     if (p)
         p->patience_ms = b->device.ops->async ? PATIENCE_MS : PATIENCE_CPU_MS;
@@ -114,11 +125,14 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     if (ok)
         *version = strdup(first + 6);
     else if (!path)
-        cli_warning("bench: tests/bench/%s_peer.py was not found: run optc from its source tree to compare with %s",
+        cli_warning("bench: tests/bench/%s_peer.py was not found: run optc from its source tree to "
+                    "compare with %s",
                     name, name);
     else
-        cli_warning("bench: no comparison with %s: %s did not start it%s%s (OPTC_PYTHON names the interpreter)", name,
-                    python ? python : "", first ? ": " : "", first ? first + (strncmp(first, "none ", 5) ? 0 : 5) : "");
+        cli_warning("bench: no comparison with %s: %s did not start it%s%s (OPTC_PYTHON names the "
+                    "interpreter)",
+                    name, python ? python : "", first ? ": " : "",
+                    first ? first + (strncmp(first, "none ", 5) ? 0 : 5) : "");
     free(first);
     free(python);
     free(path);
@@ -132,7 +146,8 @@ static void shapes_text(Buf *b, const Case *c)
     char text[160];
     for (int i = 0, same; i < c->ntensor; i += same) {
         same = 1;
-        while (i + same < c->ntensor && !memcmp(&c->shape[i], &c->shape[i + same], sizeof *c->shape))
+        while (i + same < c->ntensor &&
+               !memcmp(&c->shape[i], &c->shape[i + same], sizeof *c->shape))
             same++;
         buf_printf(b, "%s%d*%s", i ? "," : "", same, cli_dims(text, &c->shape[i]));
     }
@@ -186,7 +201,9 @@ int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out)
 {
     char *a = about(p, "step", b, c, c->period > 1 ? c->reps : 0);
     *out = (PeerTimes){0};
-    int n = a ? sscanf(a, "%lf %lf %lf %lf", &out->seconds, &out->host, &out->graph, &out->graph_host) : -1;
+    int n =
+        a ? sscanf(a, "%lf %lf %lf %lf", &out->seconds, &out->host, &out->graph, &out->graph_host)
+          : -1;
     bool ok = (n == 2 || n == 4) && out->seconds > 0 && (n == 2 || out->graph > 0),
          refused = a && !strncmp(a, "none ", 5);
     out->seconds *= 1e-3;

@@ -1,11 +1,12 @@
-/* Rules whose steps differ, such as those with every(10): means are over whole periods, and each step's time is
- * measured too. Steps are queued one after another, as in a run without other work. */
+/* Rules whose steps differ, such as those with every(10): means are over whole periods, and each
+ * step's time is measured too. Steps are queued one after another, as in a run without other
+ * work. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
 
-/* LONGEST: longer periods are ignored; work that is so rare is not in the mean. SAMPLE_STEPS: most steps of a sample,
- * rounded up to whole periods. */
+/* LONGEST: longer periods are ignored; work that is so rare is not in the mean. SAMPLE_STEPS: most
+ * steps of a sample, rounded up to whole periods. */
 enum { LONGEST = 1000, SAMPLE_STEPS = 1000 };
 
 static int64_t common(int64_t a, int64_t b)
@@ -52,7 +53,8 @@ bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest)
 {
     BenchDevice *d = &b->device;
     double *each = malloc((size_t)n * sizeof *each), all = 0, most = 0;
-    bool ok = each ? d->ops->sync(d) && d->ops->lap(d, 0) : (cli_error("bench: out of memory"), false);
+    bool ok =
+        each ? d->ops->sync(d) && d->ops->lap(d, 0) : (cli_error("bench: out of memory"), false);
     for (int k = 0; ok && k < n; k++)
         ok = bench_steps(c, 1) && d->ops->lap(d, k + 1);
     ok = ok && d->ops->laps(d, n, each);
@@ -73,8 +75,8 @@ bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest)
     return true;
 }
 
-/* Each step starts with an empty queue: a step has many launches, and with a full queue the caller would wait for the
- * device. */
+/* Each step starts with an empty queue: a step has many launches, and with a full queue the caller
+ * would wait for the device. */
 bool period_host(Bench *b, Case *c, double *seconds)
 {
     BenchDevice *d = &b->device;

@@ -15,7 +15,8 @@ const char *bench_shape(char buf[200], const Case *c)
     if (!same)
         snprintf(buf, 200, "%d tensors", c->ntensor);
     else if (c->ntensor > 1)
-        snprintf(buf, 200, "%d of %s", c->ntensor, d->rank == 1 ? cli_size(one, d->dim[0]) : cli_dims(one, d));
+        snprintf(buf, 200, "%d of %s", c->ntensor,
+                 d->rank == 1 ? cli_size(one, d->dim[0]) : cli_dims(one, d));
     else
         snprintf(buf, 200, "%s", d->rank == 1 ? cli_size(one, d->dim[0]) : cli_dims(one, d));
     return buf;
@@ -55,21 +56,26 @@ Medians bench_medians(const Case *c)
     return m;
 }
 
-/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and reaches 100. A figure
- * that is not a number misses its bar. */
-static bool below(double x, double bar, double unit) { return bar > 0 && !(round(x * unit) >= round(bar * unit)); }
+/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and
+ * reaches 100. A figure that is not a number misses its bar. */
+static bool below(double x, double bar, double unit)
+{
+    return bar > 0 && !(round(x * unit) >= round(bar * unit));
+}
 
 void bench_missed(const Case *c, const Medians *m, Buf *names)
 {
     static const Bar none;
     const Bar *bar = c->bar, *asked = c->asked ? c->asked : &none;
-    const struct { const char *name; bool measured; double asked; bool missed; } each[] = {
+    const struct { const char *name; bool measured; double asked; bool missed;
+    } each[] = {
         {"step", true, 0, bar->ms > 0 && !(m->seconds * 1e3 < bar->ms)},
         {"share", true, 0, below(m->share, bar->share, 1000)},
         {"torch", c->peer, asked->eager, below(m->ahead, bar->eager, 100)},
         {"graph", c->peer_graph, asked->graph, below(m->graph_ahead, bar->graph, 100)},
         {"host", m->host != 0, asked->host, bar->host > 0 && !(m->host * 1e6 < bar->host)},
-        {"slowest", true, 0, bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
+        {"slowest", true, 0,
+         bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
         {"cold", c->cold != 0, asked->cold, bar->cold > 0 && !(c->cold * 1e3 < bar->cold)},
         {"warm", c->warm != 0, asked->warm, bar->warm > 0 && !(c->warm * 1e3 < bar->warm)},
     };
@@ -160,8 +166,8 @@ static void bars_row(const Case *c, const Medians *m, const Widths *w)
     bench_missed(c, m, &missed);
     names(w, "", "bars", PAINT_DIM);
     bars_print(c->bar);
-    printf("  %s%s%s%s\n", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD), missed.len ? "misses " : "reached",
-           cli_text(&missed), cli_paint(PAINT_NONE));
+    printf("  %s%s%s%s\n", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD),
+           missed.len ? "misses " : "reached", cli_text(&missed), cli_paint(PAINT_NONE));
     buf_free(&missed);
 }
 
@@ -169,7 +175,8 @@ static void bars_row(const Case *c, const Medians *m, const Widths *w)
 static void cpu_head(const Bench *b, const Widths *w)
 {
     names(w, "work", "rule", PAINT_NONE);
-    printf("%10s %6s %7s %9s %9s %10s  ", "step", "spread", "GB/s", "of best", "of mix", "elements/s");
+    printf("%10s %6s %7s %9s %9s %10s  ", "step", "spread", "GB/s", "of best", "of mix",
+           "elements/s");
     if (b->peer_name)
         printf("%10s %7s  ", b->against, "speedup");
     puts("runs as");
@@ -178,8 +185,9 @@ static void cpu_head(const Bench *b, const Widths *w)
 static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
     char t[32];
-    printf("%10s %4.0f %% %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds), m->spread * 100, m->rate * 1e-9,
-           m->share * 100, m->mix * 100, (double)c->n / m->seconds * 1e-6);
+    printf("%10s %4.0f %% %7.1f %7.0f %% %7.0f %% %8.1f M  ", cli_time(t, m->seconds),
+           m->spread * 100, m->rate * 1e-9, m->share * 100, m->mix * 100,
+           (double)c->n / m->seconds * 1e-6);
     if (b->peer_name && c->peer)
         printf("%10s %6.*fx  ", cli_time(t, m->peer), digits(b), m->ahead);
     else if (b->peer_name)
@@ -195,11 +203,13 @@ static void cpu_foot(const Bench *b)
     printf("  scale in place      %6.1f GB/s\n", cli_median(b->scale, b->nstream) * 1e-9);
     printf("  read only           %6.1f GB/s\n", cli_median(b->read, b->nstream) * 1e-9);
     printf("  best streaming rate %6.1f GB/s\n"
-           "  of best: GB/s over the best streaming rate. of mix: the same, but bytes that are only read count at the "
+           "  of best: GB/s over the best streaming rate. of mix: the same, but bytes that are "
+           "only read count at the "
            "read rate\n  spread: half of the rounds differ from the median by at most this much\n",
            cli_median(b->best, b->nstream) * 1e-9);
     if (bench_busy(b) > TOO_BUSY)
-        printf("%s  the machine was busy: threads waited %.0f %% of the time for a core, so these figures are too low; "
+        printf("%s  the machine was busy: threads waited %.0f %% of the time for a core, so these "
+               "figures are too low; "
                "measure again on an idle machine%s\n",
                cli_paint(PAINT_BAD), bench_busy(b) * 100, cli_paint(PAINT_NONE));
 }
@@ -208,7 +218,8 @@ static void cpu_foot(const Bench *b)
 static void gpu_head(const Bench *b, const Widths *w)
 {
     names(w, "work", "rule", PAINT_NONE);
-    printf("%7s %9s %5s %5s %7s %6s %7s %6s", "tensors", "step", "GB/s", "copy", "of copy", "host", "cold", "warm");
+    printf("%7s %9s %5s %5s %7s %6s %7s %6s", "tensors", "step", "GB/s", "copy", "of copy", "host",
+           "cold", "warm");
     if (b->peer_name)
         printf(" %9s %7s", b->against, "speedup");
     if (w->graph)
@@ -218,8 +229,9 @@ static void gpu_head(const Bench *b, const Widths *w)
 
 static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
-    printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3, m->rate * 1e-9,
-           m->best * 1e-9, m->share * 100, m->host * 1e6, c->cold * 1e3, c->warm * 1e3);
+    printf("%7d %7.3fms %5.0f %5.0f %6.1f%% %4.1fus %5.0fms %4.0fms", c->ntensor, m->seconds * 1e3,
+           m->rate * 1e-9, m->best * 1e-9, m->share * 100, m->host * 1e6, c->cold * 1e3,
+           c->warm * 1e3);
     if (b->peer_name && c->peer)
         printf(" %7.3fms %6.*fx%s", m->peer * 1e3, digits(b), m->ahead, c->same ? " =" : "");
     else if (b->peer_name)
@@ -235,9 +247,11 @@ static void gpu_foot(const Bench *b)
 {
     int rows = 0, reached = 0;
     printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds\n  %s\n"
-           "  host: CPU time of the call optc_step. cold, warm: from optc_compile to the end of the first step, with "
+           "  host: CPU time of the call optc_step. cold, warm: from optc_compile to the end of "
+           "the first step, with "
            "an empty\n  and with a filled compile cache\n",
-           b->device.alone ? "timing: each step and copy starts on an idle device with a cold cache; steps of rules "
+           b->device.alone ? "timing: each step and copy starts on an idle device with a cold "
+                             "cache; steps of rules "
                              "with periods run back to back"
                            : "timing: steps and copies run back to back");
     bool same = false;
@@ -263,12 +277,14 @@ static void stage_rows(const Case *c)
     for (int i = 0; i < c->nstage; i++)
         inside += c->stage[i].seconds;
     printf("\n  a step without graphs takes %.3f ms, %.1f %% of it outside of stages\n"
-           "  %6s %10s %8s %8s %8s  stage\n", c->profiled * 1e3,
-           inside < c->profiled ? 100 * (1 - inside / c->profiled) : 0, "share", "us", "launches", "GB/s", "TFLOP/s");
+           "  %6s %10s %8s %8s %8s  stage\n",
+           c->profiled * 1e3, inside < c->profiled ? 100 * (1 - inside / c->profiled) : 0, "share",
+           "us", "launches", "GB/s", "TFLOP/s");
     for (const BenchStage *s = c->stage; s < c->stage + c->nstage; s++)
         if (s->seconds > 0.01 * c->profiled)
-            cli_print("  %5.1f%% %10.1f %8.1f %8.0f %8.2f  %s\n", 100 * s->seconds / c->profiled, s->seconds * 1e6,
-                      s->launches, s->bytes / s->seconds * 1e-9, s->flops / s->seconds * 1e-12, s->name);
+            cli_print("  %5.1f%% %10.1f %8.1f %8.0f %8.2f  %s\n", 100 * s->seconds / c->profiled,
+                      s->seconds * 1e6, s->launches, s->bytes / s->seconds * 1e-9,
+                      s->flops / s->seconds * 1e-12, s->name);
 }
 
 void bench_report_head(const Bench *b)
@@ -277,8 +293,8 @@ void bench_report_head(const Bench *b)
     printf("%s\n", optc_device_name(b->engine));
     if (b->device.state)
         printf("%s\n", b->device.state);
-    printf("%s parameters, %d round%s, medians\n\n%s", type_info[b->type].name, b->rounds, b->rounds == 1 ? "" : "s",
-           cli_paint(PAINT_DIM));
+    printf("%s parameters, %d round%s, medians\n\n%s", type_info[b->type].name, b->rounds,
+           b->rounds == 1 ? "" : "s", cli_paint(PAINT_DIM));
     (b->device.ops->async ? gpu_head : cpu_head)(b, &w);
     fputs(cli_paint(PAINT_NONE), stdout);
 }
@@ -312,7 +328,11 @@ static void peer_foot(const Bench *b)
             continue;
         cli_print("    %s%s%s: ", c->work ? c->work : "", c->work ? " " : "", c->label);
         cli_put_clean(stdout, c->peer ? c->peer : "nothing: ", false);
-        cli_put_clean(stdout, c->peer ? "" : c->peer_why ? c->peer_why : "its process ended", false);
+        cli_put_clean(stdout,
+                      c->peer       ? ""
+                      : c->peer_why ? c->peer_why
+                                    : "its process ended",
+                      false);
         Medians m = bench_medians(c);
         char t[32];
         if (c->peer && b->device.ops->async)
@@ -333,8 +353,9 @@ void bench_report_foot(const Bench *b)
     char x[32], y[32];
     for (int p = 0; p < NPRODUCT; p++)
         if (b->roof[p] > 0)
-            printf("  products in %s, %lld rows: %s/s%s%s\n", product_info[p].name, (long long)b->roof_side[p],
-                   cli_flops(x, b->roof[p]), b->sustained[p] > 0 ? "; per second after a second of work: " : "",
+            printf("  products in %s, %lld rows: %s/s%s%s\n", product_info[p].name,
+                   (long long)b->roof_side[p], cli_flops(x, b->roof[p]),
+                   b->sustained[p] > 0 ? "; per second after a second of work: " : "",
                    b->sustained[p] > 0 ? cli_flops(y, b->sustained[p]) : "");
     if (b->peer_name)
         peer_foot(b);

@@ -1,15 +1,20 @@
-/* Roofs of the roofline, and for --bar: the rate of large products, with the library that rules use on this device. */
+/* Roofs of the roofline, and for --bar: the rate of large products, with the library that rules use
+ * on this device. */
 #include "tools/bench/bench.h"
 
 /* Matrices grow from the least to the largest size as long as a product is short. */
 enum { LEAST_SIDE = 256, LARGEST_SIDE = 1024, LARGEST_SIDE_GPU = 8192, ROOF_ROUNDS = 5 };
 #define ROOF_ROUND 0.02                        /* least seconds of a round */
 #define LONGEST_PRODUCT 0.25                   /* seconds */
-#define WARM_WORK 1.0                          /* seconds; after them a GPU may be at its limit of power */
+/* seconds; after them a GPU may be at its limit of power */
+#define WARM_WORK 1.0
 
 static optc_type array_type(Product p)
 {
-    return p == PRODUCT_F64 ? OPTC_F64 : p == PRODUCT_BF16 ? OPTC_BF16 : p == PRODUCT_F16 ? OPTC_F16 : OPTC_F32;
+    return p == PRODUCT_F64    ? OPTC_F64
+           : p == PRODUCT_BF16 ? OPTC_BF16
+           : p == PRODUCT_F16  ? OPTC_F16
+                               : OPTC_F32;
 }
 
 /* *wall: seconds per product by the host's clock; the clock of a fake driver does not advance. */
@@ -38,8 +43,15 @@ static double product_rate(Bench *b, Product product)
     char *a = d->ops->alloc(d, 3 * square);
     if (!a)
         return 0;
-    optc_product x = {.a = a, .b = a + square, .c = a + 2 * square, .m = n, .n = n, .k = n,
-                      .type = gpu ? array_type(product) : product == PRODUCT_F64 ? OPTC_F64 : OPTC_F32,
+    optc_product x = {.a = a,
+                      .b = a + square,
+                      .c = a + 2 * square,
+                      .m = n,
+                      .n = n,
+                      .k = n,
+                      .type = gpu                      ? array_type(product)
+                              : product == PRODUCT_F64 ? OPTC_F64
+                                                       : OPTC_F32,
                       .products = gpu && product == PRODUCT_TF32 ? "tf32" : NULL};
     double best = 0, one = 0, s = 0;
     bool ok = d->ops->fill(d, a, t, 3 * most * most, 1.0f) && multiply(b, &x, 1, &s, &one) &&
@@ -81,11 +93,13 @@ void bench_roofs(Bench *b)
         b->roof[p] = any[p] ? product_rate(b, (Product)p) : 0;
 }
 
-/* The larger share of the two roofs, which is the share of the lower one at the stage's intensity. */
+/* The larger share of the two roofs, which is the share of the lower one at the stage's
+ * intensity. */
 double bench_of_roof(const Bench *b, const Case *c, const BenchStage *s)
 {
     double memory = b->nstream ? cli_median(b->best, b->nstream) : 0;
     double compute = b->roof[bench_product(b, s->call ? c : NULL)];
-    double moved = memory > 0 ? s->bytes / memory : 0, computed = compute > 0 ? s->flops / compute : 0;
+    double moved = memory > 0 ? s->bytes / memory : 0,
+           computed = compute > 0 ? s->flops / compute : 0;
     return s->seconds > 0 ? (moved > computed ? moved : computed) / s->seconds : 0;
 }

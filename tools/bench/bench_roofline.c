@@ -1,4 +1,5 @@
-/* The roofline as SVG: operations per second over operations per byte, for each stage, whole steps and peers. */
+/* The roofline as SVG: operations per second over operations per byte, for each stage, whole steps
+ * and peers. */
 #include "tools/bench/bench.h"
 #include "tools/page/page.h"
 
@@ -10,7 +11,8 @@ enum { MOST_LABELS = 200 };
 
 bool bench_drawn(const Case *c, const BenchStage *s)
 {
-    return s->bytes > 0 && s->flops > 0 && s->seconds > 0 && s->seconds >= LEAST_SHARE * c->profiled;
+    return s->bytes > 0 && s->flops > 0 && s->seconds > 0 &&
+           s->seconds >= LEAST_SHARE * c->profiled;
 }
 
 int bench_number(const Bench *b, const Case *c, const BenchStage *s)
@@ -48,9 +50,11 @@ static bool find_range(const Bench *b, double memory, Plot *p)
         BenchStage all = bench_whole(c);
         for (int k = 0; k < c->nstage; k++)
             if (bench_drawn(c, &c->stage[k]))
-                widen(p, c->stage[k].flops / c->stage[k].bytes, c->stage[k].flops / c->stage[k].seconds * 1e-9);
+                widen(p, c->stage[k].flops / c->stage[k].bytes,
+                      c->stage[k].flops / c->stage[k].seconds * 1e-9);
         Medians m = bench_medians(c);
-        const double time[] = {m.seconds, c->peer ? m.peer : 0, c->peer && c->peer_graph ? m.graph : 0};
+        const double time[] = {m.seconds, c->peer ? m.peer : 0,
+                               c->peer && c->peer_graph ? m.graph : 0};
         for (int k = 0; k < 3; k++)
             if (time[k] > 0 && all.bytes > 0 && all.flops > 0)
                 widen(p, all.flops / all.bytes, all.flops / time[k] * 1e-9);
@@ -60,9 +64,18 @@ static bool find_range(const Bench *b, double memory, Plot *p)
     for (int k = 0; k < NPRODUCT; k++)
         if (b->roof[k] > 0)
             widen(p, b->roof[k] / memory, b->roof[k] * 1e-9);
-    *p = (Plot){.x0 = p->x0 / 2, .x1 = p->x1 * 4, .y0 = p->y0 / 2, .y1 = fmax(p->y1, memory * p->x0 * 1e-9) * 2.5,
-                .log_x = true, .width = p->width, .height = p->height, .at_x = p->at_x, .at_y = p->at_y,
-                .inside = p->inside, .b = p->b, .clip = p->clip};
+    *p = (Plot){.x0 = p->x0 / 2,
+                .x1 = p->x1 * 4,
+                .y0 = p->y0 / 2,
+                .y1 = fmax(p->y1, memory * p->x0 * 1e-9) * 2.5,
+                .log_x = true,
+                .width = p->width,
+                .height = p->height,
+                .at_x = p->at_x,
+                .at_y = p->at_y,
+                .inside = p->inside,
+                .b = p->b,
+                .clip = p->clip};
     return true;
 }
 
@@ -80,23 +93,30 @@ static void put_roofs(const Bench *b, const Plot *p, double memory)
     double top = 0;
     for (int k = 0; k < NPRODUCT; k++)
         top = fmax(top, b->roof[k]);
-    double ridge = top > 0 ? top / memory : p->x1, x = plot_x(p, ridge), y = plot_y(p, memory * ridge * 1e-9);
+    double ridge = top > 0 ? top / memory : p->x1, x = plot_x(p, ridge),
+           y = plot_y(p, memory * ridge * 1e-9);
     buf_printf(p->b, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1f%s\"/>\n", plot_x(p, p->x0),
                plot_y(p, memory * p->x0 * 1e-9), x, y, "");
     for (int k = 0; k < NPRODUCT; k++)
         if (b->roof[k] > 0) {
             double at = plot_y(p, b->roof[k] * 1e-9);
-            buf_printf(p->b, "<path class=\"%s\" d=\"M%.1f %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
-                             "text-anchor=\"end\">products in %s: %s</text>\n",
-                       b->roof[k] == top ? "roof" : "lower", plot_x(p, b->roof[k] / memory), at, plot_end_x(p),
-                       plot_end_x(p) - 4, at - 8, product_info[k].name, rate_text(text, b->roof[k]));
+            buf_printf(
+                p->b,
+                "<path class=\"%s\" d=\"M%.1f %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
+                "text-anchor=\"end\">products in %s: %s</text>\n",
+                b->roof[k] == top ? "roof" : "lower", plot_x(p, b->roof[k] / memory), at,
+                plot_end_x(p), plot_end_x(p) - 4, at - 8, product_info[k].name,
+                rate_text(text, b->roof[k]));
         }
     /* the name of the slope is written along it */
-    double x0 = plot_x(p, p->x0), y0 = plot_y(p, memory * p->x0 * 1e-9), angle = atan2(y - y0, x - x0) * 180 / M_PI;
+    double x0 = plot_x(p, p->x0), y0 = plot_y(p, memory * p->x0 * 1e-9),
+           angle = atan2(y - y0, x - x0) * 180 / M_PI;
     char size[32];
-    buf_printf(p->b, "<text class=\"tick\" transform=\"translate(%.1f %.1f) rotate(%.1f)\">%s: %s/s</text>\n",
-               x0 + 0.6 * (x - x0) - 4, y0 + 0.6 * (y - y0) - 6, angle,
-               b->device.ops->async ? "copy" : "memory", cli_bytes(size, memory));
+    buf_printf(
+        p->b,
+        "<text class=\"tick\" transform=\"translate(%.1f %.1f) rotate(%.1f)\">%s: %s/s</text>\n",
+        x0 + 0.6 * (x - x0) - 4, y0 + 0.6 * (y - y0) - 6, angle,
+        b->device.ops->async ? "copy" : "memory", cli_bytes(size, memory));
 }
 
 /* ---- marks ---- */
@@ -121,7 +141,8 @@ static void take(Labels *l, double x, double y)
 /* Beside the mark, at the first place on rings around it that no other label has. */
 static void put_label(const Plot *p, Labels *l, double x, double y, double radius, int number)
 {
-    static const double turns[] = {0.05, 0.45, 0.25, 0.75, 0.9, 0.6, 0.15, 0.35, 0.82, 0.68, 0, 0.5};
+    static const double turns[] = {0.05, 0.45, 0.25, 0.75, 0.9, 0.6,
+                                   0.15, 0.35, 0.82, 0.68, 0,   0.5};
     enum { TURNS = sizeof turns / sizeof *turns, RINGS = 5 };
     double at_x = x, at_y = y;
     for (int i = 0; i < TURNS * RINGS; i++) {
@@ -132,15 +153,18 @@ static void put_label(const Plot *p, Labels *l, double x, double y, double radiu
             break;
     }
     take(l, at_x, at_y);
-    buf_printf(p->b, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d</text>\n", at_x, at_y,
-               number);
+    buf_printf(p->b,
+               "<text class=\"label\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d</text>\n",
+               at_x, at_y, number);
 }
 
 static void put_stage(const Bench *b, const Plot *p, const Case *c, const BenchStage *s)
 {
     double share = s->seconds / c->profiled, radius = 4 + 8 * sqrt(share < 1 ? share : 1);
-    buf_printf(p->b, "<circle class=\"stage full r%d\" cx=\"%.2f\" cy=\"%.2f\" r=\"%.1f\" data-rule=\"",
-               (int)(c - b->cases), plot_x(p, s->flops / s->bytes), plot_y(p, s->flops / s->seconds * 1e-9), radius);
+    buf_printf(p->b,
+               "<circle class=\"stage full r%d\" cx=\"%.2f\" cy=\"%.2f\" r=\"%.1f\" data-rule=\"",
+               (int)(c - b->cases), plot_x(p, s->flops / s->bytes),
+               plot_y(p, s->flops / s->seconds * 1e-9), radius);
     html_text(p->b, c->label);
     buf_puts(p->b, "\" data-stage=\"");
     html_text(p->b, s->name);
@@ -152,19 +176,23 @@ static void put_stage(const Bench *b, const Plot *p, const Case *c, const BenchS
 }
 
 /* kind: "step", "peer", "graph". Labels avoid the mark. */
-static void put_step(const Bench *b, const Plot *p, const Case *c, const char *kind, double seconds, Labels *l)
+static void put_step(const Bench *b, const Plot *p, const Case *c, const char *kind, double seconds,
+                     Labels *l)
 {
     BenchStage all = bench_whole(c);
     if (!(seconds > 0) || !(all.bytes > 0) || !(all.flops > 0))
         return;
     double x = plot_x(p, all.flops / all.bytes), y = plot_y(p, all.flops / seconds * 1e-9);
     take(l, x, y + 4);
-    buf_printf(p->b, "<path class=\"%s r%d\" d=\"", strcmp(kind, "step") ? "hollow" : "full", (int)(c - b->cases));
+    buf_printf(p->b, "<path class=\"%s r%d\" d=\"", strcmp(kind, "step") ? "hollow" : "full",
+               (int)(c - b->cases));
     if (!strcmp(kind, "graph"))
         buf_printf(p->b, "M%.2f %.2fl7 7l-7 7l-7 -7z", x, y - 7);
     else
         buf_printf(p->b, "M%.2f %.2fh10v10h-10z", x - 5, y - 5);
-    buf_printf(p->b, "\" stroke-width=\"2\" data-mark=\"%s\" data-x=\"%.2f\" data-y=\"%.2f\" data-rule=\"", kind, x, y);
+    buf_printf(
+        p->b, "\" stroke-width=\"2\" data-mark=\"%s\" data-x=\"%.2f\" data-y=\"%.2f\" data-rule=\"",
+        kind, x, y);
     html_text(p->b, c->label);
     buf_puts(p->b, "\"><title>");
     html_text(p->b, c->label);
@@ -199,7 +227,8 @@ bool bench_svg_roofline(const Bench *b, const Plot *box, Buf *out)
         for (int k = 0; k < c->nstage; k++) {
             const BenchStage *s = &c->stage[k];
             if (bench_drawn(c, s))
-                put_label(&p, &labels, plot_x(&p, s->flops / s->bytes), plot_y(&p, s->flops / s->seconds * 1e-9),
+                put_label(&p, &labels, plot_x(&p, s->flops / s->bytes),
+                          plot_y(&p, s->flops / s->seconds * 1e-9),
                           4 + 8 * sqrt(fmin(s->seconds / c->profiled, 1)), bench_number(b, c, s));
         }
     plot_close(&p);
@@ -219,8 +248,10 @@ static int put_list(const Bench *b, int y, Buf *out)
         Medians m = bench_medians(c);
         int at = y + ++lines * LINE;
         if (out) {
-            buf_printf(out, "<path class=\"full r%d\" d=\"M%d %dh10v10h-10z\"/>"
-                            "<text class=\"name\" x=\"%d\" y=\"%d\">", i, 2 * MARGIN, at - 10, 2 * MARGIN + 18, at);
+            buf_printf(out,
+                       "<path class=\"full r%d\" d=\"M%d %dh10v10h-10z\"/>"
+                       "<text class=\"name\" x=\"%d\" y=\"%d\">",
+                       i, 2 * MARGIN, at - 10, 2 * MARGIN + 18, at);
             html_text(out, c->label);
             if (c->work) {
                 buf_puts(out, ", ");
@@ -243,10 +274,11 @@ static int put_list(const Bench *b, int y, Buf *out)
             at = y + ++lines * LINE;
             if (!out)
                 continue;
-            buf_printf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\">%d  ", 2 * MARGIN + 18, at, bench_number(b, c, s));
+            buf_printf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\">%d  ", 2 * MARGIN + 18, at,
+                       bench_number(b, c, s));
             html_text(out, s->name);
-            buf_printf(out, ": %.1f %% of the step, %.0f %% of its roof</text>\n", 100 * s->seconds / c->profiled,
-                       100 * bench_of_roof(b, c, s));
+            buf_printf(out, ": %.1f %% of the step, %.0f %% of its roof</text>\n",
+                       100 * s->seconds / c->profiled, 100 * bench_of_roof(b, c, s));
         }
     }
     return lines;
@@ -255,20 +287,26 @@ static int put_list(const Bench *b, int y, Buf *out)
 void bench_picture(const Bench *b, Buf *out)
 {
     LocaleMark was = locale_plain();
-    int lines = put_list(b, 0, NULL), below = LINE + MARGIN + PICTURE_PLOT, height = below + (lines + 3) * LINE;
-    Plot box = {.width = PICTURE_WIDTH - 2 * MARGIN, .height = PICTURE_PLOT, .at_x = MARGIN, .at_y = LINE + MARGIN,
+    int lines = put_list(b, 0, NULL), below = LINE + MARGIN + PICTURE_PLOT,
+        height = below + (lines + 3) * LINE;
+    Plot box = {.width = PICTURE_WIDTH - 2 * MARGIN,
+                .height = PICTURE_PLOT,
+                .at_x = MARGIN,
+                .at_y = LINE + MARGIN,
                 .inside = true};
     svg_begin(out, "optc bench: roofline", PICTURE_WIDTH, height, b->ncase);
     buf_printf(out, "<text class=\"head\" x=\"%d\" y=\"%d\">", 2 * MARGIN, LINE);
     html_text(out, optc_device_name(b->engine));
     buf_puts(out, "</text>\n");
     if (!bench_svg_roofline(b, &box, out))
-        buf_printf(out, "<text class=\"name\" x=\"%d\" y=\"%d\">No stage was measured.</text>\n", 2 * MARGIN, 3 * LINE);
+        buf_printf(out, "<text class=\"name\" x=\"%d\" y=\"%d\">No stage was measured.</text>\n",
+                   2 * MARGIN, 3 * LINE);
     put_list(b, below, out);
-    const char *const line[] = {"Circles: stages with 2 % of the step or more, by share. Squares: whole steps.",
-                                !b->peer_name     ? ""
-                                : bench_graphs(b) ? "Hollow: the peer; diamond: its CUDA graph."
-                                                  : "Hollow: the peer."};
+    const char *const line[] = {
+        "Circles: stages with 2 % of the step or more, by share. Squares: whole steps.",
+        !b->peer_name     ? ""
+        : bench_graphs(b) ? "Hollow: the peer; diamond: its CUDA graph."
+                          : "Hollow: the peer."};
     for (int i = 0; i < 2; i++)
         buf_printf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\">%s</text>\n", 2 * MARGIN,
                    below + (lines + 1 + i) * LINE, line[i]);

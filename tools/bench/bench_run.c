@@ -1,5 +1,6 @@
-/* Buffers, bindings and rounds. A round times everything once, one after another, so that a disturbance of the machine
- * affects all alike. Ratios are computed within a round; the result is their median over rounds. */
+/* Buffers, bindings and rounds. A round times everything once, one after another, so that a
+ * disturbance of the machine affects all alike. Ratios are computed within a round; the result is
+ * their median over rounds. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -9,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Steps per measurement of the host's time: far fewer launches than a queue holds (about 1024). A step with products
- * has hundreds of launches. */
+/* Steps per measurement of the host's time: far fewer launches than a queue holds (about 1024). A
+ * step with products has hundreds of launches. */
 enum { HOST_STEPS = 20, HOST_STEPS_CALLS = 3 };
 static const double LONG_STEP = 0.5;           /* seconds: a longer step needs only one warm-up */
 
@@ -48,7 +49,8 @@ static bool fits(Bench *b, int from, int n)
     char x[32], y[32];
     if (need < have)
         return true;
-    cli_error("bench: %s needs about %s of memory, and %s are available: use a smaller --size or fewer rules",
+    cli_error("bench: %s needs about %s of memory, and %s are available: use a smaller --size or "
+              "fewer rules",
               b->cases[from].label, cli_bytes(x, need), cli_bytes(y, have));
     return false;
 }
@@ -109,8 +111,8 @@ static bool compile_case(Bench *b, Case *c, optc_engine *e)
     c->runs = strdup(optc_rule_path(c->rule));
     c->native = optc_rule_native(c->rule);
     if (!c->native && c->n > 1 << 20) {
-        cli_error("bench: %s would run on the %s: too slow for %lld elements, try --size 64K", c->label,
-                  optc_rule_path(c->rule), (long long)c->n);
+        cli_error("bench: %s would run on the %s: too slow for %lld elements, try --size 64K",
+                  c->label, optc_rule_path(c->rule), (long long)c->n);
         return false;
     }
     return true;
@@ -174,13 +176,15 @@ bool bench_start(Bench *b, Case *c, optc_engine *e)
     return ok;
 }
 
-/* If a factor is refused, the rule uses the previous factor or NaN, so the time is not that of the rule. */
+/* If a factor is refused, the rule uses the previous factor or NaN, so the time is not that of the
+ * rule. */
 static void tell_refused(const Case *c)
 {
     optc_factors x;
     if (c->binding && optc_factors_about(c->binding, -1, &x) == OPTC_OK && x.refused)
-        cli_warning("bench: %s: %lld of %lld factors of matrices were refused (largest residual %.2g)", c->label,
-                    (long long)x.refused, (long long)x.computed, x.residual);
+        cli_warning(
+            "bench: %s: %lld of %lld factors of matrices were refused (largest residual %.2g)",
+            c->label, (long long)x.refused, (long long)x.computed, x.residual);
 }
 
 void bench_stop(Case *c)
@@ -208,8 +212,8 @@ bool bench_steps(Case *c, int n)
     return true;
 }
 
-/* Seconds per step: the mean of c->reps consecutive steps, or the median of a few if steps are timed alone. Sets
- * c->bytes to the bytes per step that the plan moves. */
+/* Seconds per step: the mean of c->reps consecutive steps, or the median of a few if steps are
+ * timed alone. Sets c->bytes to the bytes per step that the plan moves. */
 bool bench_sample(Bench *b, Case *c, double *seconds, double *slowest)
 {
     int kinds = c->period > 1 ? c->reps : 1;
@@ -226,18 +230,21 @@ bool bench_sample(Bench *b, Case *c, double *seconds, double *slowest)
     if (c->period > 1)
         return period_sample(b, c, c->reps, seconds, slowest);
     if (!d->alone)
-        return d->ops->begin(d) && bench_steps(c, c->reps) && d->ops->end(d, seconds) && (*seconds /= c->reps, true);
+        return d->ops->begin(d) && bench_steps(c, c->reps) && d->ops->end(d, seconds) &&
+               (*seconds /= c->reps, true);
     double each[ALONE];
     bool cached = d->ops->forget && c->bytes.read + c->bytes.written < CACHE;
     for (int k = 0; k < ALONE; k++)
-        if ((cached && !d->ops->forget(d)) || !d->ops->begin(d) || !bench_steps(c, 1) || !d->ops->end(d, &each[k]))
+        if ((cached && !d->ops->forget(d)) || !d->ops->begin(d) || !bench_steps(c, 1) ||
+            !d->ops->end(d, &each[k]))
             return false;
     *seconds = cli_median(each, ALONE);
     return true;
 }
 
-/* Three untimed samples, until pages, threads, clocks and branch predictors have settled; one if a step is long. The
- * last one gives the duration of a step. For rules with periods a GPU runs a whole period. */
+/* Three untimed samples, until pages, threads, clocks and branch predictors have settled; one if a
+ * step is long. The last one gives the duration of a step. For rules with periods a GPU runs a
+ * whole period. */
 static bool warm_up(Bench *b, Case *c)
 {
     double s = 0, slowest;
@@ -256,7 +263,8 @@ static bool warm_up(Bench *b, Case *c)
     return true;
 }
 
-/* The time that the caller's thread spends in optc_step. The queue is empty at first and never becomes full. */
+/* The time that the caller's thread spends in optc_step. The queue is empty at first and never
+ * becomes full. */
 static bool time_host(Bench *b, Case *c, double *seconds)
 {
     BenchDevice *d = &b->device;
@@ -271,8 +279,9 @@ static bool time_host(Bench *b, Case *c, double *seconds)
     return ok && d->ops->sync(d);
 }
 
-/* With a peer on the CPU, both sides rest before they are timed: threads of the other side spin for a moment after
- * their work and must fall asleep first, and the scheduler prefers a process that has rested. */
+/* With a peer on the CPU, both sides rest before they are timed: threads of the other side spin for
+ * a moment after their work and must fall asleep first, and the scheduler prefers a process that
+ * has rested. */
 static void settle(const Bench *b)
 {
     if (b->peer && !b->device.ops->async)
@@ -326,19 +335,24 @@ static bool time_case(Bench *b, Case *c, int round)
     BenchDevice *d = &b->device;
     Rates r;
     settle(b);
-    if (!d->ops->yard_time(d, &r))             /* right before each rule: rates change within a round */
+    /* right before each rule: rates change within a round */
+    if (!d->ops->yard_time(d, &r))
         return false;
     settle(b);
-    if ((d->ops->async && !bench_steps(c, 1)) || !bench_sample(b, c, &c->seconds[round], &c->slowest[round]) ||
-        (d->ops->async && !time_host(b, c, &c->host[round])) || (c->rival && !time_rival(b, c, round)))
+    if ((d->ops->async && !bench_steps(c, 1)) ||
+        !bench_sample(b, c, &c->seconds[round], &c->slowest[round]) ||
+        (d->ops->async && !time_host(b, c, &c->host[round])) ||
+        (c->rival && !time_rival(b, c, round)))
         return false;
     c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
     c->share[round] = c->rate[round] / r.best;
     c->best[round] = r.best;
-    /* Each written byte is paired with a byte read, as in place; further reads count at the rate of reading. */
+    /* Each written byte is paired with a byte read, as in place; further reads count at the rate of
+     * reading. */
     double paired = c->bytes.written < c->bytes.read ? c->bytes.written : c->bytes.read;
     double over = c->bytes.read - paired + (c->bytes.written - paired);
-    c->mix[round] = r.read > 0 ? (2 * paired / r.best + over / r.read) / c->seconds[round] : c->share[round];
+    c->mix[round] =
+        r.read > 0 ? (2 * paired / r.best + over / r.read) / c->seconds[round] : c->share[round];
     b->copy[b->nstream] = r.copy;
     b->scale[b->nstream] = r.scale;
     b->read[b->nstream] = r.read;
@@ -365,8 +379,11 @@ static bool fit_types(const Bench *b)
     if (!bench_types(b->other_types, &t))
         return false;
     if (t.p != b->type || t.g != b->grad)
-        return cli_error("bench: --against types: both have the same arrays, so param and grad of --other-types must "
-                         "be %s and %s", type_info[b->type].name, type_info[b->grad].name), false;
+        return cli_error("bench: --against types: both have the same arrays, so param and grad of "
+                         "--other-types must "
+                         "be %s and %s",
+                         type_info[b->type].name, type_info[b->grad].name),
+               false;
     return true;
 }
 
@@ -386,13 +403,14 @@ static char *describe_rival(Case *c, const Case *r)
     }
     c->same = !with || strstr(with, "as the model has them");
     buf_printf(&text, "%s%s%s", r->runs ? r->runs : "",
-               with ? "; compared with: " : "; no tuning result for this device: both sides are the same",
+               with ? "; compared with: "
+                    : "; no tuning result for this device: both sides are the same",
                with ? with : "");
     return buf_take(&text);
 }
 
-/* The same case in another engine, without tuned results, sharded or in other types. Its pointers are shared with the
- * case. */
+/* The same case in another engine, without tuned results, sharded or in other types. Its pointers
+ * are shared with the case. */
 static bool start_rival(Bench *b, Case *c)
 {
     Case *r = c->rival = calloc(1, sizeof *r);
@@ -444,8 +462,8 @@ static bool prepare(Bench *b, int from, int n)
     for (int i = 0; i < n; i++) {
         Case *c = &b->cases[from + i];
         progress(b, c, "warming up", i, n);
-        if (!(b->device.ops->async ? bench_first(b, c) : bench_start(b, c, b->engine)) || !warm_up(b, c) ||
-            (bench_rivals(b) && !start_rival(b, c)))
+        if (!(b->device.ops->async ? bench_first(b, c) : bench_start(b, c, b->engine)) ||
+            !warm_up(b, c) || (bench_rivals(b) && !start_rival(b, c)))
             return false;
     }
     return true;
@@ -475,7 +493,8 @@ static void put_away(Bench *b, int from, int n)
     }
     if (!d->ops)
         return;
-    (void)d->ops->sync(d);                     /* the driver's pool frees memory only at a synchronisation */
+    /* the driver's pool frees memory only at a synchronisation */
+    (void)d->ops->sync(d);
     d->ops->yard_close(d);
     for (int i = 0; i < 3; i++) {
         d->ops->free(d, *each[i]);
@@ -493,7 +512,8 @@ bool bench_batch(Bench *b, int from, int n)
     double began = cli_now(), waited = waited_ms();
     for (int round = 0; ok && round < b->rounds; round++)
         for (int i = 0; ok && i < n && !bench_stopped; i++) {
-            Case *c = &b->cases[from + (i + round) % n];       /* rotates, so that no case always follows the peer */
+            /* rotates, so that no case always follows the peer */
+            Case *c = &b->cases[from + (i + round) % n];
             progress(b, c, "round", round, b->rounds);
             ok = time_case(b, c, round);
             c->rounds += ok;
@@ -517,13 +537,17 @@ bool bench_batch(Bench *b, int from, int n)
 
 bool bench_open(Bench *b)
 {
-    optc_engine_options o = {.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path,
+    optc_engine_options o = {.device = b->device_name,
+                             .threads = b->threads,
+                             .spec_path = b->compile.path,
                              .workspace = b->workspace};
     optc_status s = optc_open(&o, &b->engine);
     if (s != OPTC_OK) {
         cli_error("%s%s", optc_message(),
-                  s == OPTC_ERROR_UNAVAILABLE ? "\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU "
-                                                "where there is one; 'optc doctor' shows the devices" : "");
+                  s == OPTC_ERROR_UNAVAILABLE
+                      ? "\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU "
+                        "where there is one; 'optc doctor' shows the devices"
+                      : "");
         return false;
     }
     b->threads = optc_threads(b->engine);

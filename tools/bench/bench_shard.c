@@ -1,5 +1,5 @@
-/* Sharded bindings with one rank, for --against sharded. The rank's collectives are copies, or on a GPU those of the
- * NCCL that $OPTC_NCCL names. */
+/* Sharded bindings with one rank, for --against sharded. The rank's collectives are copies, or on a
+ * GPU those of the NCCL that $OPTC_NCCL names. */
 #include "tools/bench/bench.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,8 @@ static bool open_nccl(ShardComm *x, const char *path, optc_comm *out)
     *(void **)&init = dlsym(x->library, "ncclCommInitRank");
     if (!id || !init || id(&one) || init(&x->comm, 1, one, 0))
         return cli_error("bench: $OPTC_NCCL: %s makes no communicator with one rank", path), false;
-    return bench_lib(optc_nccl_open(x->comm, path, &x->nccl)) && bench_lib(optc_nccl_comm(x->nccl, out));
+    return bench_lib(optc_nccl_open(x->comm, path, &x->nccl)) &&
+           bench_lib(optc_nccl_comm(x->nccl, out));
 }
 
 bool bench_shard_open(const Bench *b, optc_engine *e, ShardComm **out, optc_comm *comm)
@@ -36,7 +37,10 @@ bool bench_shard_open(const Bench *b, optc_engine *e, ShardComm **out, optc_comm
                                bench_lib(optc_loopback_comm(x->loopback, 0, comm));
 }
 
-const char *bench_shard_name(const ShardComm *x) { return x && x->nccl ? "one rank, NCCL" : "one rank, copies"; }
+const char *bench_shard_name(const ShardComm *x)
+{
+    return x && x->nccl ? "one rank, NCCL" : "one rank, copies";
+}
 
 void bench_shard_close(ShardComm *x)
 {

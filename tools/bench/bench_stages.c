@@ -6,14 +6,16 @@
 #include <string.h>
 
 /* ---- operations ---- */
-/* Every arithmetic operation of the spec counts as one, also a root or a power. Selections and conversions count as
- * none. */
+/* Every arithmetic operation of the spec counts as one, also a root or a power. Selections and
+ * conversions count as none. */
 static double value_ops(const Graph *g, const Stage *s)
 {
     double n = 0;
     for (int i = 0; i < s->nbody; i++) {
         int op = g->n[s->body[i]].op;
-        n += op_info[op].kind != K_NUM || op == OP_COPY || op == OP_STORED ? 0 : op == OP_FMA ? 2 : 1;
+        n += op_info[op].kind != K_NUM || op == OP_COPY || op == OP_STORED ? 0
+             : op == OP_FMA                                                ? 2
+                                                                           : 1;
     }
     for (int i = 0; i < s->nfold; i++)
         n += g->n[s->fold[i].val].op == OP_NORM ? 2 : 1;       /* a norm also squares */
@@ -41,9 +43,9 @@ bool bench_plan_ops(Case *c, const Plan *p)
     return c->ops || (cli_error("out of memory"), false);
 }
 
-/* The operations of a stage that moves these bytes: the plan has both numbers for one value. Bytes of values of smaller
- * domains, such as a number per group, are few: rounding down drops them. Names in the profile may have a prefix, and
- * end with the line of the spec. */
+/* The operations of a stage that moves these bytes: the plan has both numbers for one value. Bytes
+ * of values of smaller domains, such as a number per group, are few: rounding down drops them.
+ * Names in the profile may have a prefix, and end with the line of the spec. */
 static double stage_ops(const Case *c, const char *name, double bytes)
 {
     size_t n = strcspn(name, " ");
@@ -99,7 +101,8 @@ static bool read_recording(Case *c, int nth, double *step)
     return ok || (cli_error("bench: the profile of %s has no steps", c->label), false);
 }
 
-/* On a GPU a replayed graph is one interval of a profile, so the stages are those of a binding without graphs. */
+/* On a GPU a replayed graph is one interval of a profile, so the stages are those of a binding
+ * without graphs. */
 static bool bind_eager(Bench *b, Case *c)
 {
     bool set = getenv("OPTC_NO_GRAPHS") != NULL;
@@ -109,9 +112,11 @@ static bool bind_eager(Bench *b, Case *c)
     c->runs = NULL;
     if (!set)
         setenv("OPTC_NO_GRAPHS", "1", 1);
-    bool ok = bench_lib(optc_open(
-        &(optc_engine_options){.device = b->device_name, .threads = b->threads, .spec_path = b->compile.path,
-                               .workspace = b->workspace}, &c->engine));
+    bool ok = bench_lib(optc_open(&(optc_engine_options){.device = b->device_name,
+                                                         .threads = b->threads,
+                                                         .spec_path = b->compile.path,
+                                                         .workspace = b->workspace},
+                                  &c->engine));
     if (!set)
         unsetenv("OPTC_NO_GRAPHS");
     ok = ok && bench_start(b, c, c->engine);

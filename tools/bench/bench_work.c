@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct Work { const char *name; int (*shapes)(Dims *out, int64_t a, int64_t b); int64_t a, b; const char *about; };
+struct Work {
+    const char *name; int (*shapes)(Dims *out, int64_t a, int64_t b); int64_t a, b;
+    const char *about;
+};
 
 static int equal(Dims *out, int64_t count, int64_t n)
 {
@@ -20,12 +23,13 @@ static int matrix(Dims *out, int64_t rows, int64_t cols)
     return 1;
 }
 
-/* The parameters of GPT-2's layers in order: each layer has a norm, attention, a norm and two linear maps. This is
- * Muon's part: another rule steps the embeddings. */
+/* The parameters of GPT-2's layers in order: each layer has a norm, attention, a norm and two
+ * linear maps. This is Muon's part: another rule steps the embeddings. */
 static int gpt2_layers(Dims *out, int64_t layers, int64_t w)
 {
-    const Dims layer[] = {{1, {w}}, {1, {w}}, {2, {w, 3 * w}}, {1, {3 * w}}, {2, {w, w}}, {1, {w}},
-                          {1, {w}}, {1, {w}}, {2, {w, 4 * w}}, {1, {4 * w}}, {2, {4 * w, w}}, {1, {w}}};
+    const Dims layer[] = {{1, {w}},        {1, {w}},     {2, {w, 3 * w}}, {1, {3 * w}},
+                          {2, {w, w}},     {1, {w}},     {1, {w}},        {1, {w}},
+                          {2, {w, 4 * w}}, {1, {4 * w}}, {2, {4 * w, w}}, {1, {w}}};
     enum { EACH = sizeof layer / sizeof *layer };
     for (int64_t l = 0; out && l < layers; l++)
         memcpy(out + l * EACH, layer, sizeof layer);
@@ -44,8 +48,8 @@ static int gpt2(Dims *out, int64_t layers, int64_t w)
     return n;
 }
 
-/* The matrices of Llama's layers: the query, key, value and output projections; gate, up and down. Keys and values have
- * a quarter as many heads. */
+/* The matrices of Llama's layers: the query, key, value and output projections; gate, up and down.
+ * Keys and values have a quarter as many heads. */
 static int llama_matrices(Dims *out, int64_t layers, int64_t w, int64_t inner)
 {
     const Dims layer[] = {{2, {w, w}},     {2, {w / 4, w}}, {2, {w / 4, w}}, {2, {w, w}},
@@ -56,9 +60,15 @@ static int llama_matrices(Dims *out, int64_t layers, int64_t w, int64_t inner)
     return (int)layers * EACH;
 }
 
-static int llama(Dims *out, int64_t layers, int64_t w) { return llama_matrices(out, layers, w, 4 * w); }
+static int llama(Dims *out, int64_t layers, int64_t w)
+{
+    return llama_matrices(out, layers, w, 4 * w);
+}
 /* Llama 3: the inner layer is 3.5 times as wide. */
-static int llama3(Dims *out, int64_t layers, int64_t w) { return llama_matrices(out, layers, w, 7 * w / 2); }
+static int llama3(Dims *out, int64_t layers, int64_t w)
+{
+    return llama_matrices(out, layers, w, 7 * w / 2);
+}
 
 static const Work works[] = {
     {"2^28", equal, 1, 1 << 28, "one large tensor"},
@@ -121,8 +131,8 @@ void work_list(void)
         int n = work_shapes(&works[i], shape);
         printf("  %s", cli_paint(PAINT_HEAD));
         cli_cell(works[i].name, 12);
-        printf("%s%5d tensor%s %11.0f elements   %s\n", cli_paint(PAINT_NONE), n, n == 1 ? ", " : "s,",
-               elements(shape, n, 1, NULL), works[i].about);
+        printf("%s%5d tensor%s %11.0f elements   %s\n", cli_paint(PAINT_NONE), n,
+               n == 1 ? ", " : "s,", elements(shape, n, 1, NULL), works[i].about);
     }
 }
 
@@ -141,7 +151,8 @@ bool work_scale(Dims *shape, int n, int64_t want)
     return true;
 }
 
-optc_tensor *work_tensors(const char *command, const DimsList *shapes, const char *work, Dims **dims, int *n)
+optc_tensor *work_tensors(const char *command, const DimsList *shapes, const char *work,
+                          Dims **dims, int *n)
 {
     const Work *w = work ? work_find(work) : NULL;
     Buf b = {0};

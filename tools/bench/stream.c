@@ -1,4 +1,5 @@
-/* Large buffers, and loops that stream them: the reference rate of `explain` and `bench`. Also clocks and medians. */
+/* Large buffers, and loops that stream them: the reference rate of `explain` and `bench`. Also
+ * clocks and medians. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -20,7 +21,9 @@ double cli_now(void)
 double cli_cpu_seconds(void)
 {
     struct timespec t;
-    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) ? 0 : (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t)
+               ? 0
+               : (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static int by_value(const void *a, const void *b)
@@ -51,7 +54,8 @@ double cli_median(const double *v, int n)
 
 double cli_spread(const double *v, int n)
 {
-    double *s = sorted(v, n), half = s ? (s[n - 1 - n / 4] - s[n / 4]) / 2 : 0, m = cli_median(v, n);
+    double *s = sorted(v, n), half = s ? (s[n - 1 - n / 4] - s[n / 4]) / 2 : 0,
+           m = cli_median(v, n);
     free(s);
     return m > 0 ? half / m : 0;
 }
@@ -104,8 +108,8 @@ void stream_copy(float *to, const float *from, int64_t n, int threads)
     }
 }
 
-/* One loop for each vector level that the library's rules are compiled for: on one or two cores narrow vectors stream
- * measurably slower. */
+/* One loop for each vector level that the library's rules are compiled for: on one or two cores
+ * narrow vectors stream measurably slower. */
 #define SCALE(NAME, ATTRIBUTE)                            \
     ATTRIBUTE static void NAME(float *x, int64_t n, float c) \
     {                                                     \
@@ -120,7 +124,9 @@ SCALE(scale_avx2, __attribute__((target("avx2"))))
 SCALE(scale_avx512, __attribute__((target("avx512f"))))
 static ScaleFn *widest(void)
 {
-    return __builtin_cpu_supports("avx512f") ? scale_avx512 : __builtin_cpu_supports("avx2") ? scale_avx2 : scale_any;
+    return __builtin_cpu_supports("avx512f") ? scale_avx512
+           : __builtin_cpu_supports("avx2")  ? scale_avx2
+                                             : scale_any;
 }
 #else
 static ScaleFn *widest(void) { return scale_any; }
@@ -129,7 +135,8 @@ static ScaleFn *widest(void) { return scale_any; }
 void stream_scale(float *x, int64_t n, int threads)
 {
     ScaleFn *scale = widest();
-    static volatile float factor = -1.0f;      /* exact: repeated scaling does not lead to denormals */
+    /* exact: repeated scaling does not lead to denormals */
+    static volatile float factor = -1.0f;
     float c = factor;
 #pragma omp parallel num_threads(threads)
     {
@@ -140,28 +147,26 @@ void stream_scale(float *x, int64_t n, int threads)
     }
 }
 
-/* Eight vector sums in separate variables, so that they stay in registers: an array would be stored in every iteration,
- * and the stores slowed the loads down. Whether prefetching helps depends on the machine: an x86 gains, a Neoverse N1
- * loses half its rate. */
-#define SUM(NAME, BYTES, ATTRIBUTE, FETCH)                                                                 \
-    typedef float NAME##_v __attribute__((vector_size(BYTES), aligned(4), may_alias));                     \
-    ATTRIBUTE static float NAME(const float *x, int64_t n)                                                 \
-    {                                                                                                      \
-        enum { W = BYTES / 4 };                                                                            \
-        const NAME##_v *v = (const NAME##_v *)x;                                                           \
-        NAME##_v a = {0}, b = a, c = a, d = a, e = a, f = a, g = a, h = a;                                 \
-        for (int64_t i = 0; i < n / W / 8 * 8; i += 8) {                                                   \
-            FETCH                                                                                          \
-            a += v[i], b += v[i + 1], c += v[i + 2], d += v[i + 3];                                        \
-            e += v[i + 4], f += v[i + 5], g += v[i + 6], h += v[i + 7];                                    \
-        }                                                                                                  \
-        a = ((a + b) + (c + d)) + ((e + f) + (g + h));                                                     \
-        float s = 0;                                                                                       \
-        for (int l = 0; l < W; l++)                                                                        \
-            s += a[l];                                                                                     \
-        for (int64_t i = n / W / 8 * 8 * W; i < n; i++)                                                    \
-            s += x[i];                                                                                     \
-        return s;                                                                                          \
+/* Eight vector sums in separate variables, so that they stay in registers: an array would be stored
+ * in every iteration, and the stores slowed the loads down. Whether prefetching helps depends on
+ * the machine: an x86 gains, a Neoverse N1 loses half its rate. */
+#define SUM(NAME, BYTES, ATTRIBUTE, FETCH) \
+    typedef float NAME##_v __attribute__((vector_size(BYTES), aligned(4), may_alias)); \
+    ATTRIBUTE static float NAME(const float *x, int64_t n) \
+    { \
+        enum { W = BYTES / 4 }; \
+        const NAME##_v *v = (const NAME##_v *)x; \
+        NAME##_v a = {0}, b = a, c = a, d = a, e = a, f = a, g = a, h = a; \
+        for (int64_t i = 0; i < n / W / 8 * 8; i += 8) { \
+            FETCH \
+            a += v[i], b += v[i + 1], c += v[i + 2], d += v[i + 3]; \
+            e += v[i + 4], f += v[i + 5], g += v[i + 6], h += v[i + 7]; \
+        } \
+        a = ((a + b) + (c + d)) + ((e + f) + (g + h)); \
+        float s = 0; \
+        for (int l = 0; l < W; l++) s += a[l]; \
+        for (int64_t i = n / W / 8 * 8 * W; i < n; i++) s += x[i]; \
+        return s; \
     }
 #define AHEAD                                             \
     for (int64_t k = 0; k < 8 * W; k += 16)               \
@@ -174,7 +179,9 @@ SUM(sum_avx2, 32, __attribute__((target("avx2"))), )
 SUM(sum_avx2_ahead, 32, __attribute__((target("avx2"))), AHEAD)
 static SumFn *sum_of(bool ahead)
 {
-    return __builtin_cpu_supports("avx2") ? (ahead ? sum_avx2_ahead : sum_avx2) : ahead ? sum_any_ahead : sum_any;
+    return __builtin_cpu_supports("avx2") ? (ahead ? sum_avx2_ahead : sum_avx2)
+           : ahead                        ? sum_any_ahead
+                                          : sum_any;
 }
 #else
 static SumFn *sum_of(bool ahead) { return ahead ? sum_any_ahead : sum_any; }

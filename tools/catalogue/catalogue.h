@@ -1,5 +1,5 @@
-/* Facts about the specs of the library, for `optc list` and `optc show`. Texts come from the spec's fields, numbers
- * from its plan. */
+/* Facts about the specs of the library, for `optc list` and `optc show`. Texts come from the spec's
+ * fields, numbers from its plan. */
 #ifndef OPTC_CATALOGUE_H
 #define OPTC_CATALOGUE_H
 #include "tools/tools.h"
@@ -8,8 +8,8 @@
 typedef struct CatalogueEntry {
     const char *library;       /* "adamw", "wrappers/ema" */
     Fields fields;
-    /* Bytes per element that a step moves, and those of the states: "28", "24-32", "0-4+" (+: some states are not
-     * elements). Of a wrapper: what it adds to sgd. */
+    /* Bytes per element that a step moves, and those of the states: "28", "24-32", "0-4+" (+: some
+     * states are not elements). Of a wrapper: what it adds to sgd. */
     const char *moved, *states;
 } CatalogueEntry;
 /* The name after the folder of wrappers; NULL: the spec is a rule. */
@@ -18,9 +18,11 @@ const char *catalogue_wrapper(const char *library_name);
 bool catalogue_entry(Arena *a, const char *library_name, const CompileOpts *c, CatalogueEntry *out);
 
 /* ---- catalogue_pages.c ---- */
-/* All specs: rules, then wrappers, by family and name. NULL: one of them failed, and the reason was printed. */
+/* All specs: rules, then wrappers, by family and name. NULL: one of them failed, and the reason was
+ * printed. */
 CatalogueEntry *catalogue_read(Arena *a, const CompileOpts *c, int *n);
-int catalogue_group(const CatalogueEntry *v, int n, int from);         /* the end of the family that starts at from */
+/* the end of the family that starts at from */
+int catalogue_group(const CatalogueEntry *v, int n, int from);
 void catalogue_markdown(const CatalogueEntry *v, int n, Buf *b);
 
 /* ---- catalogue_html.c ---- */
@@ -30,7 +32,9 @@ typedef struct CatalogueCurve {
     double steps, every, target, *loss;
     int npoint;
 } CatalogueCurve;
-CatalogueCurve *catalogue_curves(Arena *a, const char *path, int *n);  /* NULL: failed, and the reason was printed */
+/* NULL: failed, and the reason was printed */
+CatalogueCurve *catalogue_curves(Arena *a, const char *path, int *n);
 /* ncurve 0: a page without curves. */
-void catalogue_html(const CatalogueEntry *v, int n, const CatalogueCurve *curve, int ncurve, Buf *b);
+void catalogue_html(const CatalogueEntry *v, int n, const CatalogueCurve *curve, int ncurve,
+                    Buf *b);
 #endif

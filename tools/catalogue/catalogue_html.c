@@ -1,4 +1,5 @@
-/* The catalogue as one HTML page without scripts or other files, with a small curve of each rule from a race. */
+/* The catalogue as one HTML page without scripts or other files, with a small curve of each rule
+ * from a race. */
 #include "tools/catalogue/catalogue.h"
 #include "tools/page/page.h"
 #include "tools/race/json_tree.h"
@@ -33,8 +34,8 @@ CatalogueCurve *catalogue_curves(Arena *a, const char *path, int *n)
         const Json *x = json_parse(a, arena_strdup(a, s), &bad), *loss = json_member(x, "loss");
         const char *const key[] = {"rule", "task", "command"};
         const char **to[] = {&v[*n].rule, &v[*n].task, &v[*n].command};
-        bool ok = loss && loss->kind == JSON_LIST && json_member(x, "steps") && json_member(x, "every") &&
-                  json_member(x, "target");
+        bool ok = loss && loss->kind == JSON_LIST && json_member(x, "steps") &&
+                  json_member(x, "every") && json_member(x, "target");
         for (int k = 0; k < 3 && ok; k++) {
             const Json *m = json_member(x, key[k]);
             ok = m && m->kind == JSON_STRING;
@@ -57,7 +58,8 @@ CatalogueCurve *catalogue_curves(Arena *a, const char *path, int *n)
     return v;
 }
 
-typedef struct Scale { double low, high; } Scale;       /* decimal logarithms of losses, one scale for all curves */
+/* decimal logarithms of losses, one scale for all curves */
+typedef struct Scale { double low, high; } Scale;
 
 static Scale scale_of(const CatalogueCurve *v, int n)
 {
@@ -82,10 +84,12 @@ static void put_curve(const CatalogueCurve *c, Scale s, Buf *b)
 {
     buf_printf(b, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"loss of ", WIDTH, HEIGHT);
     html_text(b, c->rule);
-    buf_printf(b, "\"><path class=\"target\" d=\"M0 %.1fH%d\"/><polyline class=\"median r0\" points=\"",
-               height_of(s, c->target), WIDTH);
+    buf_printf(
+        b, "\"><path class=\"target\" d=\"M0 %.1fH%d\"/><polyline class=\"median r0\" points=\"",
+        height_of(s, c->target), WIDTH);
     for (int k = 0; k < c->npoint; k++)
-        buf_printf(b, "%s%.1f,%.1f", k ? " " : "", WIDTH * fmin(k * c->every / c->steps, 1), height_of(s, c->loss[k]));
+        buf_printf(b, "%s%.1f,%.1f", k ? " " : "", WIDTH * fmin(k * c->every / c->steps, 1),
+                   height_of(s, c->loss[k]));
     buf_puts(b, "\"/></svg>");
     if (c->npoint * c->every < c->steps)
         buf_puts(b, "<p class=\"dim\">diverged</p>");
@@ -127,16 +131,20 @@ void catalogue_html(const CatalogueEntry *v, int n, const CatalogueCurve *curve,
 {
     LocaleMark was = locale_plain();
     Scale s = scale_of(curve, ncurve);
-    html_begin(b, "optc: rules and wrappers", 1,
-               "h3{margin:0;font-size:1.05rem}figure svg{max-width:20rem}pre{white-space:pre-wrap}\n");
-    buf_puts(b, "<h1>Rules and wrappers</h1>\n<p>States are in f32; + means that further states are not elements. "
+    html_begin(
+        b, "optc: rules and wrappers", 1,
+        "h3{margin:0;font-size:1.05rem}figure svg{max-width:20rem}pre{white-space:pre-wrap}\n");
+    buf_puts(b, "<h1>Rules and wrappers</h1>\n<p>States are in f32; + means that further states "
+                "are not elements. "
                 "<code>optc show NAME</code> has more.</p>\n");
     if (ncurve) {
         buf_puts(b, "<p>Curves: median loss on the task ");
         html_text(b, curve[0].task);
-        buf_printf(b, " over %g steps, on one logarithmic scale from %.2g to %.2g. Dashed: the target. Rates were "
-                      "tuned with few trials, so small differences mean nothing. Made by:</p>\n<pre>", curve[0].steps,
-                   pow(10, s.high), pow(10, s.low));
+        buf_printf(b,
+                   " over %g steps, on one logarithmic scale from %.2g to %.2g. Dashed: the "
+                   "target. Rates were "
+                   "tuned with few trials, so small differences mean nothing. Made by:</p>\n<pre>",
+                   curve[0].steps, pow(10, s.high), pow(10, s.low));
         for (int i = 0; i < ncurve; i++)
             if (!i || strcmp(curve[i].command, curve[i - 1].command)) {
                 html_text(b, curve[i].command);
@@ -146,7 +154,8 @@ void catalogue_html(const CatalogueEntry *v, int n, const CatalogueCurve *curve,
     }
     for (int i = 0, end; i < n; i = end) {
         end = catalogue_group(v, n, i);
-        buf_puts(b, catalogue_wrapper(v[i].library) ? "<section><h2>Wrappers: " : "<section><h2>Rules: ");
+        buf_puts(b, catalogue_wrapper(v[i].library) ? "<section><h2>Wrappers: "
+                                                    : "<section><h2>Rules: ");
         html_text(b, *v[i].fields.family ? v[i].fields.family : "others");
         buf_puts(b, "</h2><div class=\"plots\">\n");
         for (int k = i; k < end; k++)

@@ -50,20 +50,30 @@ void catalogue_markdown(const CatalogueEntry *v, int n, Buf *b)
     int rules = 0;
     while (rules < n && !catalogue_wrapper(v[rules].library))
         rules++;
-    buf_printf(b, "# Catalogue\n\n`optc show NAME` prints one of these with its code, its cost and the wrappers that "
-                  "accept it.\n`optc list --markdown` writes this page from the specs. A page with curves is made by\n"
-                  "`optc list --html --curves specs/curves.jsonl -o catalogue.html`.\n\n"
-                  "- **state**: bytes per parameter that the states take in f32. A + means that further states are "
-                  "not\n  elements: rows, columns, squares or numbers.\n"
-                  "- **moves**: bytes per parameter that a step reads and writes, without products of matrices. Of "
-                  "a\n  wrapper both columns have what it adds to `sgd`.\n"
-                  "- **compared with**: the implementation that computed the trajectories of its tests.\n"
-                  "\nThere are %d rules and %d wrappers.\n", rules, n - rules);
+    buf_printf(
+        b,
+        "# Catalogue\n\n`optc show NAME` prints one of these with its code, its cost and the "
+        "wrappers that "
+        "accept it.\n`optc list --markdown` writes this page from the specs. A page with curves is "
+        "made by\n"
+        "`optc list --html --curves specs/curves.jsonl -o catalogue.html`.\n\n"
+        "- **state**: bytes per parameter that the states take in f32. A + means that further "
+        "states are "
+        "not\n  elements: rows, columns, squares or numbers.\n"
+        "- **moves**: bytes per parameter that a step reads and writes, without products of "
+        "matrices. Of "
+        "a\n  wrapper both columns have what it adds to `sgd`.\n"
+        "- **compared with**: the implementation that computed the trajectories of its tests.\n"
+        "\nThere are %d rules and %d wrappers.\n",
+        rules, n - rules);
     for (int i = 0, end; i < n; i = end) {
         bool wrapper = catalogue_wrapper(v[i].library) != NULL;
         end = catalogue_group(v, n, i);
-        buf_printf(b, "\n## %s: %s\n| name | what it does | when to use it | state | moves | compared with |\n"
-                      "|---|---|---|---|---|---|\n", wrapper ? "Wrappers" : "Rules",
+        buf_printf(b,
+                   "\n## %s: %s\n| name | what it does | when to use it | state | moves | compared "
+                   "with |\n"
+                   "|---|---|---|---|---|---|\n",
+                   wrapper ? "Wrappers" : "Rules",
                    *v[i].fields.family ? v[i].fields.family : "others");
         for (int k = i; k < end; k++) {
             const Fields *f = &v[k].fields;

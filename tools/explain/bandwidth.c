@@ -1,12 +1,13 @@
-/* Bandwidth and other rates of a device: measured once, then stored in the cache folder, one line each.
+/* Bandwidth and other rates of a device: measured once, then stored in the cache folder, one line
+ * each.
  *
  *   optc-bandwidth 1
  *   2.41e+10 2026-11-16 steady host | cpu: Neoverse-N1, 2 threads, aarch64
  *   7.93e+10 2026-11-16 steady host | cpu: Neoverse-N1, 2 threads, aarch64, products in f32
  *
- * Machines may share a folder, so the host's name is a part of the key. A rate that was measured on a busy machine is
- * not steady: it is measured again on another day, and the larger one is kept. A file that cannot be read or written
- * only costs a measurement. */
+ * Machines may share a folder, so the host's name is a part of the key. A rate that was measured on
+ * a busy machine is not steady: it is measured again on another day, and the larger one is kept. A
+ * file that cannot be read or written only costs a measurement. */
 #include "tools/bench/bench.h"
 #include "tools/explain/explain.h"
 
@@ -73,8 +74,8 @@ static void keep(const char *dir, const char *key, const Kept *now)
         s += n;
     }
     if (buf_text(&b) && path_print(path, "%s/bandwidth", dir) &&
-        path_print(aside, "%s/.bandwidth.%ld", dir, (long)getpid()) && file_write(aside, b.s, b.len) &&
-        rename(aside, path) != 0)
+        path_print(aside, "%s/.bandwidth.%ld", dir, (long)getpid()) &&
+        file_write(aside, b.s, b.len) && rename(aside, path) != 0)
         remove(aside);
     buf_free(&b);
     free(old);
@@ -93,13 +94,15 @@ static bool yard_open(BenchDevice *d)
 {
     double room = d->ops->room(d), most = room / 4 / (2 * sizeof(float));
     int64_t n = (int64_t)64 << 20;
-    if (d->cuda)                               /* a GPU copies between two arrays of at least 1 GiB */
+    /* a GPU copies between two arrays of at least 1 GiB */
+    if (d->cuda)
         return room > 3e9 && d->ops->yard_open(d, n);
     return most > 1 << 20 && d->ops->yard_open(d, most < (double)n ? (int64_t)most : n);
 }
 
-/* The best of some rounds: a busy machine makes memory look slower, never faster. The machine counts as busy if other
- * processes had the CPU for much of the time, or if only one round reached the best rate. */
+/* The best of some rounds: a busy machine makes memory look slower, never faster. The machine
+ * counts as busy if other processes had the CPU for much of the time, or if only one round reached
+ * the best rate. */
 static double measure_memory(optc_engine *e, const void *none, bool *alone)
 {
     BenchDevice d;
@@ -112,7 +115,8 @@ static double measure_memory(optc_engine *e, const void *none, bool *alone)
         ok = d.ops->yard_time(&d, &now);
         wall += cli_now() - t0;
         cpu += cli_cpu_seconds() - c0;
-        double x = ok && now.best < MOST_RATE ? now.best : 0;         /* the clock of a fake driver does not advance */
+        /* the clock of a fake driver does not advance */
+        double x = ok && now.best < MOST_RATE ? now.best : 0;
         for (int k = 0; k < 3; k++)
             if (x > best[k]) {
                 double smaller = best[k];
@@ -131,8 +135,10 @@ static const char *key_of(Arena *a, const char *device)
     char host[256] = "";
     if (gethostname(host, sizeof host - 1) != 0 || !*host)
         snprintf(host, sizeof host, "-");
-    const char *team = strstr(device, " thread"), *why = team ? strstr(team, " (") : NULL;        /* "(no GPU)" */
-    char *key = arena_printf(a, "%.250s | %.*s", host, (int)(why ? why - device : (long)strlen(device)), device);
+    /* "(no GPU)" */
+    const char *team = strstr(device, " thread"), *why = team ? strstr(team, " (") : NULL;
+    char *key = arena_printf(a, "%.250s | %.*s", host,
+                             (int)(why ? why - device : (long)strlen(device)), device);
     for (char *c = key; *c; c++)
         *c = (unsigned char)*c < 32 || *c == 127 ? '_' : *c;
     return key;
@@ -146,8 +152,8 @@ static const char *whence(Arena *a, const char *name, const Kept *k, bool known,
 }
 
 /* Returns the stored rate of a key, or measures and stores it. *known: it was stored. */
-static Kept find_rate(optc_engine *e, const char *key, bool anew, Measure measure, const void *ctx, bool *known,
-                      bool *kept)
+static Kept find_rate(optc_engine *e, const char *key, bool anew, Measure measure, const void *ctx,
+                      bool *known, bool *kept)
 {
     Cache c;
     Path path;
@@ -172,7 +178,8 @@ static Kept find_rate(optc_engine *e, const char *key, bool anew, Measure measur
     return now;
 }
 
-double rate_of(Arena *a, optc_engine *e, const char *what, bool anew, Measure measure, const void *ctx, bool *busy)
+double rate_of(Arena *a, optc_engine *e, const char *what, bool anew, Measure measure,
+               const void *ctx, bool *busy)
 {
     bool known, kept;
     const char *key = arena_printf(a, "%s, %s", key_of(a, optc_device_name(e)), what);
@@ -189,11 +196,14 @@ bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out)
         return cli_error("explain: %s", optc_message()), false;
     const char *key = key_of(a, optc_device_name(e)), *name = strchr(key, '|') + 2;
     Kept now = find_rate(e, key, anew, measure_memory, NULL, &known, &kept);
-    *out = (Bandwidth){.rate = now.rate,
-                       .whence = now.rate > 0 ? whence(a, name, &now, known, kept)
-                                              : arena_printf(a, "%s, memory bandwidth could not be measured", name),
-                       .device = arena_strdup(a, name), .target = engine_target(e),
-                       .threads = 1};
+    *out = (Bandwidth){
+        .rate = now.rate,
+        .whence = now.rate > 0
+                      ? whence(a, name, &now, known, kept)
+                      : arena_printf(a, "%s, memory bandwidth could not be measured", name),
+        .device = arena_strdup(a, name),
+        .target = engine_target(e),
+        .threads = 1};
     optc_close(e);
     return true;
 }

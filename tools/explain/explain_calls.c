@@ -6,7 +6,11 @@
 static const struct { const char *part; double tera[NPRODUCT]; } rates[] = {
 #define RATE(part, f64, f32, tf32, bf16, f16) \
     {part, \
-     {[PRODUCT_F64] = f64, [PRODUCT_F32] = f32, [PRODUCT_TF32] = tf32, [PRODUCT_BF16] = bf16, [PRODUCT_F16] = f16}},
+     {[PRODUCT_F64] = f64, \
+      [PRODUCT_F32] = f32, \
+      [PRODUCT_TF32] = tf32, \
+      [PRODUCT_BF16] = bf16, \
+      [PRODUCT_F16] = f16}},
 #include "tools/explain/rates.def"
 };
 
@@ -29,7 +33,8 @@ static CallAxes call_axes(const Phase *ph, const Stage *st)
         return (CallAxes){{m.down, m.across, AXIS_ONE}, false, (n->sym & BLOCKED) != 0, n};
     MatrixAxes a = dom_matrix((Dom)ph->g->n[n->arg[0]].dom, n->sym & TRANS_A),
                b = dom_matrix((Dom)ph->g->n[n->arg[1]].dom, n->sym & TRANS_B);
-    return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};
+    return (CallAxes){
+        {a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};
 }
 
 static double matrix_flops(CallAxes c, Shape s)            /* operations on one matrix */
@@ -37,7 +42,8 @@ static double matrix_flops(CallAxes c, Shape s)            /* operations on one 
     double down = (double)axis_len(c.axis[0], s), across = (double)axis_len(c.axis[1], s),
            over = (double)axis_len(c.axis[2], s);
     if (c.of->op != OP_MM)
-        return facts_of(c.of)->kind == CALLEE_FACTOR ? callee_flops(callee_of(c.of), down, across) : 0;
+        return facts_of(c.of)->kind == CALLEE_FACTOR ? callee_flops(callee_of(c.of), down, across)
+                                                     : 0;
     return over * down * (c.symmetric ? across + 1 : 2 * across);
 }
 
@@ -45,7 +51,8 @@ static bool has_own_precision(const Node *n) { return n->op == OP_MM && n->sym &
 
 static void add_matrices(CallCost *to, CallAxes c, Shape s, const Bandwidth *f)
 {
-    double each = matrix_flops(c, s), rate = flop_rate(f, callee_of(c.of), (double)axis_len(c.axis[0], s));
+    double each = matrix_flops(c, s),
+           rate = flop_rate(f, callee_of(c.of), (double)axis_len(c.axis[0], s));
     rate = c.symmetric && f->gram > 0 ? f->gram : rate;
     if (has_own_precision(c.of) && f->own[product_precision(PRODUCT_F32, (unsigned)c.of->sym)] > 0)
         rate = f->own[product_precision(PRODUCT_F32, (unsigned)c.of->sym)];
@@ -81,7 +88,8 @@ void plan_callees(const Plan *p, bool any[NCALLEE])
         }
 }
 
-/* The precisions of a plan's products, a bit each. own: only of products with a precision of their own. */
+/* The precisions of a plan's products, a bit each. own: only of products with a precision of their
+ * own. */
 static unsigned products_of(const Plan *p, bool own)
 {
     unsigned bits = 0;
@@ -89,7 +97,8 @@ static unsigned products_of(const Plan *p, bool own)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
             for (int i = 0; i < ph->nstage; i++) {
-                const Node *n = is_called(ph->stage[i].kind) ? &ph->g->n[ph->stage[i].body[0]] : NULL;
+                const Node *n =
+                    is_called(ph->stage[i].kind) ? &ph->g->n[ph->stage[i].body[0]] : NULL;
                 if (n && n->op == OP_MM && (!own || has_own_precision(n)))
                     bits |= 1u << product_of_call(p, n);
             }
@@ -112,7 +121,8 @@ const char *explain_own_rates(Arena *a, const Plan *p, const Bandwidth *f, const
     char rate[32];
     for (int i = 0; i < NPRODUCT; i++)
         if (products_of(p, true) >> i & 1 && f->own[i] > 0)
-            text = arena_printf(a, "%s, those in %s at %s/s", text, product_info[i].name, cli_flops(rate, f->own[i]));
+            text = arena_printf(a, "%s, those in %s at %s/s", text, product_info[i].name,
+                                cli_flops(rate, f->own[i]));
     return text;
 }
 
@@ -120,20 +130,24 @@ const char *explain_call(Arena *a, const Plan *p, const Phase *ph, const Stage *
 {
     CallAxes c = call_axes(ph, st);
     if (c.of->op != OP_MM)
-        return arena_printf(a, "%s of %s x %s%s", op_info[c.of->op].name, axis_name(c.axis[0]), axis_name(c.axis[1]),
-                            c.blocked ? ", each block" : "");
-    const char *in = has_own_precision(c.of) ? arena_printf(a, ", in %s%s", product_info[product_of_call(p, c.of)].name,
-                                                            p->target->gpu || c.of->sym & IN_F64 ? ""
-                                                                                                 : " on a GPU") : "";
-    return arena_printf(a, "product, %s x %s over %s%s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]),
-                        axis_name(c.axis[2]), c.blocked ? " of each block" : "",
+        return arena_printf(a, "%s of %s x %s%s", op_info[c.of->op].name, axis_name(c.axis[0]),
+                            axis_name(c.axis[1]), c.blocked ? ", each block" : "");
+    const char *in = has_own_precision(c.of)
+                         ? arena_printf(a, ", in %s%s", product_info[product_of_call(p, c.of)].name,
+                                        p->target->gpu || c.of->sym & IN_F64 ? "" : " on a GPU")
+                         : "";
+    return arena_printf(a, "product, %s x %s over %s%s%s%s", axis_name(c.axis[0]),
+                        axis_name(c.axis[1]), axis_name(c.axis[2]),
+                        c.blocked ? " of each block" : "",
                         c.symmetric ? ", symmetric: only half is computed" : "", in);
 }
 
 /* ---- temporaries ---- */
-/* A temporary is live from the stage that writes it to the last stage that reads it. from: by array, the first stage of
- * its current contents that is not counted yet; now: by stage, bytes of live temporaries. */
-static void count_reads(const Plan *p, const Access *a, int n, int at, Shape s, int *from, double *now)
+/* A temporary is live from the stage that writes it to the last stage that reads it. from: by
+ * array, the first stage of its current contents that is not counted yet; now: by stage, bytes of
+ * live temporaries. */
+static void count_reads(const Plan *p, const Access *a, int n, int at, Shape s, int *from,
+                        double *now)
 {
     for (int i = 0; i < n; i++) {
         const Mem *m = &p->mem[a[i].mem];

@@ -1,5 +1,6 @@
-/* Prints the plan for readers who know the paper: each element pass with its lines of the spec, its results as
- * formulas, and why it could not be fused with the one before. `optc dump --pass plan` has the arrays. */
+/* Prints the plan for readers who know the paper: each element pass with its lines of the spec, its
+ * results as formulas, and why it could not be fused with the one before. `optc dump --pass plan`
+ * has the arrays. */
 #include "tools/explain/explain.h"
 
 #include <stdlib.h>
@@ -14,7 +15,8 @@ typedef struct VariantPlan {
     int variant;
     Arena *arena;
     bool again, handed;            /* the text needs the legend of "computed again", of "->" */
-    /* Arrays with an entry per value. made, folded: the first element pass that computes or reduces it; -1: none.
+    /* Arrays with an entry per value. made, folded: the first element pass that computes or reduces
+     * it; -1: none.
      * early: how many element passes must end before the value is known. */
     int *made, *folded, *early;
     bool *read;                    /* a stage reads it */
@@ -28,7 +30,8 @@ typedef struct Line { int file, line; bool fresh; const char *note[MOST_NOTES]; 
 typedef struct Lines { Line *v; int n, cap; } Lines;
 
 static const Node *node_of(const VariantPlan *w, Ref v) { return &w->phase->g->n[v]; }
-static bool ours(const VariantPlan *w, const Access *a)        /* a temporary, which callers do not see */
+/* a temporary, which callers do not see */
+static bool ours(const VariantPlan *w, const Access *a)
 {
     MemKind k = w->plan->mem[a->mem].kind;
     return k == MEM_TEMP || k == MEM_PART;
@@ -38,7 +41,10 @@ static const char *say(const VariantPlan *w, Ref v)
     return formula(w->arena, w->plan->rule, w->phase, v, NOTE_WIDTH);
 }
 
-bool explain_runs(const Stage *st, int variant) { return st->kind == S_GROUP || st->variant == variant; }
+bool explain_runs(const Stage *st, int variant)
+{
+    return st->kind == S_GROUP || st->variant == variant;
+}
 
 /* ---- lines ---- */
 static Line *line_at(VariantPlan *w, Lines *l, Ref v)
@@ -57,7 +63,8 @@ static void add_note(Line *l, const char *text)
 {
     for (int i = 0; i < l->nnote; i++)
         if (!strcmp(l->note[i], text))
-            return;                            /* equal texts: they may differ only where they were shortened */
+            /* equal texts: they may differ only where they were shortened */
+            return;
     if (l->nnote < MOST_NOTES)
         l->note[l->nnote++] = text;
 }
@@ -81,11 +88,14 @@ static Lines lines_of(VariantPlan *w, const Stage *st)
         Line *at = line_at(w, &l, st->fold[i].val);
         if (at) {
             at->fresh = true;
-            add_note(at, formula_of(w->arena, w->plan->rule, w->phase, st->fold[i].val, NOTE_WIDTH));
+            add_note(at,
+                     formula_of(w->arena, w->plan->rule, w->phase, st->fold[i].val, NOTE_WIDTH));
         }
     }
     for (int i = 0; i < st->nstore; i++) {
-        Line *at = ours(w, &st->store[i]) && w->read[st->store[i].val] ? line_at(w, &l, st->store[i].val) : NULL;
+        Line *at = ours(w, &st->store[i]) && w->read[st->store[i].val]
+                       ? line_at(w, &l, st->store[i].val)
+                       : NULL;
         if (at) {
             at->fresh = true;
             add_note(at, say(w, st->store[i].val));
@@ -180,23 +190,29 @@ static void put_traffic(VariantPlan *w, const Stage *st)
     if (in.len)
         cli_put_clean(stdout, arena_printf(w->arena, "reads %s", buf_text(&in)), false);
     if (out.len)
-        cli_put_clean(stdout, arena_printf(w->arena, "%swrites %s", in.len ? ", " : "", buf_text(&out)), false);
+        cli_put_clean(stdout,
+                      arena_printf(w->arena, "%swrites %s", in.len ? ", " : "", buf_text(&out)),
+                      false);
 }
 
 /* ---- why a pass begins ---- */
 typedef struct Why {
     int early;                     /* element passes that must have ended before, in any plan */
     Ref value, needs[3]; int n;    /* the value that the pass waits for, and the reductions in it */
-    Dom over; bool global;         /* the largest domain that a reduction covers; global: all tensors */
+    Dom over; bool global;         /* the largest domain that a reduction covers; global: all
+                                    * tensors */
 } Why;
 
-typedef struct PathSearch { VariantPlan *variant_plan; Ref path[64]; Why *why; Ref from; } PathSearch;
+typedef struct PathSearch {
+    VariantPlan *variant_plan; Ref path[64]; Why *why; Ref from;
+} PathSearch;
 
 /* The spec's word that a reduction is a part of: norm(g), not the sum of squares inside it. */
 static Ref whole_word(const PathSearch *s, int depth)
 {
     Ref best = s->path[depth];
-    for (int k = depth - 1; k >= 0 && formula_part(s->variant_plan->phase->g, node_of(s->variant_plan, s->path[k]));
+    for (int k = depth - 1;
+         k >= 0 && formula_part(s->variant_plan->phase->g, node_of(s->variant_plan, s->path[k]));
          k--)
         best = s->path[k];
     return best;
@@ -281,17 +297,26 @@ static void put_why(VariantPlan *w, const Stage *st, int pass, const Stage *last
         put_why_call(w, st);
         return;
     }
-    int at = 0;                                            /* columns of the current line, which wraps at 80 */
+    /* columns of the current line, which wraps at 80 */
+    int at = 0;
     for (int i = 0; i < y.n; i++) {
         const char *text = formula_of(w->arena, w->plan->rule, w->phase, y.needs[i], NOTE_WIDTH);
         bool wraps = i && at + cli_width(text) > 80;
         at = (wraps ? 0 : at) + cli_width(text);
-        buf_printf(&needs, "%s%s%s", !i ? "" : i + 1 < y.n ? "," : " and", !i ? "" : wraps ? "\n      " : " ", text);
+        buf_printf(&needs, "%s%s%s",
+                   !i            ? ""
+                   : i + 1 < y.n ? ","
+                                 : " and",
+                   !i      ? ""
+                   : wraps ? "\n      "
+                           : " ",
+                   text);
     }
     const Node *n = node_of(w, y.value);
-    const char *from = n->line > 0 && n->file < w->plan->rule->nfile
-                         ? arena_printf(w->arena, " (%.40s:%d)", w->plan->rule->file[n->file], n->line)
-                         : "";
+    const char *from =
+        n->line > 0 && n->file < w->plan->rule->nfile
+            ? arena_printf(w->arena, " (%.40s:%d)", w->plan->rule->file[n->file], n->line)
+            : "";
     printf("      new pass, needed by ");
     cli_put_clean(stdout, arena_printf(w->arena, "%s%s:\n      ", say(w, y.value), from), true);
     cli_put_clean(stdout, buf_text(&needs), true);
@@ -309,7 +334,8 @@ static void look_through(VariantPlan *w)
     w->mark = NEWS(w->arena, int, n);
     w->read = NEWS(w->arena, bool, n);
     w->early = NEWS(w->arena, int, n);
-    for (int v = 0; v < n - 1; v++) {                          /* operands come before their users */
+    /* operands come before their users */
+    for (int v = 0; v < n - 1; v++) {
         const Node *x = node_of(w, v);
         for (int k = 0; k < x->nargs; k++)
             if (x->arg[k] >= 0 && x->arg[k] < v && w->early[x->arg[k]] > w->early[v])
@@ -321,7 +347,8 @@ static void look_through(VariantPlan *w)
     for (int i = 0; i < w->phase->nstage; i++) {
         const Stage *s = &w->phase->stage[i];
         bool elem = is_elem(s->kind), here = explain_runs(s, w->variant);
-        for (int k = 0; k < s->nfold && elem; k++)             /* a fold of another variant counts if this has none */
+        /* a fold of another variant counts if this has none */
+        for (int k = 0; k < s->nfold && elem; k++)
             if (here || w->folded[s->fold[k].val] < 0)
                 w->folded[s->fold[k].val] = s->time;
         for (int k = 0; k < s->nload && here; k++)
@@ -364,14 +391,15 @@ static void put_variant_plan(VariantPlan *w, const char *title)
         passes += is_elem(st->kind);
         bytes += is_elem(st->kind) ? st->bytes_read + st->bytes_written : 0;
     }
-    printf("%s: %d pass%s over the elements, %d bytes per element, %d launch%s", title, passes, passes == 1 ? "" : "es",
-           bytes, launches, launches == 1 ? "" : "es");
+    printf("%s: %d pass%s over the elements, %d bytes per element, %d launch%s", title, passes,
+           passes == 1 ? "" : "es", bytes, launches, launches == 1 ? "" : "es");
     puts(calls ? arena_printf(w->arena, ", %d product%s", calls, calls == 1 ? "" : "s") : "");
     if (w->phase->cheaper)
         printf("  planned with a cheaper search: the full search needs over %lld steps\n",
                (long long)w->plan->limits.work);
     if (explain_code_pass(w->phase, w->variant))
-        puts("  one pass more than with f32 states: passes over rows and columns do not store block codes");
+        puts("  one pass more than with f32 states: passes over rows and columns do not store "
+             "block codes");
     const Stage *last = NULL;
     for (int i = 0; i < w->phase->nstage; i++) {
         const Stage *st = &w->phase->stage[i];
@@ -390,12 +418,14 @@ void explain_plan(Arena *a, const Plan *p, unsigned variants)
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int v = 0; v < p->rule->nvariant; v++) {
-                VariantPlan w = {.plan = p, .phase = &p->entry[e].phase[m], .variant = v, .arena = a};
+                VariantPlan w = {
+                    .plan = p, .phase = &p->entry[e].phase[m], .variant = v, .arena = a};
                 const char *title = explain_phase(a, p, e, m);
                 if (!(variants >> v & 1))
                     continue;
                 if (p->rule->nvariant > 1)
-                    title = arena_printf(a, "%s of %s", title, variant_tensors(&p->rule->variant[v]));
+                    title =
+                        arena_printf(a, "%s of %s", title, variant_tensors(&p->rule->variant[v]));
                 put_variant_plan(&w, title);
                 again = again || w.again;
                 handed = handed || w.handed;

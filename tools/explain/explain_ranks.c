@@ -37,20 +37,25 @@ static int put_ranks(optc_rule *r, const optc_group *g, int ranks)
     printf("\n  collectives  %d per step at most, for all tensors together\n", most.collectives);
     printf("  sent         at most %s per rank and step\n", cli_bytes(a[0], sent));
     if (most.groups)
-        printf("  overlap      on a GPU %s of it are sent beside owners' stages: %d groups of tensors, operands%s\n",
-               cli_bytes(a[0], overlapped), most.groups, most.results ? " and results" : ", not results");
+        printf("  overlap      on a GPU %s of it are sent beside owners' stages: %d groups of "
+               "tensors, operands%s\n",
+               cli_bytes(a[0], overlapped), most.groups,
+               most.results ? " and results" : ", not results");
     else
         printf("  overlap      none: no tensors are sent to owners in groups\n");
     if (most.mean_work > 0)
-        printf("  balance      the slowest rank has %.2f of the mean work; the largest tensor alone is %.2f of it\n",
+        printf("  balance      the slowest rank has %.2f of the mean work; the largest tensor "
+               "alone is %.2f of it\n",
                most.most_work / most.mean_work, most.largest_work / most.mean_work);
-    printf("  work         operations of products and factors, plus elements, of the tensors that a rank owns\n");
-    printf("  memory       temporaries of the rule, buffers of the exchanges, and whole tensors at their owner\n");
+    printf("  work         operations of products and factors, plus elements, of the tensors that "
+           "a rank owns\n");
+    printf("  memory       temporaries of the rule, buffers of the exchanges, and whole tensors at "
+           "their owner\n");
     return CLI_OK;
 }
 
-int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes, const char *work, int64_t workspace,
-                  int ranks)
+int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes, const char *work,
+                  int64_t workspace, int ranks)
 {
     optc_engine *e = NULL;
     optc_rule *r = NULL;
@@ -61,7 +66,8 @@ int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes
     optc_engine_options eo = {.device = "cpu", .spec_path = o->path, .workspace = workspace};
     if (t && optc_open(&eo, &e) == OPTC_OK && optc_compile(e, &ro, &r) == OPTC_OK) {
         optc_group g = {.tensors = t, .ntensors = n};
-        printf("%s on %d tensors, cut along dimension 0 among %d ranks\n\n", optc_rule_name(r), n, ranks);
+        printf("%s on %d tensors, cut along dimension 0 among %d ranks\n\n", optc_rule_name(r), n,
+               ranks);
         rc = put_ranks(r, &g, ranks);
     } else if (t) {
         rc = cli_fail("explain: %s", optc_message());

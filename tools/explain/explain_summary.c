@@ -1,5 +1,6 @@
-/* The short form of `optc explain`: what a rule declares, and one table with the passes, bytes, launches, products,
- * state memory and least time of each kind of tensor. At most 60 lines of 100 columns; --full has the rest. */
+/* The short form of `optc explain`: what a rule declares, and one table with the passes, bytes,
+ * launches, products, state memory and least time of each kind of tensor. At most 60 lines of 100
+ * columns; --full has the rest. */
 #include "tools/explain/explain.h"
 
 #include <string.h>
@@ -27,14 +28,17 @@ static void put_head(const Spec *s)
     for (int i = 0; i < r->noption; i++)
         buf_printf(&option, "%s%s=%s", i ? ", " : "", r->option[i].name, r->option[i].value);
     for (int i = 0; i < r->ninput; i++)
-        buf_printf(&input, "%s%s (one per %s)", i ? ", " : "", r->input[i].name, dom_info[r->input[i].dom].name);
+        buf_printf(&input, "%s%s (one per %s)", i ? ", " : "", r->input[i].name,
+                   dom_info[r->input[i].dom].name);
     put_text("what it does", r->doc);
     put_text("paper", r->cite);
     put_text("hyperparameters", buf_text(&hyper));
     put_text("options", buf_text(&option));
     put_text("inputs", buf_text(&input));
-    const char *products = plan_calls(p) ? arena_printf(a, "; products in %s", explain_products(a, p)) : "";
-    const char *lost = s->types.lost ? "; updates that round away are counted in the value lost_updates" : "";
+    const char *products =
+        plan_calls(p) ? arena_printf(a, "; products in %s", explain_products(a, p)) : "";
+    const char *lost =
+        s->types.lost ? "; updates that round away are counted in the value lost_updates" : "";
     put_text("storage", arena_printf(a, "parameters %s, gradients %s, %s; computed in %s%s%s",
                                      type_info[s->types.p].name, type_info[s->types.g].name,
                                      explain_types(a, s), type_info[p->real].name, products, lost));
@@ -58,8 +62,8 @@ static const char *test_text(Arena *a, const Test *t)
     switch (t->kind) {
     case TEST_MATRIX: return t->yes ? "matrices" : "vectors and scalars";
     case TEST_SIZES:
-        return arena_printf(a, "%s %s %s", size_text(a, t->size[0], t->factor[0]), relation[t->relation][t->yes],
-                            size_text(a, t->size[1], t->factor[1]));
+        return arena_printf(a, "%s %s %s", size_text(a, t->size[0], t->factor[0]),
+                            relation[t->relation][t->yes], size_text(a, t->size[1], t->factor[1]));
     case TEST_NAMED: return arena_printf(a, "%snamed '%s'", not, t->word);
     default: return arena_printf(a, "%stagged '%s'", not, t->word);
     }
@@ -112,13 +116,14 @@ static void put_row(Table *t, const char *what, StageCounts c, Cost cost)
     }
     fputs("  ", stdout);
     cli_cell(what, t->width);
-    printf(" %6d %8d %9d %9d %10s %12s %10s\n", c.passes, c.bytes, c.launches, c.calls, cli_bytes(bytes, cost.bytes),
-           cost.flops > 0 ? cli_flops(flops, cost.flops) : "-",
+    printf(" %6d %8d %9d %9d %10s %12s %10s\n", c.passes, c.bytes, c.launches, c.calls,
+           cli_bytes(bytes, cost.bytes), cost.flops > 0 ? cli_flops(flops, cost.flops) : "-",
            t->rates->rate > 0 ? cli_time(time, cost_time(cost, t->rates)) : "-");
 }
 
 /* first: the phase that was printed first, or NULL. Rows that equal its rows are left out. */
-static void put_rows(Table *t, const char *what, const Phase *ph, const Phase *first, int variant, Shape s)
+static void put_rows(Table *t, const char *what, const Phase *ph, const Phase *first, int variant,
+                     Shape s)
 {
     bool stagger = has_stagger(ph, variant);
     StageCounts c = explain_counts(ph, variant), was = first ? explain_counts(first, variant) : c;
@@ -134,29 +139,35 @@ static void put_rows(Table *t, const char *what, const Phase *ph, const Phase *f
 }
 
 /* One row for each variant with a tensor of `size` elements, or for each shape with its variant. */
-static void put_phase(Table *t, const Phase *ph, const Phase *first, const DimsList *shapes, int64_t size)
+static void put_phase(Table *t, const Phase *ph, const Phase *first, const DimsList *shapes,
+                      int64_t size)
 {
     const Rule *r = t->plan->rule;
     int n = shapes->n ? shapes->n : r->nvariant;
     for (int k = 0; k < n; k++) {
         char dims[160];
         int v = shapes->n ? variant_taken(r, &shapes->v[k]) : k;
-        Dims d = shapes->n ? shapes->v[k] : v > 0 || rule_view(r) ? square(size) : (Dims){1, {size}};
+        Dims d = shapes->n               ? shapes->v[k]
+                 : v > 0 || rule_view(r) ? square(size)
+                                         : (Dims){1, {size}};
         bool flat = !shapes->n && v == 0 && r->nvariant > 1;
-        Shape s = rule_shape(r, count_shape(shapes->n ? r->variant[v].view : rule_view(r), d.rank, d.dim, flat));
+        Shape s = rule_shape(
+            r, count_shape(shapes->n ? r->variant[v].view : rule_view(r), d.rank, d.dim, flat));
         put_rows(t, shapes->n ? cli_dims(dims, &d) : r->variant[v].name, ph, first, v, s);
     }
 }
 
-static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t size, const Bandwidth *f)
+static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t size,
+                      const Bandwidth *f)
 {
     Table t = {.plan = p, .arena = a, .rates = f, .width = 24};
     char n[32], rate[32];
-    const char *of = shapes->n ? "each shape" : arena_printf(a, "a tensor of %s elements", cli_size(n, size));
+    const char *of =
+        shapes->n ? "each shape" : arena_printf(a, "a tensor of %s elements", cli_size(n, size));
     cli_heading(arena_printf(a, "\none step of %s", of));
-    printf("%s  %-*s %6s %8s %9s %9s %10s %12s %10s%s\n", cli_paint(PAINT_DIM), t.width, "", "passes", "B/elem",
-           "launches",
-           "products", "bytes", "flops", "least time", cli_paint(PAINT_NONE));
+    printf("%s  %-*s %6s %8s %9s %9s %10s %12s %10s%s\n", cli_paint(PAINT_DIM), t.width, "",
+           "passes", "B/elem", "launches", "products", "bytes", "flops", "least time",
+           cli_paint(PAINT_NONE));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             if (p->nentry * p->entry[e].nphase > 1 && t.rows < MOST_ROWS)
@@ -168,13 +179,16 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
     if (t.left_out)
         printf("  … and %d more rows: --full shows them\n", t.left_out);
     const char *flops = flops_text(a, p, f);
-    const char *at = f->rate > 0 ? arena_printf(a, "%s/s of memory (%s)", cli_bytes(rate, f->rate), f->whence)
-        : f->whence;
+    const char *at =
+        f->rate > 0 ? arena_printf(a, "%s/s of memory (%s)", cli_bytes(rate, f->rate), f->whence)
+                    : f->whence;
     put_text("predicted with", *flops ? arena_printf(a, "%s, %s", at, flops) : at);
-    const char *products = !plan_calls(p) ? ""
-        : p->target->gpu ? "; products: one call per shape (before cuBLAS 13 some are one per matrix: SHARDING.md)"
-                         : "; products: one call per shape";
-    put_text("launches", arena_printf(a, "shared by all tensors, for any number of them%s", products));
+    const char *products = !plan_calls(p)   ? ""
+                           : p->target->gpu ? "; products: one call per shape (before cuBLAS 13 "
+                                              "some are one per matrix: SHARDING.md)"
+                                            : "; products: one call per shape";
+    put_text("launches",
+             arena_printf(a, "shared by all tensors, for any number of them%s", products));
 }
 
 /* ---- state and passes ---- */
@@ -185,19 +199,22 @@ const char *explain_states(Arena *a, const Plan *p, int v, const char *wrapper)
     Buf each = {.arena = a}, rest = {.arena = a};
     for (int i = 0; i < r->nstate; i++) {
         const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-        if (!p->state_used[v * r->nstate + i] || r->state[i].report || !fields_own(r->state[i].name, wrapper))
+        if (!p->state_used[v * r->nstate + i] || r->state[i].report ||
+            !fields_own(r->state[i].name, wrapper))
             continue;
-        int n = r->state[i].ring && r->state[i].rotates ? r->state[i].ring : 1;        /* a ring has one line */
+        /* a ring has one line */
+        int n = r->state[i].ring && r->state[i].rotates ? r->state[i].ring : 1;
         const char *name = n > 1 ? arena_printf(a, "%s to %d", m->name, n - 1) : m->name;
         bytes += m->dom == ELEM ? n * explain_bytes(m->type) : 0;
         if (m->dom == ELEM)
             buf_printf(&each, "%s%s", each.len ? ", " : ": ", name);
         else
-            buf_printf(&rest, "; %s: %d per %s", name, n * type_info[m->type].bytes, dom_info[m->dom].per);
+            buf_printf(&rest, "; %s: %d per %s", name, n * type_info[m->type].bytes,
+                       dom_info[m->dom].per);
         i += n - 1;
     }
-    return arena_printf(a, "%s bytes per element%s%s", explain_amount(a, bytes), each.len ? buf_text(&each) : "",
-                        rest.len ? buf_text(&rest) : "");
+    return arena_printf(a, "%s bytes per element%s%s", explain_amount(a, bytes),
+                        each.len ? buf_text(&each) : "", rest.len ? buf_text(&rest) : "");
 }
 
 static const char *state_text(Arena *a, const Plan *p, const Phase *ph, int v)
@@ -234,17 +251,20 @@ static const char *passes_text(Arena *a, const Plan *p, const Phase *ph, int var
         buf_printf(&b, "%spass %d:", pass ? "\n" : "", pass + 1);
         put_arrays(&b, p, st->load, st->nload, " reads");
         put_arrays(&b, p, st->store, st->nstore, "; writes");
-        buf_printf(&b, "%s (%d + %d B%s)", st->nfold ? "; reduces" : "", st->bytes_read, st->bytes_written,
+        buf_printf(&b, "%s (%d + %d B%s)", st->nfold ? "; reduces" : "", st->bytes_read,
+                   st->bytes_written,
                    st == explain_code_pass(ph, variant) ? ", added for block codes" : "");
         pass++;
     }
     return b.len ? buf_text(&b) : "no pass over the elements";
 }
 
-/* Prints the text of every variant, after the names of all variants that share it. Returns the number of lines. */
+/* Prints the text of every variant, after the names of all variants that share it. Returns the
+ * number of lines. */
 typedef const char *(*TextOf)(Arena *a, const Plan *p, const Phase *ph, int variant);
 
-static int put_shared(Arena *a, const Plan *p, const Phase *ph, unsigned variants, TextOf text, int most)
+static int put_shared(Arena *a, const Plan *p, const Phase *ph, unsigned variants, TextOf text,
+                      int most)
 {
     const Rule *r = p->rule;
     const char *of[MAX_VARIANTS] = {NULL};
@@ -256,7 +276,8 @@ static int put_shared(Arena *a, const Plan *p, const Phase *ph, unsigned variant
         for (int k = v; of[v] && k < r->nvariant; k++) {
             if (!of[k] || strcmp(of[k], of[v]))
                 continue;
-            buf_printf(&names, "%s%s", names.len ? ", " : "", r->nvariant > 1 ? r->variant[k].name : "");
+            buf_printf(&names, "%s%s", names.len ? ", " : "",
+                       r->nvariant > 1 ? r->variant[k].name : "");
             of[k] = k > v ? NULL : of[k];
         }
         bool beside = cli_width(names.len ? buf_text(&names) : "") <= KEY;
@@ -272,7 +293,8 @@ static int put_shared(Arena *a, const Plan *p, const Phase *ph, unsigned variant
     return lines;
 }
 
-void explain_summary(const Spec *s, unsigned variants, const DimsList *shapes, int64_t size, const Bandwidth *f)
+void explain_summary(const Spec *s, unsigned variants, const DimsList *shapes, int64_t size,
+                     const Bandwidth *f)
 {
     const Plan *p = s->gen.plan;
     Arena *a = p->arena;
@@ -283,9 +305,11 @@ void explain_summary(const Spec *s, unsigned variants, const DimsList *shapes, i
     put_shared(a, p, NULL, variants, state_text, MOST_ROWS);
     int step = spec_entry(p, "step");
     step = step < 0 ? 0 : step;
-    cli_heading(arena_printf(a, "\npasses over memory: arrays, and bytes per element read + written (%s)",
-                             explain_phase(a, p, step, 0)));
-    if (put_shared(a, p, &p->entry[step].phase[0], variants, passes_text, MOST_PASSES) == MOST_PASSES)
+    cli_heading(
+        arena_printf(a, "\npasses over memory: arrays, and bytes per element read + written (%s)",
+                     explain_phase(a, p, step, 0)));
+    if (put_shared(a, p, &p->entry[step].phase[0], variants, passes_text, MOST_PASSES) ==
+        MOST_PASSES)
         puts("  …");
     puts("\n--full shows every stage, with its lines of the spec and the reason for each pass");
 }

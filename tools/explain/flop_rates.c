@@ -1,6 +1,6 @@
-/* Operations per second of this CPU in products and in factors of matrices, with the libraries that rules use here.
- * Measured once and stored with the bandwidth (bandwidth.c). One thread computes the factor of one matrix, and the rate
- * grows with the matrix, so it is measured for two sizes. */
+/* Operations per second of this CPU in products and in factors of matrices, with the libraries that
+ * rules use here. Measured once and stored with the bandwidth (bandwidth.c). One thread computes
+ * the factor of one matrix, and the rate grows with the matrix, so it is measured for two sizes. */
 #include "tools/explain/explain.h"
 
 #include "optc.h"
@@ -11,10 +11,12 @@
 
 enum { PRODUCT_SIDE = 512, GRAM_LENGTH = 2048, SMALL_SIDE = 256, LARGE_SIDE = 1024 };
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 100 };
-/* Seconds of a round and of all rounds. Rounds are short, so that some are not disturbed by other processes. */
+/* Seconds of a round and of all rounds. Rounds are short, so that some are not disturbed by other
+ * processes. */
 #define LEAST_ROUND 0.003
 #define ALL_ROUNDS 0.4
-#define MOST_SMALL 0.1                 /* a factor whose small size takes longer is not measured for the large one */
+#define MOST_SMALL 0.1                 /* a factor whose small size takes longer is not measured for
+                                        * the large one */
 
 typedef struct Work {
     optc_engine *engine;
@@ -27,10 +29,13 @@ typedef struct Work {
 } Work;
 
 static bool multiply_once(Work *w) { return optc_multiply(w->engine, &w->product) == OPTC_OK; }
-static bool step_once(Work *w) { return optc_step(w->binding) == OPTC_OK && optc_sync(w->binding) == OPTC_OK; }
+static bool step_once(Work *w)
+{
+    return optc_step(w->binding) == OPTC_OK && optc_sync(w->binding) == OPTC_OK;
+}
 
-/* Seconds of one repetition. For a factor, which one thread computes, CPU time is used if it is shorter: it excludes
- * the time that other processes had the core. */
+/* Seconds of one repetition. For a factor, which one thread computes, CPU time is used if it is
+ * shorter: it excludes the time that other processes had the core. */
 static double timed(Work *w, int times)
 {
     double start = cli_now(), cpu = cli_cpu_seconds();
@@ -44,14 +49,15 @@ static double timed(Work *w, int times)
     return (w->threads == 1 && cpu > 0 && cpu < wall ? cpu : wall) / times;
 }
 
-/* The best of some rounds: a busy machine makes work look slower, never faster. The machine counts as busy if other
- * processes had the CPU for much of the time. */
+/* The best of some rounds: a busy machine makes work look slower, never faster. The machine counts
+ * as busy if other processes had the CPU for much of the time. */
 static double best_rate(Work *w, bool *alone)
 {
     double best = INFINITY, one = w->once(w) ? timed(w, 1) : INFINITY;
     int times = one < LEAST_ROUND ? (int)(LEAST_ROUND / (one > 1e-6 ? one : 1e-6)) + 1 : 1;
     w->wall = w->cpu = 0;
-    for (int r = 0; r < MOST_ROUNDS && (r < LEAST_ROUNDS || w->wall < ALL_ROUNDS) && isfinite(one); r++) {
+    for (int r = 0; r < MOST_ROUNDS && (r < LEAST_ROUNDS || w->wall < ALL_ROUNDS) && isfinite(one);
+         r++) {
         double x = timed(w, times);
         best = x < best ? x : best;
     }
@@ -60,7 +66,8 @@ static double best_rate(Work *w, bool *alone)
 }
 
 /* ---- products ---- */
-typedef struct ProductAsked { Product product; bool gram; } ProductAsked;      /* gram: half of it is computed */
+/* gram: half of it is computed */
+typedef struct ProductAsked { Product product; bool gram; } ProductAsked;
 
 static double measure_product(optc_engine *e, const void *ctx, bool *alone)
 {
@@ -76,9 +83,16 @@ static double measure_product(optc_engine *e, const void *ctx, bool *alone)
             ((double *)(void *)a)[i] = (double)(i % 7) - 3;
         else
             ((float *)(void *)a)[i] = (float)(i % 7) - 3;
-    Work w = {.engine = e, .once = multiply_once, .threads = optc_threads(e),
+    Work w = {.engine = e,
+              .once = multiply_once,
+              .threads = optc_threads(e),
               .flops = (double)n * (double)(ask->gram ? k * (n + 1) : 2 * n * n),
-              .product = {.a = a, .b = ask->gram ? NULL : b, .c = b + square, .m = n, .n = n, .k = ask->gram ? k : n,
+              .product = {.a = a,
+                          .b = ask->gram ? NULL : b,
+                          .c = b + square,
+                          .m = n,
+                          .n = n,
+                          .k = ask->gram ? k : n,
                           .type = wide ? OPTC_F64 : OPTC_F32}};
     double rate = best_rate(&w, alone);
     free(a);
@@ -88,7 +102,8 @@ static double measure_product(optc_engine *e, const void *ctx, bool *alone)
 /* ---- factors ---- */
 typedef struct FactorAsked { Callee callee; int64_t side; } FactorAsked;
 
-static bool bind_factor(optc_engine *e, const FactorAsked *f, float *p, float *g, optc_rule **rule, optc_binding **out)
+static bool bind_factor(optc_engine *e, const FactorAsked *f, float *p, float *g, optc_rule **rule,
+                        optc_binding **out)
 {
     char text[512];
     int64_t shape[] = {f->side, f->side};
@@ -129,10 +144,12 @@ static double factor_rate(Arena *a, optc_engine *e, Callee c, int64_t side, bool
     return rate_of(a, e, what, anew, measure_factor, &ask, busy);
 }
 
-static double product_rate(Arena *a, optc_engine *e, const Plan *p, bool gram, bool anew, bool *busy)
+static double product_rate(Arena *a, optc_engine *e, const Plan *p, bool gram, bool anew,
+                           bool *busy)
 {
     ProductAsked ask = {p->precision == PRODUCT_F64 ? PRODUCT_F64 : PRODUCT_F32, gram};
-    const char *what = arena_printf(a, "%s in %s", gram ? "Gram matrices" : "products", product_info[ask.product].name);
+    const char *what = arena_printf(a, "%s in %s", gram ? "Gram matrices" : "products",
+                                    product_info[ask.product].name);
     return rate_of(a, e, what, anew, measure_product, &ask, busy);
 }
 
@@ -154,7 +171,9 @@ bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f)
             bool slow = small <= 0 || callee_flops((Callee)c, n, n) / small > MOST_SMALL;
             double large = slow ? small : factor_rate(a, e, (Callee)c, LARGE_SIDE, anew, &f->busy);
             f->flops[c] = small;
-            f->growth[c] = small > 0 && large > small ? log(large / small) / log((double)LARGE_SIDE / SMALL_SIDE) : 0;
+            f->growth[c] = small > 0 && large > small
+                               ? log(large / small) / log((double)LARGE_SIDE / SMALL_SIDE)
+                               : 0;
         }
     optc_close(e);
     return true;
@@ -164,5 +183,6 @@ bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f)
 double flop_rate(const Bandwidth *f, Callee c, double side)
 {
     double n = side < 2 * LARGE_SIDE ? side : 2 * LARGE_SIDE;
-    return f->growth[c] > 0 ? f->flops[c] * pow((n > 1 ? n : 1) / SMALL_SIDE, f->growth[c]) : f->flops[c];
+    return f->growth[c] > 0 ? f->flops[c] * pow((n > 1 ? n : 1) / SMALL_SIDE, f->growth[c])
+                            : f->flops[c];
 }

@@ -44,7 +44,9 @@ static unsigned read_hex(Reader *r)
     unsigned c = 0;
     for (int i = 0; i < 4; i++, r->s++) {
         char h = *r->s;
-        int v = h >= '0' && h <= '9' ? h - '0' : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10 : -1;
+        int v = h >= '0' && h <= '9'                 ? h - '0'
+                : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10
+                                                     : -1;
         if (v < 0)
             return r->bad = true, 0;
         c = c << 4 | (unsigned)v;

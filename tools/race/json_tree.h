@@ -3,7 +3,9 @@
 #define OPTC_JSON_TREE_H
 #include "tools/tools.h"
 
-typedef enum { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_LIST, JSON_OBJECT } JsonKind;
+typedef enum {
+    JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_LIST, JSON_OBJECT
+} JsonKind;
 typedef struct Json Json;
 struct Json {
     JsonKind kind;
@@ -14,6 +16,8 @@ struct Json {
 };
 /* NULL: not JSON; *line is then the line of the mistake. */
 const Json *json_parse(Arena *a, const char *text, int *line);
-const Json *json_member(const Json *x, const char *key);               /* NULL: none, or x is no object */
-const Json *json_item(const Json *x, int i);                           /* NULL: none, or x is no list */
+/* NULL: none, or x is no object */
+const Json *json_member(const Json *x, const char *key);
+/* NULL: none, or x is no list */
+const Json *json_item(const Json *x, int i);
 #endif

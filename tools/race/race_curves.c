@@ -1,4 +1,5 @@
-/* The median curve of each rule as one line of JSON, small enough to keep: `optc list --html` draws them. */
+/* The median curve of each rule as one line of JSON, small enough to keep: `optc list --html` draws
+ * them. */
 #include "tools/race/race.h"
 
 #include <math.h>
@@ -18,8 +19,8 @@ void race_curves(const RaceReport *p, Buf *b)
             json_field(b, "rule", p->rule[r].name);
             buf_puts(b, ", ");
             json_field(b, "task", task->name);
-            buf_printf(b, ", \"steps\": %d, \"every\": %d, \"target\": %g, \"loss\": [", task->steps,
-                       each * task->every, task->target);
+            buf_printf(b, ", \"steps\": %d, \"every\": %d, \"target\": %g, \"loss\": [",
+                       task->steps, each * task->every, task->target);
             for (int k = 0; k < n; k += each)
                 buf_printf(b, "%s%.3g", k ? ", " : "", loss[k]);
             buf_puts(b, "], ");

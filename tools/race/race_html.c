@@ -1,4 +1,5 @@
-/* The report as one HTML page without scripts or other files. It is readable on a phone, in light and in dark. */
+/* The report as one HTML page without scripts or other files. It is readable on a phone, in light
+ * and in dark. */
 #include "tools/race/race.h"
 
 #include <math.h>
@@ -28,9 +29,10 @@ static void results_table(const RaceReport *p, int task, Buf *b)
 {
     int order[RACE_MOST_RULES];
     race_order(p, task, order);
-    buf_puts(b, "<div class=\"wide\"><table><tr><th>rule</th><th>steps to target</th><th>reached</th>"
-                "<th>time to target</th><th>final loss</th><th>diverged</th><th>rate</th><th>decay</th>"
-                "<th>time per step</th></tr>\n");
+    buf_puts(
+        b, "<div class=\"wide\"><table><tr><th>rule</th><th>steps to target</th><th>reached</th>"
+           "<th>time to target</th><th>final loss</th><th>diverged</th><th>rate</th><th>decay</th>"
+           "<th>time per step</th></tr>\n");
     for (int i = 0; i < p->nrule; i++) {
         const RaceEntry *e = race_entry(p, task, order[i]);
         RaceSummary s = race_summary(p, task, order[i]);
@@ -55,9 +57,11 @@ static void results_table(const RaceReport *p, int task, Buf *b)
 
 static void trials_table(const RaceReport *p, int task, Buf *b)
 {
-    buf_printf(b, "<details><summary>All trials of the sweep</summary><div class=\"wide\"><table><tr><th>rule</th>"
-                  "<th>rate</th><th>decay</th><th>reached</th><th>mean steps</th><th>mean final loss</th>"
-                  "<th>diverged</th><th></th></tr>\n");
+    buf_printf(
+        b, "<details><summary>All trials of the sweep</summary><div "
+           "class=\"wide\"><table><tr><th>rule</th>"
+           "<th>rate</th><th>decay</th><th>reached</th><th>mean steps</th><th>mean final loss</th>"
+           "<th>diverged</th><th></th></tr>\n");
     for (int rule = 0; rule < p->nrule; rule++) {
         const RaceEntry *e = race_entry(p, task, rule);
         for (int i = 0; i < e->ntrial; i++) {
@@ -74,7 +78,8 @@ static void trials_table(const RaceReport *p, int task, Buf *b)
             html_number(b, x->steps);
             buf_puts(b, "</td><td>");
             html_number(b, x->loss);
-            buf_printf(b, "</td><td>%d</td><td>%s</td></tr>\n", x->diverged, i == e->best ? "chosen" : "");
+            buf_printf(b, "</td><td>%d</td><td>%s</td></tr>\n", x->diverged,
+                       i == e->best ? "chosen" : "");
         }
     }
     buf_puts(b, "</table></div></details>\n");
@@ -95,8 +100,11 @@ static void other_verdicts(const RaceReport *p, int task, Buf *b)
         n = race_verdicts(p, task, by[k], v[k]);
     if (!n)
         return;
-    buf_printf(b, "<details><summary>Verdicts by final loss, by time%s to target</summary><div class=\"wide\"><table>"
-                  "<tr><th>pair</th>", metrics == 3 ? " and by gradients" : "");
+    buf_printf(b,
+               "<details><summary>Verdicts by final loss, by time%s to target</summary><div "
+               "class=\"wide\"><table>"
+               "<tr><th>pair</th>",
+               metrics == 3 ? " and by gradients" : "");
     for (int k = 0; k < metrics; k++)
         buf_printf(b, "<th>%s</th>", race_metric_names[by[k]]);
     buf_puts(b, "</tr>\n");
@@ -109,7 +117,8 @@ static void other_verdicts(const RaceReport *p, int task, Buf *b)
         for (int k = 0; k < metrics; k++) {
             const RaceVerdict *x = v[k];
             while (!same_pair(x, &v[0][i]))
-                x++;                                       /* each metric has its own order of pairs */
+                /* each metric has its own order of pairs */
+                x++;
             buf_puts(b, "<td>");
             html_text(b, x->beats ? p->rule[x->a].name : "not separable");
             buf_printf(b, "%s (p = %.2g)</td>", x->beats ? " wins" : "", x->adjusted);
@@ -139,12 +148,14 @@ static void task_section(const RaceReport *p, int task, Buf *b)
     results_table(p, task, b);
     buf_puts(b, "<div class=\"plots\"><figure>");
     svg_curves(p, task, false, NULL, b);
-    buf_puts(b, "<figcaption>Thick: median over seeds. Thin: single seeds. Dashed: target. ×: diverged.</figcaption>"
+    buf_puts(b, "<figcaption>Thick: median over seeds. Thin: single seeds. Dashed: target. ×: "
+                "diverged.</figcaption>"
                 "</figure><figure>");
     svg_curves(p, task, true, NULL, b);
     buf_puts(b, "<figcaption>The same near the target.</figcaption></figure><figure>");
     svg_sweep(p, task, b);
-    buf_puts(b, "<figcaption>The sweep, on other seeds. Filled: every run reached the target. Large: chosen. ×: every "
+    buf_puts(b, "<figcaption>The sweep, on other seeds. Filled: every run reached the target. "
+                "Large: chosen. ×: every "
                 "run diverged.</figcaption></figure></div>\n");
     trials_table(p, task, b);
     buf_puts(b, "</section>\n");
@@ -152,7 +163,8 @@ static void task_section(const RaceReport *p, int task, Buf *b)
 
 static void standing(const RaceReport *p, Buf *b)
 {
-    int wins[RACE_MOST_RULES] = {0}, losses[RACE_MOST_RULES] = {0}, pairs = (p->nrule - 1) * p->ntask;
+    int wins[RACE_MOST_RULES] = {0}, losses[RACE_MOST_RULES] = {0},
+        pairs = (p->nrule - 1) * p->ntask;
     RaceVerdict v[RACE_MOST_RULES * RACE_MOST_RULES];
     for (int t = 0; t < p->ntask; t++)
         for (int i = 0, n = race_verdicts(p, t, RACE_STEPS, v); i < n; i++)
@@ -160,12 +172,14 @@ static void standing(const RaceReport *p, Buf *b)
                 wins[v[i].a]++;
                 losses[v[i].b]++;
             }
-    buf_puts(b, "<div class=\"wide\"><table><tr><th>rule</th><th>beats</th><th>is beaten</th><th>not separable</th>"
+    buf_puts(b, "<div class=\"wide\"><table><tr><th>rule</th><th>beats</th><th>is "
+                "beaten</th><th>not separable</th>"
                 "</tr>\n");
     for (int r = 0; r < p->nrule; r++) {
         buf_puts(b, "<tr>");
         rule_cell(p, r, b);
-        buf_printf(b, "<td>%d</td><td>%d</td><td>%d</td></tr>\n", wins[r], losses[r], pairs - wins[r] - losses[r]);
+        buf_printf(b, "<td>%d</td><td>%d</td><td>%d</td></tr>\n", wins[r], losses[r],
+                   pairs - wins[r] - losses[r]);
     }
     buf_puts(b, "</table></div>\n");
 }
@@ -178,22 +192,27 @@ static void seed_list(Buf *b, const int64_t *v, int n)
 
 static void method(const RaceReport *p, Buf *b)
 {
-    buf_puts(b, "<h2>Method</h2>\n<ul><li>Every rule has the same tasks, data, initial weights, batches, target and "
+    buf_puts(b, "<h2>Method</h2>\n<ul><li>Every rule has the same tasks, data, initial weights, "
+                "batches, target and "
                 "steps.</li>\n<li>");
-    buf_puts(b, p->linear ? "Rates fall linearly to 0 over the steps, except those of rules that average iterates."
+    buf_puts(b, p->linear ? "Rates fall linearly to 0 over the steps, except those of rules that "
+                            "average iterates."
                           : "Rates are constant.");
     buf_puts(b, "</li>\n<li>Rate and decay were tuned for every rule on every task with at most ");
     buf_printf(b, "%d trials, on the seeds ", p->most_trials);
     seed_list(b, p->tune, p->ntune);
     buf_puts(b, ". The reported seeds are ");
     seed_list(b, p->seed, p->nseed);
-    buf_puts(b, ".</li>\n<li>Verdicts: exact two-sided Mann-Whitney test over the seeds, with Holm's correction over "
-                "the pairs of a task, at 0.05, for each metric by itself. Runs are ordered by steps or by time to the "
+    buf_puts(b, ".</li>\n<li>Verdicts: exact two-sided Mann-Whitney test over the seeds, with "
+                "Holm's correction over "
+                "the pairs of a task, at 0.05, for each metric by itself. Runs are ordered by "
+                "steps or by time to the "
                 "target; those that miss it come later, by final loss; diverged runs are last. "
                 "\"Gradients to target\" gives every rule as many gradients as the task has steps. "
                 "Rules share seeds, "
                 "which makes the test conservative.</li>\n"
-                "<li>Numbers in tables are medians over seeds. Times are CPU times of gradients and steps, without "
+                "<li>Numbers in tables are medians over seeds. Times are CPU times of gradients "
+                "and steps, without "
                 "evaluations.</li></ul>\n<h2>Machine</h2><p>");
     html_text(b, p->machine);
     buf_puts(b, "; optc ");
@@ -230,9 +249,13 @@ void race_html(const RaceReport *p, Buf *b)
     }
     buf_puts(b, "</h1>\n");
     if (p->interrupted)
-        buf_puts(b, "<p><b>The race was interrupted.</b> This page has the runs that were done.</p>\n");
-    buf_printf(b, "<p class=\"dim\">%d task%s, %d seeds. A rule beats another one on a task if it needs "
-                  "significantly fewer steps to the target.</p>\n", p->ntask, p->ntask == 1 ? "" : "s", p->nseed);
+        buf_puts(
+            b, "<p><b>The race was interrupted.</b> This page has the runs that were done.</p>\n");
+    buf_printf(
+        b,
+        "<p class=\"dim\">%d task%s, %d seeds. A rule beats another one on a task if it needs "
+        "significantly fewer steps to the target.</p>\n",
+        p->ntask, p->ntask == 1 ? "" : "s", p->nseed);
     standing(p, b);
     for (int t = 0; t < p->ntask; t++)
         task_section(p, t, b);

@@ -1,4 +1,5 @@
-/* The report as JSON. Everything outside of "machine" repeats bit for bit with the same rules, tasks and seeds. */
+/* The report as JSON. Everything outside of "machine" repeats bit for bit with the same rules,
+ * tasks and seeds. */
 #include "tools/race/race.h"
 
 #include <math.h>
@@ -62,8 +63,8 @@ static void result(const RaceReport *p, int task, int rule, Buf *b)
     buf_puts(b, "},\n     \"trials\": [");
     for (int i = 0; i < e->ntrial; i++) {
         const RaceTrial *x = &e->trial[i];
-        buf_printf(b, "%s\n      {\"seeds\": %d, \"reached\": %d, \"diverged\": %d", i ? "," : "", x->seeds, x->reached,
-                   x->diverged);
+        buf_printf(b, "%s\n      {\"seeds\": %d, \"reached\": %d, \"diverged\": %d", i ? "," : "",
+                   x->seeds, x->reached, x->diverged);
         real(b, "rate", x->rate);
         real(b, "factor", x->factor);
         real(b, "decay", x->decay);
@@ -74,8 +75,11 @@ static void result(const RaceReport *p, int task, int rule, Buf *b)
     buf_puts(b, "],\n     \"runs\": [");
     for (int i = 0; i < e->nrun; i++) {
         const RaceRun *r = &e->run[i];
-        buf_printf(b, "%s\n      {\"seed\": %lld, \"done\": %s, \"diverged\": %s, \"reached\": %d, \"loss\": [",
-                   i ? "," : "", (long long)r->seed, truth(r->done), truth(r->diverged), r->reached);
+        buf_printf(b,
+                   "%s\n      {\"seed\": %lld, \"done\": %s, \"diverged\": %s, \"reached\": %d, "
+                   "\"loss\": [",
+                   i ? "," : "", (long long)r->seed, truth(r->done), truth(r->diverged),
+                   r->reached);
         for (int k = 0; k < r->npoint && r->done; k++) {
             buf_puts(b, k ? ", " : "");
             number(b, r->loss[k]);
@@ -107,7 +111,8 @@ static void metric_verdicts(const RaceReport *p, RaceMetric by, bool first, Buf 
 
 static void verdicts(const RaceReport *p, Buf *b)
 {
-    buf_puts(b, "  \"test\": \"exact Mann-Whitney, two-sided; Holm's correction over the pairs of a task\",\n"
+    buf_puts(b, "  \"test\": \"exact Mann-Whitney, two-sided; Holm's correction over the pairs of "
+                "a task\",\n"
                 "  \"verdicts\": [");
     metric_verdicts(p, RACE_STEPS, true, b);
     metric_verdicts(p, RACE_LOSS, p->nrule < 2, b);

@@ -1,5 +1,6 @@
-/* Layers of the race's networks: forward passes and exact backward passes in double precision. Sums have a fixed order.
- * Inner loops run over consecutive values without a sum, so that compilers vectorise them without changing results. */
+/* Layers of the race's networks: forward passes and exact backward passes in double precision. Sums
+ * have a fixed order. Inner loops run over consecutive values without a sum, so that compilers
+ * vectorise them without changing results. */
 #include "tools/race/race_task.h"
 
 #include <math.h>
@@ -12,9 +13,11 @@ static inline void add_scaled(double *restrict to, const double *restrict from, 
         to[k] += by * from[k];
 }
 
-void dense_forward(double *y, const double *x, const double *w, const double *b, int n, int in, int out)
+void dense_forward(double *y, const double *x, const double *w, const double *b, int n, int in,
+                   int out)
 {
-    double turned[DENSE_MOST];                         /* w transposed: then the inner loop has no sum */
+    /* w transposed: then the inner loop has no sum */
+    double turned[DENSE_MOST];
     for (int o = 0; o < out; o++)
         for (int k = 0; k < in; k++)
             turned[k * out + o] = w[(int64_t)o * in + k];
@@ -27,8 +30,8 @@ void dense_forward(double *y, const double *x, const double *w, const double *b,
     }
 }
 
-void dense_backward(double *gx, double *gw, double *gb, const double *gy, const double *x, const double *w, int n,
-                    int in, int out)
+void dense_backward(double *gx, double *gw, double *gb, const double *gy, const double *x,
+                    const double *w, int n, int in, int out)
 {
     if (gx)
         memset(gx, 0, sizeof *gx * (size_t)n * (size_t)in);
@@ -106,8 +109,8 @@ void norm_forward(double *y, double *scale, const double *x, const double *gain,
     }
 }
 
-void norm_backward(double *gx, double *ggain, const double *gy, const double *x, const double *scale,
-                   const double *gain, int n, int d)
+void norm_backward(double *gx, double *ggain, const double *gy, const double *x,
+                   const double *scale, const double *gain, int n, int d)
 {
     for (int i = 0; i < n; i++) {
         const double *xi = x + (int64_t)i * d, *gi = gy + (int64_t)i * d;
@@ -135,7 +138,8 @@ void attention_forward(double *y, double *att, const double *qkv, int t, int d, 
     for (int h = 0; h < heads; h++)
         for (int i = 0; i < t; i++) {
             const double *q = qkv + (int64_t)i * row + h * size;
-            double *a = att + ((int64_t)h * t + i) * t, most = -INFINITY, sum = 0, *yi = y + (int64_t)i * d + h * size;
+            double *a = att + ((int64_t)h * t + i) * t, most = -INFINITY, sum = 0,
+                   *yi = y + (int64_t)i * d + h * size;
             for (int j = 0; j <= i; j++) {
                 const double *k = qkv + (int64_t)j * row + d + h * size;
                 double dot = 0;
@@ -152,7 +156,8 @@ void attention_forward(double *y, double *att, const double *qkv, int t, int d, 
         }
 }
 
-void attention_backward(double *gqkv, const double *gy, const double *att, const double *qkv, int t, int d, int heads)
+void attention_backward(double *gqkv, const double *gy, const double *att, const double *qkv, int t,
+                        int d, int heads)
 {
     int size = d / heads, row = 3 * d;
     double by = 1 / sqrt(size);
@@ -161,9 +166,11 @@ void attention_backward(double *gqkv, const double *gy, const double *att, const
         for (int i = 0; i < t; i++) {
             const double *a = att + ((int64_t)h * t + i) * t, *gi = gy + (int64_t)i * d + h * size;
             double mean = 0;
-            for (int pass = 0; pass < 2; pass++)               /* first the mean of the probabilities' gradients */
+            /* first the mean of the probabilities' gradients */
+            for (int pass = 0; pass < 2; pass++)
                 for (int j = 0; j <= i; j++) {
-                    int64_t key = (int64_t)j * row + d + h * size, value = key + d, query = (int64_t)i * row + h * size;
+                    int64_t key = (int64_t)j * row + d + h * size, value = key + d,
+                            query = (int64_t)i * row + h * size;
                     double dot = 0;
                     for (int c = 0; c < size; c++)
                         dot += gi[c] * qkv[value + c];

@@ -1,11 +1,13 @@
-/* Tasks without a hidden layer: ill-conditioned matrix factorisation, logistic regression with features of very
- * different scales, and embeddings of rare and frequent words, whose gradients are mostly zero. */
+/* Tasks without a hidden layer: ill-conditioned matrix factorisation, logistic regression with
+ * features of very different scales, and embeddings of rare and frequent words, whose gradients are
+ * mostly zero. */
 #include "tools/race/race_task.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- matrix factorisation: U V^T = A, where the singular values of A fall by a factor of 100 ---- */
+/* ---- matrix factorisation: U V^T = A, where the singular values of A fall by a factor of 100
+ * ---- */
 enum { ROWS = 24, COLS = 16, INNER = 6 };
 
 /* Columns of m rows by n, made orthonormal by Gram-Schmidt, twice for accuracy. */
@@ -37,7 +39,8 @@ static void make_matrix(TaskData *d, uint64_t key)
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < COLS; j++)
             for (int k = 0; k < INNER; k++)
-                d->x[i * COLS + j] += u[i * INNER + k] * v[j * INNER + k] * pow(100, -k / (INNER - 1.0)) * 4;
+                d->x[i * COLS + j] +=
+                    u[i * INNER + k] * v[j * INNER + k] * pow(100, -k / (INNER - 1.0)) * 4;
 }
 
 static void start_matrix(const TaskData *d, double *const *p, uint64_t key)
@@ -47,8 +50,10 @@ static void start_matrix(const TaskData *d, double *const *p, uint64_t key)
     race_normals(p[1], COLS * INNER, 0.3, race_bits(key, 2));
 }
 
-/* The squared error, relative to the square of A's smallest singular value: every direction counts. */
-static double loss_matrix(TaskData *d, const int *sample, int n, const double *const *p, double *const *g)
+/* The squared error, relative to the square of A's smallest singular value: every direction
+ * counts. */
+static double loss_matrix(TaskData *d, const int *sample, int n, const double *const *p,
+                          double *const *g)
 {
     (void)sample, (void)n;
     const double by = 0.5 / (ROWS * COLS) * 100;
@@ -76,11 +81,21 @@ static double loss_matrix(TaskData *d, const int *sample, int n, const double *c
 
 static const TaskTensor matrix_tensors[] = {{"u", 2, {ROWS, INNER}, TENSOR_HIDDEN},
                                             {"v", 2, {COLS, INNER}, TENSOR_HIDDEN}};
-const RaceTask race_matrix = {.name = "matrix",
-                              .about = "factorisation of a 24 x 16 matrix of rank 6 and condition 100, without noise",
-                              .steps = 300, .every = 5, .batch = 1, .train = 1, .target = 3e-4,
-                              .tensor = matrix_tensors, .ntensor = 2, .nx = ROWS * COLS, .nwork = ROWS * COLS,
-                              .make = make_matrix, .start = start_matrix, .loss = loss_matrix};
+const RaceTask race_matrix = {
+    .name = "matrix",
+    .about = "factorisation of a 24 x 16 matrix of rank 6 and condition 100, without noise",
+    .steps = 300,
+    .every = 5,
+    .batch = 1,
+    .train = 1,
+    .target = 3e-4,
+    .tensor = matrix_tensors,
+    .ntensor = 2,
+    .nx = ROWS * COLS,
+    .nwork = ROWS * COLS,
+    .make = make_matrix,
+    .start = start_matrix,
+    .loss = loss_matrix};
 
 /* ---- logistic regression: 40 features whose scales span a factor of 100 ---- */
 enum { FEATURES = 40, LOGISTIC_TRAIN = 2048, LOGISTIC_HELD = 512 };
@@ -93,7 +108,8 @@ static void make_logistic(TaskData *d, uint64_t key)
     for (int k = 0; k < FEATURES; k++)
         norm += w[k] * w[k];
     for (int k = 0; k < FEATURES; k++)
-        w[k] *= 6 / sqrt(norm);                            /* labels are equally noisy for every seed */
+        /* labels are equally noisy for every seed */
+        w[k] *= 6 / sqrt(norm);
     for (int s = 0; s < LOGISTIC_TRAIN + LOGISTIC_HELD; s++) {
         double z = 0, *x = d->x + (int64_t)s * FEATURES;
         for (int k = 0; k < FEATURES; k++) {
@@ -112,7 +128,8 @@ static void start_logistic(const TaskData *d, double *const *p, uint64_t key)
     p[1][0] = 0;
 }
 
-static double loss_logistic(TaskData *d, const int *sample, int n, const double *const *p, double *const *g)
+static double loss_logistic(TaskData *d, const int *sample, int n, const double *const *p,
+                            double *const *g)
 {
     double loss = 0;
     if (g) {
@@ -135,14 +152,24 @@ static double loss_logistic(TaskData *d, const int *sample, int n, const double 
     return loss / n;
 }
 
-static const TaskTensor logistic_tensors[] = {{"weight", 1, {FEATURES}, TENSOR_HEAD}, {"bias", 1, {1}, TENSOR_HEAD}};
-const RaceTask race_logistic = {.name = "logistic",
-                                .about = "logistic regression, 40 features whose scales span a factor of 100",
-                                .steps = 300, .every = 5, .batch = 32, .train = LOGISTIC_TRAIN, .held = LOGISTIC_HELD,
-                                .target = 0.25, .tensor = logistic_tensors, .ntensor = 2,
-                                .nx = (LOGISTIC_TRAIN + LOGISTIC_HELD) * FEATURES,
-                                .ny = LOGISTIC_TRAIN + LOGISTIC_HELD, .make = make_logistic, .start = start_logistic,
-                                .loss = loss_logistic};
+static const TaskTensor logistic_tensors[] = {{"weight", 1, {FEATURES}, TENSOR_HEAD},
+                                              {"bias", 1, {1}, TENSOR_HEAD}};
+const RaceTask race_logistic = {
+    .name = "logistic",
+    .about = "logistic regression, 40 features whose scales span a factor of 100",
+    .steps = 300,
+    .every = 5,
+    .batch = 32,
+    .train = LOGISTIC_TRAIN,
+    .held = LOGISTIC_HELD,
+    .target = 0.25,
+    .tensor = logistic_tensors,
+    .ntensor = 2,
+    .nx = (LOGISTIC_TRAIN + LOGISTIC_HELD) * FEATURES,
+    .ny = LOGISTIC_TRAIN + LOGISTIC_HELD,
+    .make = make_logistic,
+    .start = start_logistic,
+    .loss = loss_logistic};
 
 /* ---- embeddings: the class of a context of three words; most words are rare ---- */
 enum { WORDS = 200, WIDTH = 12, CONTEXT = 3, CLASSES = 12, EMBED_TRAIN = 2048, EMBED_HELD = 256,
@@ -150,7 +177,8 @@ enum { WORDS = 200, WIDTH = 12, CONTEXT = 3, CLASSES = 12, EMBED_TRAIN = 2048, E
 
 static void make_embedding(TaskData *d, uint64_t key)
 {
-    double *word = d->work, *to = d->work + WORDS * WIDTH;             /* the teacher; scratch memory has room */
+    /* the teacher; scratch memory has room */
+    double *word = d->work, *to = d->work + WORDS * WIDTH;
     race_normals(word, WORDS * WIDTH, 1, race_bits(key, 1));
     race_normals(to, CLASSES * WIDTH, 1, race_bits(key, 2));
     for (int s = 0; s < EMBED_TRAIN + EMBED_HELD; s++) {
@@ -158,7 +186,8 @@ static void make_embedding(TaskData *d, uint64_t key)
         double best = -INFINITY;
         for (int c = 0; c < CONTEXT; c++) {
             double u = race_uniform(race_bits(key, 3), (uint64_t)(s * CONTEXT + c));
-            y[c] = (int)(WORDS * u * u * u);                           /* word 0 is the most frequent one */
+            /* word 0 is the most frequent one */
+            y[c] = (int)(WORDS * u * u * u);
         }
         for (int k = 0; k < CLASSES; k++) {
             double z = 0;
@@ -181,7 +210,8 @@ static void start_embedding(const TaskData *d, double *const *p, uint64_t key)
     memset(p[2], 0, sizeof *p[2] * CLASSES);
 }
 
-static double loss_embedding(TaskData *d, const int *sample, int n, const double *const *p, double *const *g)
+static double loss_embedding(TaskData *d, const int *sample, int n, const double *const *p,
+                             double *const *g)
 {
     double *x = d->work, *z = x + EMBED_TRAIN * WIDTH, *gz = z + EMBED_TRAIN * CLASSES;
     double *gx = gz + EMBED_TRAIN * CLASSES;
@@ -212,10 +242,19 @@ static double loss_embedding(TaskData *d, const int *sample, int n, const double
 static const TaskTensor embedding_tensors[] = {{"embedding", 2, {WORDS, WIDTH}, TENSOR_EMBEDDING},
                                                {"weight", 2, {CLASSES, WIDTH}, TENSOR_HIDDEN},
                                                {"bias", 1, {CLASSES}, TENSOR_HEAD}};
-const RaceTask race_embedding = {.name = "embedding",
-                                 .about = "200 words of very different frequency; most gradients of a step are zero",
-                                 .steps = 300, .every = 5, .batch = 32, .train = EMBED_TRAIN, .held = EMBED_HELD,
-                                 .target = 0.95, .tensor = embedding_tensors, .ntensor = 3,
-                                 .ny = (EMBED_TRAIN + EMBED_HELD) * EMBED_ROW,
-                                 .nwork = EMBED_TRAIN * (2 * WIDTH + 2 * CLASSES), .make = make_embedding,
-                                 .start = start_embedding, .loss = loss_embedding};
+const RaceTask race_embedding = {
+    .name = "embedding",
+    .about = "200 words of very different frequency; most gradients of a step are zero",
+    .steps = 300,
+    .every = 5,
+    .batch = 32,
+    .train = EMBED_TRAIN,
+    .held = EMBED_HELD,
+    .target = 0.95,
+    .tensor = embedding_tensors,
+    .ntensor = 3,
+    .ny = (EMBED_TRAIN + EMBED_HELD) * EMBED_ROW,
+    .nwork = EMBED_TRAIN * (2 * WIDTH + 2 * CLASSES),
+    .make = make_embedding,
+    .start = start_embedding,
+    .loss = loss_embedding};

@@ -1,5 +1,5 @@
-/* The counter-based generator of the race: every number is a function of a key and a position, so the order in which
- * threads draw numbers does not matter. */
+/* The counter-based generator of the race: every number is a function of a key and a position, so
+ * the order in which threads draw numbers does not matter. */
 #include "tools/race/race_task.h"
 
 #include <math.h>
@@ -15,14 +15,20 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-uint64_t race_bits(uint64_t key, uint64_t at) { return mix(mix(key + 0x9e3779b97f4a7c15u) ^ mix(at ^ key << 1)); }
+uint64_t race_bits(uint64_t key, uint64_t at)
+{
+    return mix(mix(key + 0x9e3779b97f4a7c15u) ^ mix(at ^ key << 1));
+}
 
 uint64_t race_key(uint64_t seed, const char *name, int stream)
 {
     return race_bits(hash64(seed, name, strlen(name)), (uint64_t)stream);
 }
 
-double race_uniform(uint64_t key, uint64_t at) { return (double)(race_bits(key, at) >> 11) * 0x1p-53; }
+double race_uniform(uint64_t key, uint64_t at)
+{
+    return (double)(race_bits(key, at) >> 11) * 0x1p-53;
+}
 
 /* Box and Muller; each position takes two uniform numbers. */
 double race_normal(uint64_t key, uint64_t at)

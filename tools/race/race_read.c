@@ -1,5 +1,5 @@
-/* Reads a report from JSON, as race_json writes it. optc.torch.race writes the same format, so that there is one page
- * for both. Verdicts and medians are computed again from the runs. */
+/* Reads a report from JSON, as race_json writes it. optc.torch.race writes the same format, so that
+ * there is one page for both. Verdicts and medians are computed again from the runs. */
 #include "tools/race/json_tree.h"
 #include "tools/race/race.h"
 
@@ -21,9 +21,11 @@ static void wrong(Reading *in, const Json *at, const char *what, const char *nee
 
 static const char *found_text(const Json *m)
 {
-    static const char *const name[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true",
-                                       [JSON_NUMBER] = "a number beyond the range of doubles",
-                                       [JSON_STRING] = "a text", [JSON_LIST] = "a list", [JSON_OBJECT] = "an object"};
+    static const char *const name[] = {
+        [JSON_NULL] = "null",       [JSON_FALSE] = "false",
+        [JSON_TRUE] = "true",       [JSON_NUMBER] = "a number beyond the range of doubles",
+        [JSON_STRING] = "a text",   [JSON_LIST] = "a list",
+        [JSON_OBJECT] = "an object"};
     return name[m->kind];
 }
 
@@ -66,7 +68,8 @@ static bool truth_of(Reading *in, const Json *x, const char *key)
     return m && m->kind == JSON_TRUE;
 }
 
-static int list_of(Reading *in, const Json *x, const char *key, int least, int most, const Json **list)
+static int list_of(Reading *in, const Json *x, const char *key, int least, int most,
+                   const Json **list)
 {
     char need[64];
     *list = json_member(x, key);
@@ -84,7 +87,8 @@ static int64_t *seeds_of(Reading *in, const Json *x, const char *key, int *n)
     int64_t *v = NEWS(&in->p->arena, int64_t, *n + 1);
     for (int i = 0; i < *n; i++) {
         const Json *m = json_item(list, i);
-        bool whole = m->kind == JSON_NUMBER && fabs(m->number) < 0x1p53 && m->number == floor(m->number);
+        bool whole =
+            m->kind == JSON_NUMBER && fabs(m->number) < 0x1p53 && m->number == floor(m->number);
         if (!whole)
             wrong(in, m, key, "a list of whole numbers");
         v[i] = whole ? (int64_t)m->number : 0;
@@ -100,18 +104,20 @@ static void read_trials(Reading *in, const Json *x, RaceEntry *e)
     for (int i = 0; i < e->ntrial; i++) {
         const Json *t = json_item(list, i);
         double loss = real_of(in, t, "loss"), steps = real_of(in, t, "steps");
-        e->trial[i] = (RaceTrial){.rate = real_of(in, t, "rate"), .decay = real_of(in, t, "decay"),
+        e->trial[i] = (RaceTrial){.rate = real_of(in, t, "rate"),
+                                  .decay = real_of(in, t, "decay"),
                                   .factor = real_of(in, t, "factor"),
                                   .seeds = whole_of(in, t, "seeds", 0, RACE_MOST_SEEDS),
                                   .reached = whole_of(in, t, "reached", 0, RACE_MOST_SEEDS),
                                   .diverged = whole_of(in, t, "diverged", 0, RACE_MOST_SEEDS),
-                                  .steps = isnan(steps) ? INFINITY : steps, .loss = isnan(loss) ? INFINITY : loss};
+                                  .steps = isnan(steps) ? INFINITY : steps,
+                                  .loss = isnan(loss) ? INFINITY : loss};
     }
     e->best = e->ntrial ? whole_of(in, x, "best", 0, e->ntrial - 1) : -1;
 }
 
-/* The losses of a run. null is a loss that was not finite: a diverged or unfinished run ends there, and any other run
- * is refused, because NaN ties with every other loss. */
+/* The losses of a run. null is a loss that was not finite: a diverged or unfinished run ends there,
+ * and any other run is refused, because NaN ties with every other loss. */
 static void read_losses(Reading *in, const Json *result, const Json *points, RaceRun *run)
 {
     int n = run->npoint, k = 0;
@@ -120,9 +126,11 @@ static void read_losses(Reading *in, const Json *result, const Json *points, Rac
         bool ends = m->kind == JSON_NULL && (run->diverged || !run->done);
         if (!ends && !(m->kind == JSON_NUMBER && isfinite(m->number))) {
             char need[256];
-            snprintf(need, sizeof need, "a list of numbers: item %d of %.40s on %.40s, seed %lld, is %s; only runs "
-                     "with \"diverged\": true may have null", k + 1, text_of(in, result, "rule"),
-                     text_of(in, result, "task"), (long long)run->seed, found_text(m));
+            snprintf(need, sizeof need,
+                     "a list of numbers: item %d of %.40s on %.40s, seed %lld, is %s; only runs "
+                     "with \"diverged\": true may have null",
+                     k + 1, text_of(in, result, "rule"), text_of(in, result, "task"),
+                     (long long)run->seed, found_text(m));
             wrong(in, m, "loss", need);
         }
         run->npoint = ends && run->npoint == n ? k : run->npoint;
@@ -151,7 +159,8 @@ static void read_runs(Reading *in, const Json *x, RaceEntry *e, const RaceTaskIn
 static void read_machine(Reading *in, const Json *x)
 {
     RaceReport *p = in->p;
-    const Json *m = json_member(x, "machine"), *rules = json_member(m, "rules"), *times = json_member(m, "times");
+    const Json *m = json_member(x, "machine"), *rules = json_member(m, "rules"),
+               *times = json_member(m, "times");
     p->command = text_of(in, m, "command");
     p->machine = text_of(in, m, "device");
     p->date = text_of(in, m, "date");
@@ -175,7 +184,8 @@ static void read_tree(Reading *in, const Json *x)
     RaceReport *p = in->p;
     const Json *tasks, *rules, *results;
     if (strcmp(text_of(in, x, "format"), "optc-race 1"))
-        wrong(in, json_member(x, "format"), "format", "\"optc-race 1\": the file is no report of a race");
+        wrong(in, json_member(x, "format"), "format",
+              "\"optc-race 1\": the file is no report of a race");
     p->version = text_of(in, x, "version");
     p->interrupted = truth_of(in, x, "interrupted");
     p->most_trials = whole_of(in, x, "most_trials", 0, RACE_MOST_TRIALS);
@@ -200,9 +210,13 @@ static void read_tree(Reading *in, const Json *x)
     }
     for (int r = 0; r < p->nrule; r++) {
         const Json *m = json_item(rules, r);
-        p->rule[r] = (RaceRuleInfo){.name = text_of(in, m, "name"), .text = text_of(in, m, "text"), .path = "",
-                                    .rate = text_of(in, m, "rate"), .decay = text_of(in, m, "decay"),
-                                    .note = text_of(in, m, "note"), .gradients = 1};
+        p->rule[r] = (RaceRuleInfo){.name = text_of(in, m, "name"),
+                                    .text = text_of(in, m, "text"),
+                                    .path = "",
+                                    .rate = text_of(in, m, "rate"),
+                                    .decay = text_of(in, m, "decay"),
+                                    .note = text_of(in, m, "note"),
+                                    .gradients = 1};
         if (json_member(m, "gradients"))           /* older reports lack it */
             p->rule[r].gradients = real_of(in, m, "gradients");
         if (!(p->rule[r].gradients >= 1 && p->rule[r].gradients <= 1000))

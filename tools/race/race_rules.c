@@ -1,4 +1,5 @@
-/* Rules of a race: compiles them and finds out which hyperparameters to tune and which entries to call. */
+/* Rules of a race: compiles them and finds out which hyperparameters to tune and which entries to
+ * call. */
 #include "tools/gradient_steps.h"
 #include "tools/race/race.h"
 
@@ -7,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The hyperparameter `name` of the rule itself, of its fallback rule or of a wrapper: "lr", "adamw.lr". */
+/* The hyperparameter `name` of the rule itself, of its fallback rule or of a wrapper: "lr",
+ * "adamw.lr". */
 static bool has_name(const char *hyper, const char *name)
 {
     const char *dot = strrchr(hyper, '.');
@@ -39,7 +41,8 @@ static bool read_settings(const RaceRule *r, const char *label)
     for (int i = 0; i < r->nfixed; i++) {
         const char *why = optc_rule_unread(r->rule, r->fixed[i].name);
         if (why)
-            return cli_error("race: '%s': %s; leave it out, or choose other options", label, why), false;
+            return cli_error("race: '%s': %s; leave it out, or choose other options", label, why),
+                   false;
     }
     return true;
 }
@@ -56,17 +59,21 @@ static void find_rate(RaceRule *r)
     }
 }
 
-/* Entries that the race calls. A rule with another entry would run without what that entry provides. */
+/* Entries that the race calls. A rule with another entry would run without what that entry
+ * provides. */
 static bool find_entries(RaceRule *r, const char *label)
 {
     for (int i = 0; i < optc_rule_entries(r->rule); i++) {
         const char *e = optc_rule_entry(r->rule, i);
         r->averages = r->averages || !strcmp(e, "to_eval");
         r->hessian = r->hessian || !strcmp(e, "set_hessian");
-        if (strcmp(e, "step") && strcmp(e, "to_eval") && strcmp(e, "to_train") && strcmp(e, "set_hessian") &&
-            !gradient_listed(r->rule, e))
-            return cli_error("race: %s has the entry '%s', which no task of the race can feed; race rules whose "
-                             "entries are step, to_eval, to_train, set_hessian or listed under 'gradients'", label, e),
+        if (strcmp(e, "step") && strcmp(e, "to_eval") && strcmp(e, "to_train") &&
+            strcmp(e, "set_hessian") && !gradient_listed(r->rule, e))
+            return cli_error("race: %s has the entry '%s', which no task of the race can feed; "
+                             "race rules whose "
+                             "entries are step, to_eval, to_train, set_hessian or listed under "
+                             "'gradients'",
+                             label, e),
                    false;
     }
     r->nloss = optc_rule_inputs(r->rule);
@@ -74,13 +81,17 @@ static bool find_entries(RaceRule *r, const char *label)
         optc_state_info info;
         if (optc_rule_input_info(r->rule, i, &info) != OPTC_OK || strcmp(info.domain, "group") ||
             !has_name(info.name, "loss"))
-            return cli_error("race: %s needs the input '%s', which no task of the race provides; a race provides "
-                             "loss = \"group\"", label, optc_rule_input(r->rule, i)), false;
+            return cli_error("race: %s needs the input '%s', which no task of the race provides; a "
+                             "race provides "
+                             "loss = \"group\"",
+                             label, optc_rule_input(r->rule, i)),
+                   false;
     }
     return true;
 }
 
-/* Gradients that the rule takes besides the one of each step. Returns how many a step takes in the mean. */
+/* Gradients that the rule takes besides the one of each step. Returns how many a step takes in the
+ * mean. */
 static double note_gradients(const RaceRule *r, Buf *b)
 {
     const char *e;
@@ -124,13 +135,18 @@ static bool read_label(Label *x, Arena *a, const char *label)
     if (label[from] != '(' || access(label, F_OK) == 0 || access(file, F_OK) == 0)
         return true;
     if (!end || (end[1] && end[1] != '+'))
-        return cli_error("race: '%s': the settings of a rule end with ')', and '+' precedes a wrapper", label), false;
+        return cli_error(
+                   "race: '%s': the settings of a rule end with ')', and '+' precedes a wrapper",
+                   label),
+               false;
     x->spec = arena_printf(a, "%.*s%s", (int)from, label, end + 1);
     for (const char *s = label + from + 1; s < end;) {
         size_t n = strcspn(s, ",)"), k = strcspn(s, "=");
         if (k >= n || x->n == RACE_SETTINGS)
-            return cli_error("race: '%s': settings are NAME=VALUE, at most %d: adamw(beta2=0.95,amsgrad=true)", label,
-                             RACE_SETTINGS), false;
+            return cli_error("race: '%s': settings are NAME=VALUE, at most %d: "
+                             "adamw(beta2=0.95,amsgrad=true)",
+                             label, RACE_SETTINGS),
+                   false;
         x->setting[x->n++] = (Setting){trimmed(a, s, k), trimmed(a, s + k + 1, n - k - 1)};
         s += n + (s[n] == ',');
     }
@@ -161,7 +177,8 @@ static bool named_option(Arena *a, const Rule *r, const char *name, const char *
 }
 
 /* Hyperparameters are set when tensors are bound; other names are options of the compilation. */
-static bool sort_settings(RaceRule *r, Arena *a, const Rule *rule, const Label *x, const char *label, Buf *options)
+static bool sort_settings(RaceRule *r, Arena *a, const Rule *rule, const Label *x,
+                          const char *label, Buf *options)
 {
     for (int i = 0; i < x->n; i++) {
         const char *name = x->setting[i].name, *value = x->setting[i].value;
@@ -174,14 +191,16 @@ static bool sort_settings(RaceRule *r, Arena *a, const Rule *rule, const Label *
             continue;
         }
         if (!line_real(value, &number) && !(*value == '-' && line_real(value + 1, &number)))
-            return cli_error("race: '%s': %s must be a number, not '%s'", label, name, value), false;
+            return cli_error("race: '%s': %s must be a number, not '%s'", label, name, value),
+                   false;
         number = *value == '-' ? -number : number;
         r->fixed[r->nfixed++] = (optc_setting){arena_strdup(a, name), number};
     }
     return true;
 }
 
-static bool spec_text(RaceRule *r, RaceRuleInfo *info, Arena *a, const Label *x, const char *path, const char **options)
+static bool spec_text(RaceRule *r, RaceRuleInfo *info, Arena *a, const Label *x, const char *path,
+                      const char **options)
 {
     Spec s;
     CompileOpts o = COMPILE_OPTS_INIT;
@@ -203,8 +222,8 @@ static bool spec_text(RaceRule *r, RaceRuleInfo *info, Arena *a, const Label *x,
     return ok;
 }
 
-/* A setting of a rate or of the first decay is where its search starts. The search gives all decays one value, so other
- * decays with a setting leave it. */
+/* A setting of a rate or of the first decay is where its search starts. The search gives all decays
+ * one value, so other decays with a setting leave it. */
 static void start_search(RaceRule *r)
 {
     for (int i = 0; i < r->nfixed; i++) {
@@ -224,17 +243,26 @@ static void start_search(RaceRule *r)
         r->nrate = 0;                                      /* it cannot be scaled */
 }
 
-bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, const char *label, const char *path)
+bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, const char *label,
+                    const char *path)
 {
     double began = cli_now();
-    *info = (RaceRuleInfo){.name = arena_strdup(a, label), .text = "", .path = "", .rate = "", .decay = "", .note = ""};
+    *info = (RaceRuleInfo){.name = arena_strdup(a, label),
+                           .text = "",
+                           .path = "",
+                           .rate = "",
+                           .decay = "",
+                           .note = ""};
     if (!strcmp(label, "-"))
-        return cli_error("race: cannot read a spec from standard input: it is read more than once; name a file"), false;
+        return cli_error("race: cannot read a spec from standard input: it is read more than once; "
+                         "name a file"),
+               false;
     Label x;
     const char *options;
     if (!read_label(&x, a, label) || !spec_text(r, info, a, &x, path, &options))
         return false;
-    if (optc_compile(e, &(optc_rule_options){.spec = x.spec, .options = options}, &r->rule) != OPTC_OK)
+    if (optc_compile(e, &(optc_rule_options){.spec = x.spec, .options = options}, &r->rule) !=
+        OPTC_OK)
         return cli_error("%s", optc_message()), false;
     info->compile_seconds = cli_now() - began;
     info->path = arena_strdup(a, optc_rule_path(r->rule));
@@ -244,7 +272,8 @@ bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, c
     start_search(r);
     for (int i = 0; i < optc_rule_states(r->rule); i++) {
         optc_state_info s;
-        r->scales = r->scales || (optc_rule_state(r->rule, i, &s) == OPTC_OK && !strcmp(s.name, "loss_scale.scale"));
+        r->scales = r->scales || (optc_rule_state(r->rule, i, &s) == OPTC_OK &&
+                                  !strcmp(s.name, "loss_scale.scale"));
     }
     r->fallback = *optc_rule_field(r->rule, "fallback") != 0;
     Buf b = {.arena = a};

@@ -61,18 +61,25 @@ static optc_status bind_task(Trainer *x, const RaceRule *r, const RaceTask *t, R
     for (int i = 0; i < t->ntensor; i++) {
         const TaskTensor *shape = &t->tensor[i];
         bool rest = shape->role != TENSOR_HIDDEN && shape->rank > 1 && r->fallback;
-        tensor[i] = (optc_tensor){.name = shape->name, .param = x->param[i], .grad = x->grad[i], .rank = shape->rank,
-                                  .shape = shape->dim, .flags = rest ? OPTC_USE_STEP : 0,
+        tensor[i] = (optc_tensor){.name = shape->name,
+                                  .param = x->param[i],
+                                  .grad = x->grad[i],
+                                  .rank = shape->rank,
+                                  .shape = shape->dim,
+                                  .flags = rest ? OPTC_USE_STEP : 0,
                                   .tags = shape->role == TENSOR_HEAD ? "head" : NULL};
     }
     for (int i = 0; i < r->nfixed; i++)
-        set[n++] = r->fixed[i];                            /* a later setting of the same name replaces it */
+        /* a later setting of the same name replaces it */
+        set[n++] = r->fixed[i];
     for (int i = 0; i < r->nrate; i++)
         set[n++] = (optc_setting){r->rate[i], clamp_rate(r, i, s.factor)};
     for (int i = 0; i < r->ndecay && !isnan(s.decay); i++)
         set[n++] = (optc_setting){r->decay[i], s.decay};
-    return optc_bind(r->rule, &(optc_group){.tensors = tensor, .ntensors = t->ntensor, .hyper = set, .nhyper = n}, 1,
-                     &x->binding);
+    return optc_bind(
+        r->rule,
+        &(optc_group){.tensors = tensor, .ntensors = t->ntensor, .hyper = set, .nhyper = n}, 1,
+        &x->binding);
 }
 
 static void load_params(Trainer *x, const RaceTask *t)
@@ -93,8 +100,8 @@ static double gradient(Trainer *x, const RaceTask *t, double scale)
     return loss;
 }
 
-/* Hutchinson's estimate of the Hessian's diagonal, u (H u) with random signs u. H u is a central difference of exact
- * gradients in double precision. */
+/* Hutchinson's estimate of the Hessian's diagonal, u (H u) with random signs u. H u is a central
+ * difference of exact gradients in double precision. */
 static void hessian(Trainer *x, const RaceTask *t, int step)
 {
     const double h = 1e-4;
@@ -110,7 +117,8 @@ static void hessian(Trainer *x, const RaceTask *t, int step)
         at = (uint64_t)step << 32;
         for (int i = 0; i < t->ntensor; i++)
             for (int64_t k = 0, n = tensor_count(&t->tensor[i]); k < n; k++) {
-                double u = race_bits(x->data.key ^ KEY_HESSIAN, at++) & 1 ? 1 : -1, part = u * x->g[i][k] / (2 * h);
+                double u = race_bits(x->data.key ^ KEY_HESSIAN, at++) & 1 ? 1 : -1,
+                       part = u * x->g[i][k] / (2 * h);
                 x->p[i][k] = side ? x->p[i][k] - part : part;
             }
     }
@@ -131,7 +139,8 @@ static optc_status set_rates(Trainer *x, const RaceRule *r, RaceSettings s, doub
 static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, int step)
 {
     double scale = 1;
-    optc_status s = r->scales ? optc_state_read(x->binding, 0, "loss_scale.scale", &scale, 1) : OPTC_OK;
+    optc_status s =
+        r->scales ? optc_state_read(x->binding, 0, "loss_scale.scale", &scale, 1) : OPTC_OK;
     task_batch(&x->data, step);
     if (r->hessian && s == OPTC_OK) {
         hessian(x, t, step);
@@ -157,14 +166,19 @@ static optc_status evaluate(Trainer *x, const RaceRule *r, const RaceTask *t, do
     return r->averages ? optc_run(x->binding, "to_train") : OPTC_OK;
 }
 
-/* A loss that is not finite, or a thousand times the first one, does not come back within the budget. */
-static bool has_diverged(double loss, double first) { return !isfinite(loss) || loss > 1000 * (first + 1); }
+/* A loss that is not finite, or a thousand times the first one, does not come back within the
+ * budget. */
+static bool has_diverged(double loss, double first)
+{
+    return !isfinite(loss) || loss > 1000 * (first + 1);
+}
 
-static optc_status train(Trainer *x, const RaceRule *r, const RaceTask *t, const RaceTaskInfo *info, RaceSettings set,
-                         const volatile sig_atomic_t *stop, RaceRun *run)
+static optc_status train(Trainer *x, const RaceRule *r, const RaceTask *t, const RaceTaskInfo *info,
+                         RaceSettings set, const volatile sig_atomic_t *stop, RaceRun *run)
 {
     optc_status s = OPTC_OK;
-    load_params(x, t);                         /* without to_eval: before the first step a rule has no average */
+    /* without to_eval: before the first step a rule has no average */
+    load_params(x, t);
     run->loss[0] = task_evaluate(&x->data, (const double *const *)x->p);
     run->npoint = 1;
     for (int step = 1; s == OPTC_OK && step <= info->steps && !*stop; step++) {

@@ -1,5 +1,6 @@
-/* The scheduler: threads take runs from it until all are done. The trials of an entry follow each other, because the
- * results of one decide the next; entries, and the reported seeds of an entry, run in parallel. */
+/* The scheduler: threads take runs from it until all are done. The trials of an entry follow each
+ * other, because the results of one decide the next; entries, and the reported seeds of an entry,
+ * run in parallel. */
 #include "tools/race/race.h"
 
 #include <errno.h>
@@ -61,7 +62,8 @@ static void end_item(Race *race, const Item *item)
     u->runs++;
     u->seconds += item->run->seconds;
     if (item->trial && u->ended == race->report->ntune && !race_stop)
-        end_trial(race, u, race_entry(race->report, item->task, item->rule), &race->rule[item->rule]);
+        end_trial(race, u, race_entry(race->report, item->task, item->rule),
+                  &race->rule[item->rule]);
 }
 
 static void *work(void *arg)
@@ -80,14 +82,14 @@ static void *work(void *arg)
         char error[512];
         RaceRun mine = *item.run;                  /* others see the run when it has ended */
         pthread_mutex_unlock(&race->lock);
-        bool ok = race_run(&race->rule[item.rule], race->task[item.task], &race->report->task[item.task],
-                           item.settings, &race_stop, &mine, error);
+        bool ok = race_run(&race->rule[item.rule], race->task[item.task],
+                           &race->report->task[item.task], item.settings, &race_stop, &mine, error);
         pthread_mutex_lock(&race->lock);
         *item.run = mine;
         if (!ok && !race->failed) {
             race->failed = true;
-            snprintf(race->error, sizeof race->error, "race: %s on %s: %.400s", race->report->rule[item.rule].name,
-                     race->report->task[item.task].name, error);
+            snprintf(race->error, sizeof race->error, "race: %s on %s: %.400s",
+                     race->report->rule[item.rule].name, race->report->task[item.task].name, error);
         }
         end_item(race, &item);
         pthread_cond_broadcast(&race->changed);
@@ -170,13 +172,14 @@ bool race_execute(Race *race)
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         double shown = cli_now();
-        while (race->running && pthread_cond_timedwait(&race->changed, &race->lock, &until) != ETIMEDOUT &&
-               cli_now() - shown < 0.2)
-            ;
+        while (race->running &&
+               pthread_cond_timedwait(&race->changed, &race->lock, &until) != ETIMEDOUT &&
+               cli_now() - shown < 0.2);
         if (race->show && race->running)
             race->show(race, false);
         if (race_stop)
-            pthread_cond_broadcast(&race->changed);            /* wakes threads that wait for a result */
+            /* wakes threads that wait for a result */
+            pthread_cond_broadcast(&race->changed);
     }
     pthread_mutex_unlock(&race->lock);
     for (int i = 0; i < made; i++)

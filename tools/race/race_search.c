@@ -1,7 +1,8 @@
-/* The search for rate and decay: a pattern search over log2 of the rate, with the same number of trials for every rule.
- * It starts at the rule's own rate and moves by a factor of 8 as long as that helps, then by smaller factors. The last
- * two of six or more trials change the decay, once rates below and above the best one were tried; otherwise they are
- * spent on the rate, as those of a rule without decay. */
+/* The search for rate and decay: a pattern search over log2 of the rate, with the same number of
+ * trials for every rule. It starts at the rule's own rate and moves by a factor of 8 as long as
+ * that helps, then by smaller factors. The last two of six or more trials change the decay, once
+ * rates below and above the best one were tried; otherwise they are spent on the rate, as those of
+ * a rule without decay. */
 #include "tools/race/race.h"
 
 #include <math.h>
@@ -30,7 +31,8 @@ void race_trial_summary(RaceTrial *x, const RaceRun *run, int n)
     x->loss = ended ? x->loss / ended : INFINITY;
 }
 
-/* More runs that reach the target, then fewer steps to it, then fewer diverged runs, then a lower final loss. */
+/* More runs that reach the target, then fewer steps to it, then fewer diverged runs, then a lower
+ * final loss. */
 static bool better(const RaceTrial *a, const RaceTrial *b)
 {
     if (a->reached != b->reached)

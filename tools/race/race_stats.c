@@ -1,14 +1,18 @@
-/* Comparison of runs: medians, the exact Mann-Whitney test, Holm's correction for the number of pairs.
+/* Comparison of runs: medians, the exact Mann-Whitney test, Holm's correction for the number of
+ * pairs.
  *
- * Seeds are shared by all rules, so runs of two rules with one seed are positively correlated. The test treats them as
- * independent, which makes it conservative. */
+ * Seeds are shared by all rules, so runs of two rules with one seed are positively correlated. The
+ * test treats them as independent, which makes it conservative. */
 #include "tools/race/race.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-double race_final(const RaceRun *r) { return r->diverged || !r->npoint ? INFINITY : r->loss[r->npoint - 1]; }
+double race_final(const RaceRun *r)
+{
+    return r->diverged || !r->npoint ? INFINITY : r->loss[r->npoint - 1];
+}
 
 const char *const race_metric_names[RACE_METRICS] = {
     [RACE_STEPS] = "steps to target", [RACE_LOSS] = "final loss", [RACE_TIME] = "time to target",
@@ -44,7 +48,8 @@ static double gradients_to_target(const RaceRun *r)
 
 static double budget_loss(const RaceRun *r)
 {
-    return r->budget_point < r->npoint ? r->loss[r->budget_point] : INFINITY;      /* INFINITY: it diverged before */
+    /* INFINITY: it diverged before */
+    return r->budget_point < r->npoint ? r->loss[r->budget_point] : INFINITY;
 }
 
 static int compare_gradients(const RaceRun *a, const RaceRun *b)
@@ -62,7 +67,8 @@ int race_compare(RaceMetric by, const RaceRun *a, const RaceRun *b)
     if (!a->reached || !b->reached)
         return a->reached ? -1 : 1;
     /* equally fast: a tie, whatever follows */
-    return by == RACE_TIME ? order(a->target_seconds, b->target_seconds) : order(a->reached, b->reached);
+    return by == RACE_TIME ? order(a->target_seconds, b->target_seconds)
+                           : order(a->reached, b->reached);
 }
 
 /* The mean of the two middle values of an even number, unless one of them is infinite. */
@@ -76,7 +82,8 @@ RaceSummary race_summary(const RaceReport *p, int task, int rule)
 {
     const RaceEntry *e = race_entry(p, task, rule);
     RaceSummary s = {0};
-    double steps[RACE_MOST_SEEDS], seconds[RACE_MOST_SEEDS], loss[RACE_MOST_SEEDS], step[RACE_MOST_SEEDS];
+    double steps[RACE_MOST_SEEDS], seconds[RACE_MOST_SEEDS], loss[RACE_MOST_SEEDS],
+        step[RACE_MOST_SEEDS];
     for (int i = 0; i < e->nrun; i++) {
         const RaceRun *r = &e->run[i];
         if (!r->done)
@@ -95,8 +102,9 @@ RaceSummary race_summary(const RaceReport *p, int task, int rule)
     return s;
 }
 
-/* rank2: twice the midranks of all na + nb runs. sum2: the observed sum over the first group. Counts the subsets of na
- * ranks by their sum: exact with ties too. The p-value is the share of subsets at least as far from the mean. */
+/* rank2: twice the midranks of all na + nb runs. sum2: the observed sum over the first group.
+ * Counts the subsets of na ranks by their sum: exact with ties too. The p-value is the share of
+ * subsets at least as far from the mean. */
 double race_mann_whitney(const int *rank2, int na, int nb, double sum2)
 {
     int n = na + nb, most = 0;
@@ -183,7 +191,8 @@ void race_order(const RaceReport *p, int task, int *rule)
         int k = i;
         for (; k > 0; k--) {
             RaceSummary o = race_summary(p, task, rule[k - 1]);
-            bool before = s.done && (!o.done || s.steps < o.steps || (s.steps == o.steps && s.loss < o.loss));
+            bool before =
+                s.done && (!o.done || s.steps < o.steps || (s.steps == o.steps && s.loss < o.loss));
             if (!before)
                 break;
             rule[k] = rule[k - 1];
@@ -204,7 +213,8 @@ void race_rate_note(const RaceReport *p, int task, const RaceVerdict *v, Buf *b)
         buf_puts(b, " at the end of the range");
 }
 
-/* The median over seeds at each point that at least half of the runs reached. Diverged runs count as infinite. */
+/* The median over seeds at each point that at least half of the runs reached. Diverged runs count
+ * as infinite. */
 int race_median_curve(const RaceReport *p, int task, int rule, double *out)
 {
     const RaceEntry *e = race_entry(p, task, rule);

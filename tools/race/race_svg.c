@@ -1,11 +1,12 @@
-/* Plots of a report as SVG: losses over steps, the same near the target, the sweep, and the curves of all tasks as one
- * picture. Axes of losses and rates are logarithmic. */
+/* Plots of a report as SVG: losses over steps, the same near the target, the sweep, and the curves
+ * of all tasks as one picture. Axes of losses and rates are logarithmic. */
 #include "tools/race/race.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static void curve(const Plot *p, const RaceReport *r, int task, int rule, const double *loss, int n, int64_t seed)
+static void curve(const Plot *p, const RaceReport *r, int task, int rule, const double *loss, int n,
+                  int64_t seed)
 {
     buf_printf(p->b, "<polyline class=\"%s r%d\" data-rule=\"", seed < 0 ? "median" : "seed", rule);
     html_text(p->b, r->rule[rule].name);
@@ -14,7 +15,8 @@ static void curve(const Plot *p, const RaceReport *r, int task, int rule, const 
     else
         buf_printf(p->b, "\" data-curve=\"%lld\" points=\"", (long long)seed);
     for (int i = 0; i < n; i++)
-        buf_printf(p->b, "%s%.2f,%.2f", i ? " " : "", plot_x(p, race_step(&r->task[task], i)), plot_y(p, loss[i]));
+        buf_printf(p->b, "%s%.2f,%.2f", i ? " " : "", plot_x(p, race_step(&r->task[task], i)),
+                   plot_y(p, loss[i]));
     buf_puts(p->b, "\"/>\n");
 }
 
@@ -64,18 +66,26 @@ void svg_curves(const RaceReport *p, int task, bool zoom, const Plot *box, Buf *
     Extent x;
     if (!(zoom ? zoom_range : whole_range)(p, task, &x)) {
         if (!box)
-            buf_puts(b, zoom ? "<p class=\"empty\">No median comes within a factor of two of the target.</p>\n"
+            buf_puts(b, zoom ? "<p class=\"empty\">No median comes within a factor of two of the "
+                               "target.</p>\n"
                              : "<p class=\"empty\">No run is done.</p>\n");
         return;
     }
     char clip[32];
     snprintf(clip, sizeof clip, "clip-%s%d", zoom ? "z" : "c", task);
-    Plot plot = {.x0 = x.x0, .x1 = x.x1, .y0 = x.y0, .y1 = x.y1, .b = b, .clip = clip, .inside = box != NULL,
-                 .at_x = box ? box->at_x : 0, .at_y = box ? box->at_y : 0};
+    Plot plot = {.x0 = x.x0,
+                 .x1 = x.x1,
+                 .y0 = x.y0,
+                 .y1 = x.y1,
+                 .b = b,
+                 .clip = clip,
+                 .inside = box != NULL,
+                 .at_x = box ? box->at_x : 0,
+                 .at_y = box ? box->at_y : 0};
     double *m = malloc(sizeof *m * (size_t)race_points(t));
     plot_open(&plot, zoom ? "zoom" : "curves", t->name, "steps", "evaluation loss");
-    buf_printf(b, "<path class=\"target\" d=\"M%d %.1fH%d\"/>\n<g clip-path=\"url(#%s)\">\n", PLOT_LEFT,
-               plot_y(&plot, t->target), plot_end_x(&plot), clip);
+    buf_printf(b, "<path class=\"target\" d=\"M%d %.1fH%d\"/>\n<g clip-path=\"url(#%s)\">\n",
+               PLOT_LEFT, plot_y(&plot, t->target), plot_end_x(&plot), clip);
     for (int rule = 0; m && rule < p->nrule; rule++) {
         const RaceEntry *e = race_entry(p, task, rule);
         for (int i = 0; i < e->nrun; i++) {
@@ -84,8 +94,11 @@ void svg_curves(const RaceReport *p, int task, bool zoom, const Plot *box, Buf *
                 continue;
             curve(&plot, p, task, rule, r->loss, r->npoint, r->seed);
             if (r->diverged)
-                buf_printf(b, "<text class=\"cross r%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">×</text>\n", rule,
-                           plot_x(&plot, race_step(t, r->npoint - 1)), plot_y(&plot, r->loss[r->npoint - 1]) + 5);
+                buf_printf(b,
+                           "<text class=\"cross r%d\" x=\"%.1f\" y=\"%.1f\" "
+                           "text-anchor=\"middle\">×</text>\n",
+                           rule, plot_x(&plot, race_step(t, r->npoint - 1)),
+                           plot_y(&plot, r->loss[r->npoint - 1]) + 5);
         }
     }
     for (int rule = 0; m && rule < p->nrule; rule++) {
@@ -121,7 +134,8 @@ static bool sweep_range(const RaceReport *p, int task, Extent *x)
             x->y1 = isfinite(t->loss) && t->loss > x->y1 ? t->loss : x->y1;
         }
     bool ok = x->x1 > 0 && x->y1 > 0;
-    x->y1 = x->y1 > 30 * chosen ? 30 * chosen : x->y1;     /* losses of useless rates would leave no room for others */
+    /* losses of useless rates would leave no room for others */
+    x->y1 = x->y1 > 30 * chosen ? 30 * chosen : x->y1;
     *x = (Extent){x->x0 / 1.5, x->x1 * 1.5, x->y0 / 1.2, x->y1 * 1.4};
     return ok;
 }
@@ -139,15 +153,19 @@ static void sweep_rule(const Plot *plot, const RaceReport *p, int task, int rule
     html_text(plot->b, p->rule[rule].name);
     buf_puts(plot->b, "\" points=\"");
     for (int i = 0; i < n; i++)
-        if (isfinite(sorted[i]->loss) && (isnan(sorted[i]->decay) || sorted[i]->decay == e->trial[0].decay))
-            buf_printf(plot->b, "%.2f,%.2f ", plot_x(plot, sorted[i]->rate), plot_y(plot, sorted[i]->loss));
+        if (isfinite(sorted[i]->loss) &&
+            (isnan(sorted[i]->decay) || sorted[i]->decay == e->trial[0].decay))
+            buf_printf(plot->b, "%.2f,%.2f ", plot_x(plot, sorted[i]->rate),
+                       plot_y(plot, sorted[i]->loss));
     buf_puts(plot->b, "\"/>\n");
     for (int i = 0; i < n; i++) {
         const RaceTrial *t = sorted[i];
         double y = plot_y(plot, isfinite(t->loss) ? t->loss : plot->y1);
         if (!isfinite(t->loss))
-            buf_printf(plot->b, "<text class=\"cross r%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">×</text>\n",
-                       rule, plot_x(plot, t->rate), y + 9);
+            buf_printf(
+                plot->b,
+                "<text class=\"cross r%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">×</text>\n",
+                rule, plot_x(plot, t->rate), y + 9);
         else
             buf_printf(plot->b, "<circle class=\"%s r%d\" cx=\"%.2f\" cy=\"%.2f\" r=\"%d\"/>\n",
                        t->reached == t->seeds ? "full" : "hollow", rule, plot_x(plot, t->rate), y,
@@ -164,7 +182,8 @@ void svg_sweep(const RaceReport *p, int task, Buf *b)
         return;
     }
     snprintf(clip, sizeof clip, "clip-s%d", task);
-    Plot plot = {.x0 = x.x0, .x1 = x.x1, .y0 = x.y0, .y1 = x.y1, .log_x = true, .b = b, .clip = clip};
+    Plot plot = {
+        .x0 = x.x0, .x1 = x.x1, .y0 = x.y0, .y1 = x.y1, .log_x = true, .b = b, .clip = clip};
     plot_open(&plot, "sweep", p->task[task].name, "rate", "mean final loss");
     buf_printf(b, "<g clip-path=\"url(#%s)\">\n", clip);
     for (int rule = 0; rule < p->nrule; rule++)
@@ -190,8 +209,10 @@ static int legend(const RaceReport *p, int width, int y, Buf *b)
         }
         int at = y + lines * LINE_HEIGHT;
         if (b) {
-            buf_printf(b, "<path class=\"median r%d\" d=\"M%d %dh24\"/><text class=\"name\" x=\"%d\" y=\"%d\">", r,
-                       x + 4, at - 5, x + NAME_START, at);
+            buf_printf(b,
+                       "<path class=\"median r%d\" d=\"M%d %dh24\"/><text class=\"name\" x=\"%d\" "
+                       "y=\"%d\">",
+                       r, x + 4, at - 5, x + NAME_START, at);
             html_text(b, p->rule[r].name);
             buf_puts(b, "</text>\n");
         }
@@ -206,12 +227,15 @@ void race_picture(const RaceReport *p, Buf *b)
     LocaleMark was = locale_plain();
     int columns = p->ntask > 1 ? 2 : 1, rows = (p->ntask + columns - 1) / columns;
     int width = columns * PLOT_WIDTH + 2 * MARGIN, each = PLOT_HEIGHT + LINE_HEIGHT + MARGIN;
-    int top = legend(p, width, 0, NULL) * LINE_HEIGHT + MARGIN, height = top + rows * each + 2 * LINE_HEIGHT;
+    int top = legend(p, width, 0, NULL) * LINE_HEIGHT + MARGIN,
+        height = top + rows * each + 2 * LINE_HEIGHT;
     svg_begin(b, "optc race: loss over steps", width, height, p->nrule);
     legend(p, width, 0, b);
     for (int t = 0; t < p->ntask; t++) {
-        Plot box = {.at_x = MARGIN + t % columns * PLOT_WIDTH, .at_y = top + t / columns * each + LINE_HEIGHT};
-        buf_printf(b, "<text class=\"head\" x=\"%d\" y=\"%d\">", box.at_x + PLOT_LEFT, box.at_y - 2);
+        Plot box = {.at_x = MARGIN + t % columns * PLOT_WIDTH,
+                    .at_y = top + t / columns * each + LINE_HEIGHT};
+        buf_printf(b, "<text class=\"head\" x=\"%d\" y=\"%d\">", box.at_x + PLOT_LEFT,
+                   box.at_y - 2);
         html_text(b, p->task[t].name);
         buf_puts(b, "</text>\n");
         svg_curves(p, t, false, &box, b);

@@ -40,7 +40,8 @@ void task_close(TaskData *d)
 void task_batch(TaskData *d, int step)
 {
     for (int i = 0; i < d->task->batch; i++)
-        d->sample[i] = (int)(race_uniform(d->key, (uint64_t)step * 4096 + (uint64_t)i) * d->task->train);
+        d->sample[i] =
+            (int)(race_uniform(d->key, (uint64_t)step * 4096 + (uint64_t)i) * d->task->train);
 }
 
 double task_evaluate(TaskData *d, const double *const *p)

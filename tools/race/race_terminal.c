@@ -9,7 +9,8 @@ enum { TEXT_WIDTH = RACE_COLUMNS - 12, TEXT_HEIGHT = 12 };
 
 static const char *rule_paint(int rule)
 {
-    static const char *const code[] = {"\033[34m", "\033[33m", "\033[32m", "\033[35m", "\033[36m", "\033[31m"};
+    static const char *const code[] = {"\033[34m", "\033[33m", "\033[32m",
+                                       "\033[35m", "\033[36m", "\033[31m"};
     return code[rule % 6];
 }
 
@@ -25,7 +26,8 @@ static int shown_task(const RaceReport *p)
 }
 
 /* Draws the medians of a task into cells: 0 is empty, otherwise 1 + the rule. */
-static bool draw(const RaceReport *p, int task, unsigned char cell[TEXT_HEIGHT][TEXT_WIDTH], double *low, double *high)
+static bool draw(const RaceReport *p, int task, unsigned char cell[TEXT_HEIGHT][TEXT_WIDTH],
+                 double *low, double *high)
 {
     const RaceTaskInfo *t = &p->task[task];
     double *m = malloc(sizeof *m * (size_t)race_points(t));
@@ -93,7 +95,8 @@ void race_show(const Race *race, bool last)
     printf("\033[K%10s", "");
     for (int r = 0, wide = 10; r < p->nrule; r++) {
         wide += 4 + cli_width(p->rule[r].name);
-        if (wide > RACE_COLUMNS - 2) {                     /* a line that wraps would spoil the next frame */
+        /* a line that wraps would spoil the next frame */
+        if (wide > RACE_COLUMNS - 2) {
             printf(" …");
             break;
         }
@@ -117,7 +120,8 @@ static void verdict_line(const RaceReport *p, int task, const RaceVerdict *v)
 {
     Buf note = {0};
     race_rate_note(p, task, v, &note);
-    cli_print(v->beats ? "  %s beats %s (p = %.2g)%s\n" : "  %s and %s: not separable (p = %.2g)%s\n",
+    cli_print(v->beats ? "  %s beats %s (p = %.2g)%s\n"
+                       : "  %s and %s: not separable (p = %.2g)%s\n",
               p->rule[v->a].name, p->rule[v->b].name, v->adjusted, note.len ? cli_text(&note) : "");
     buf_free(&note);
 }
@@ -132,8 +136,8 @@ static void other_verdicts(const RaceReport *p, int task, RaceMetric by)
     printf("  by %s:", race_metric_names[by]);
     for (int i = 0; i < n; i++) {
         if (v[i].beats)
-            cli_print("%s %s beats %s (p = %.2g)", i > none ? "," : "", p->rule[v[i].a].name, p->rule[v[i].b].name,
-                      v[i].adjusted);
+            cli_print("%s %s beats %s (p = %.2g)", i > none ? "," : "", p->rule[v[i].a].name,
+                      p->rule[v[i].b].name, v[i].adjusted);
         none += !v[i].beats;
     }
     if (none)
@@ -150,11 +154,11 @@ void race_table(const RaceReport *p)
         int order[RACE_MOST_RULES];
         RaceVerdict v[RACE_MOST_RULES * RACE_MOST_RULES];
         char title[256];
-        snprintf(title, sizeof title, "%s%s: %s; target %.4g in %d steps", t ? "\n" : "", p->task[t].name,
-                 p->task[t].about, p->task[t].target, p->task[t].steps);
+        snprintf(title, sizeof title, "%s%s: %s; target %.4g in %d steps", t ? "\n" : "",
+                 p->task[t].name, p->task[t].about, p->task[t].target, p->task[t].steps);
         cli_heading(title);
-        printf("  %-*s  %8s  %8s  %9s  %10s  %8s  %9s  %7s\n", wide, "rule", "steps", "reached", "time", "final loss",
-               "diverged", "rate", "decay");
+        printf("  %-*s  %8s  %8s  %9s  %10s  %8s  %9s  %7s\n", wide, "rule", "steps", "reached",
+               "time", "final loss", "diverged", "rate", "decay");
         race_order(p, t, order);
         for (int i = 0; i < p->nrule; i++) {
             const RaceEntry *e = race_entry(p, t, order[i]);

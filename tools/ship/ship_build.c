@@ -11,8 +11,8 @@ static void progress(const Ship *s, int done)
         return;
     fprintf(stderr, "\r\033[K");
     if (done >= 0)
-        fprintf(stderr, "optc: ship: %d of %d architectures compiled, %d rule%s each", done, s->pack.narch,
-                s->pack.nrule, s->pack.nrule == 1 ? "" : "s");
+        fprintf(stderr, "optc: ship: %d of %d architectures compiled, %d rule%s each", done,
+                s->pack.narch, s->pack.nrule, s->pack.nrule == 1 ? "" : "s");
     fflush(stderr);
 }
 
@@ -33,7 +33,8 @@ static int collect(Ship *s, Workers *w, Job **job)
         }
         a->code = workers_result(job[i], &a->size, &log);
         if (!a->code)
-            rc = cli_fail("ship: NVRTC refused '%s' for sm_%d: %s", s->pack.name, a->arch, log ? log : "out of memory");
+            rc = cli_fail("ship: NVRTC refused '%s' for sm_%d: %s", s->pack.name, a->arch,
+                          log ? log : "out of memory");
         free(log);
     }
     progress(s, -1);
@@ -47,8 +48,10 @@ static int check_fatbin(const Ship *s)
     int n = fatbin_list(s->pack.fatbin, s->pack.fatbin_size, e, 80);
     bool ok = n == s->pack.narch;
     for (int i = 0; i < n && ok; i++)
-        ok = fatbin_entry_is(&e[i], s->pack.arch[i].arch, s->pack.arch[i].ptx, s->pack.arch[i].size);
-    return ok ? CLI_GO : cli_fail("ship: the fatbin that %s made does not hold what was put in", s->packer);
+        ok =
+            fatbin_entry_is(&e[i], s->pack.arch[i].arch, s->pack.arch[i].ptx, s->pack.arch[i].size);
+    return ok ? CLI_GO
+              : cli_fail("ship: the fatbin that %s made does not hold what was put in", s->packer);
 }
 
 static int pack(Ship *s)
@@ -56,8 +59,10 @@ static int pack(Ship *s)
     FatImage image[80];
     char why[700];
     for (int i = 0; i < s->pack.narch; i++)
-        image[i] = (FatImage){s->pack.arch[i].arch, s->pack.arch[i].ptx, s->pack.arch[i].code, s->pack.arch[i].size};
-    s->pack.fatbin = fatbin_make(image, s->pack.narch, s->pack.name, s->dir, &s->pack.fatbin_size, why, sizeof why);
+        image[i] = (FatImage){s->pack.arch[i].arch, s->pack.arch[i].ptx, s->pack.arch[i].code,
+                              s->pack.arch[i].size};
+    s->pack.fatbin = fatbin_make(image, s->pack.narch, s->pack.name, s->dir, &s->pack.fatbin_size,
+                                 why, sizeof why);
     return s->pack.fatbin ? check_fatbin(s) : cli_fail("ship: %s", why);
 }
 
@@ -68,7 +73,9 @@ int ship_build(Ship *s)
     Job *job[80] = {NULL};
     for (int i = 0; i < s->pack.narch; i++) {
         char *source = pack_cuda(&s->pack, i);
-        job[i] = source ? workers_begin(w, source, s->pack.name, s->pack.arch[i].arch, s->pack.arch[i].ptx) : NULL;
+        job[i] = source ? workers_begin(w, source, s->pack.name, s->pack.arch[i].arch,
+                                        s->pack.arch[i].ptx)
+                        : NULL;
         free(source);
     }
     int rc = collect(s, w, job);

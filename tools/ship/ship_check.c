@@ -13,7 +13,10 @@ static bool bad(const char *text)
     return false;
 }
 
-static void good(const char *text) { printf("  %sok%s   %s\n", cli_paint(PAINT_GOOD), cli_paint(PAINT_NONE), text); }
+static void good(const char *text)
+{
+    printf("  %sok%s   %s\n", cli_paint(PAINT_GOOD), cli_paint(PAINT_NONE), text);
+}
 
 static const char *image_name(char buf[32], int arch, bool ptx)
 {
@@ -22,7 +25,10 @@ static const char *image_name(char buf[32], int arch, bool ptx)
 }
 
 /* A failure for lack of memory is not a fault of the package. */
-static void note_starved(const char *why, bool *starved) { *starved = *starved || strstr(why, "out of memory"); }
+static void note_starved(const char *why, bool *starved)
+{
+    *starved = *starved || strstr(why, "out of memory");
+}
 
 static bool check_files(const char *dir, const Manifest *m, bool *starved)
 {
@@ -154,7 +160,8 @@ int ship_check(const char *dir)
     printf("\n");
     snprintf(why, sizeof why, "%.60s.c", m.name);
     if (!manifest_file(&m, why))
-        printf("GPU code alone, without C sources: the library loads it from a folder of $OPTC_CACHE_BASE\n");
+        printf("GPU code alone, without C sources: the library loads it from a folder of "
+               "$OPTC_CACHE_BASE\n");
     for (int i = 0; i < m.nrule; i++)
         printf("       %s%s%s\n", m.rule[i].id, strcmp(m.rule[i].about, "-") ? " with " : "",
                strcmp(m.rule[i].about, "-") ? m.rule[i].about : "");

@@ -1,13 +1,14 @@
-/* Launches of a package: tuned results from a GPU of the architecture if there are any, otherwise the model's. They are
- * compiled into the code, so each architecture has one set. */
+/* Launches of a package: tuned results from a GPU of the architecture if there are any, otherwise
+ * the model's. They are compiled into the code, so each architecture has one set. */
 #include "tools/ship/ship.h"
 
 #include <string.h>
 
-/* The architecture of a GPU by words in its name, for tuned results. # is any number of digits; no letter or digit may
- * precede the words, and no digit may follow. The first match counts. */
+/* The architecture of a GPU by words in its name, for tuned results. # is any number of digits; no
+ * letter or digit may precede the words, and no digit may follow. The first match counts. */
 static const struct { const char *words; int arch; } gpu_arch[] = {
-    {"Quadro RTX", 75},            /* this row and the next two come before GeForces with such numbers */
+    {"Quadro RTX", 75},            /* this row and the next two come before GeForces with such
+                                    * numbers */
     {"Ada Generation", 89},
     {"RTX PRO", 120},
     {"V100", 70},
@@ -78,8 +79,8 @@ static int arch_of(const char *device)
 {
     for (size_t i = 0; i < sizeof gpu_arch / sizeof *gpu_arch; i++)
         for (const char *c = device; *c; c++) {
-            bool inside = c > device &&
-                          (is_digit(c[-1]) || (c[-1] >= 'A' && c[-1] <= 'Z') || (c[-1] >= 'a' && c[-1] <= 'z'));
+            bool inside = c > device && (is_digit(c[-1]) || (c[-1] >= 'A' && c[-1] <= 'Z') ||
+                                         (c[-1] >= 'a' && c[-1] <= 'z'));
             if (!inside && words_at(c, gpu_arch[i].words))
                 return gpu_arch[i].arch;
         }
@@ -87,8 +88,11 @@ static int arch_of(const char *device)
 }
 
 /* ---- measured launches ---- */
-/* The key of a stage's tuned results: hash of its code, types, and the buckets that apply to large tensors. */
-typedef struct StageKey { const Stage *stage; char hash[33], types[TYPES_KEY]; int lo, hi; } StageKey;
+/* The key of a stage's tuned results: hash of its code, types, and the buckets that apply to large
+ * tensors. */
+typedef struct StageKey {
+    const Stage *stage; char hash[33], types[TYPES_KEY]; int lo, hi;
+} StageKey;
 
 void ship_key_stages(Ship *s)
 {
@@ -113,17 +117,20 @@ void ship_key_stages(Ship *s)
 static bool is_of(const Ship *s, int rule, int fn, const Tuned *t)
 {
     const StageKey *k = &s->key[rule][fn];
-    return k->stage && !strcmp(t->key.stage, k->hash) && !strcmp(t->key.types, k->types) && t->key.bucket >= k->lo &&
-           t->key.bucket <= k->hi && launch_valid(s->pack.rule[rule].gpu->plan, k->stage, &t->launch);
+    return k->stage && !strcmp(t->key.stage, k->hash) && !strcmp(t->key.types, k->types) &&
+           t->key.bucket >= k->lo && t->key.bucket <= k->hi &&
+           launch_valid(s->pack.rule[rule].gpu->plan, k->stage, &t->launch);
 }
 
 static bool better(const Tuned *a, const Tuned *b)
 {
-    return a->key.bucket != b->key.bucket ? a->key.bucket > b->key.bucket : a->model_ms / a->ms > b->model_ms / b->ms;
+    return a->key.bucket != b->key.bucket ? a->key.bucket > b->key.bucket
+                                          : a->model_ms / a->ms > b->model_ms / b->ms;
 }
 
-/* The tuned result of a GPU of that architecture for large tensors. Of several: the largest size, then the greatest
- * gain over the model, then the first. The user's results come before the site's and the built-in ones. NULL: none. */
+/* The tuned result of a GPU of that architecture for large tensors. Of several: the largest size,
+ * then the greatest gain over the model, then the first. The user's results come before the site's
+ * and the built-in ones. NULL: none. */
 static const Tuned *measured(const Ship *s, int rule, int fn, int arch)
 {
     const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};
@@ -131,7 +138,8 @@ static const Tuned *measured(const Ship *s, int rule, int fn, int arch)
     for (int k = 0; k < 3 && !best; k++)
         for (int i = 0; i < lists[k]->n; i++) {
             const Tuned *t = &lists[k]->v[i];
-            if (is_of(s, rule, fn, t) && arch_of(t->key.device) == arch && (!best || better(t, best)))
+            if (is_of(s, rule, fn, t) && arch_of(t->key.device) == arch &&
+                (!best || better(t, best)))
                 best = t;
         }
     return best;
@@ -164,8 +172,9 @@ static const Tuned *measured_method(const Ship *s, MethodWork w, bool f64, int a
     for (int l = 0; l < 3 && !best; l++)
         for (int i = 0; i < lists[l]->n; i++) {
             const Tuned *t = &lists[l]->v[i];
-            if (t->key.form == k.form && !strcmp(t->key.types, k.types) && !strcmp(t->key.stage, k.stage) &&
-                t->key.bucket == k.bucket && arch_of(t->key.device) == arch && (!best || better(t, best)))
+            if (t->key.form == k.form && !strcmp(t->key.types, k.types) &&
+                !strcmp(t->key.stage, k.stage) && t->key.bucket == k.bucket &&
+                arch_of(t->key.device) == arch && (!best || better(t, best)))
                 best = t;
         }
     return best;
@@ -235,11 +244,12 @@ static bool say_arch(Ship *s, int arch)
 static void say_methods(const PackArch *a)
 {
     if (a->nmethod)
-        printf("  sm_%d: tuned methods for %d size%s of eigenvectors and roots\n", a->arch, a->nmethod,
-               a->nmethod == 1 ? "" : "s");
+        printf("  sm_%d: tuned methods for %d size%s of eigenvectors and roots\n", a->arch,
+               a->nmethod, a->nmethod == 1 ? "" : "s");
 }
 
-/* Prints, once, the name of a GPU whose results are not used because its architecture is unknown or not shipped. */
+/* Prints, once, the name of a GPU whose results are not used because its architecture is unknown or
+ * not shipped. */
 static void say_left_out(Ship *s, const Tuned *t, Names *said)
 {
     int arch = arch_of(t->key.device);
@@ -270,7 +280,8 @@ void ship_say_measured(Ship *s)
         say_methods(&s->pack.arch[i]);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < lists[k]->n; i++)
-            if (lists[k]->v[i].key.form != FORM_CPU && knob_text(lists[k]->v[i].key.form, KNOB_GRID)) {
+            if (lists[k]->v[i].key.form != FORM_CPU &&
+                knob_text(lists[k]->v[i].key.form, KNOB_GRID)) {
                 given = true;
                 say_left_out(s, &lists[k]->v[i], &said);
             }

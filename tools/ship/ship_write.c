@@ -1,4 +1,5 @@
-/* Writes the folder of a package under a temporary name next to its final one, and renames it when it is complete. */
+/* Writes the folder of a package under a temporary name next to its final one, and renames it when
+ * it is complete. */
 #include "tools/ship/ship.h"
 
 #include <dirent.h>
@@ -30,15 +31,16 @@ void ship_drop(Ship *s)
     *s->dir = 0;
 }
 
-/* An old package may contain only its files and those that its Makefile builds. With any other file in it, it is not
- * replaced. */
+/* An old package may contain only its files and those that its Makefile builds. With any other file
+ * in it, it is not replaced. */
 static int check_old(const Ship *s)
 {
     Manifest m;
     char why[700], built[4][80] = {"example"};
     if (!manifest_read(s->out, false, &m, why, sizeof why)) {
         manifest_free(&m);
-        return cli_fail("ship: %s is there, and %s: remove it, or name another folder", s->out, why);
+        return cli_fail("ship: %s is there, and %s: remove it, or name another folder", s->out,
+                        why);
     }
     snprintf(built[1], sizeof built[1], "%.60s.o", m.name);
     snprintf(built[2], sizeof built[2], "lib%.60s.a", m.name);
@@ -47,11 +49,13 @@ static int check_old(const Ship *s)
     int rc = d ? CLI_GO : cli_fail("ship: %s: %s", s->out, strerror(errno));
     for (struct dirent *e; d && rc == CLI_GO && (e = readdir(d));) {
         const char *n = e->d_name;
-        bool known = !strcmp(n, ".") || !strcmp(n, "..") || !strcmp(n, "manifest") || manifest_file(&m, n);
+        bool known =
+            !strcmp(n, ".") || !strcmp(n, "..") || !strcmp(n, "manifest") || manifest_file(&m, n);
         for (int i = 0; i < 4; i++)
             known = known || !strcmp(n, built[i]);
         if (!known)
-            rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is not part of it; move it away first",
+            rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is not part of it; "
+                          "move it away first",
                           s->out, n);
     }
     if (d)
@@ -75,7 +79,8 @@ int ship_begin(Ship *s)
     } else if (errno != ENOENT) {
         return cli_fail("ship: %s: %s", s->out, strerror(errno));
     }
-    snprintf(dir, sizeof dir, "%.*s.%.40s-ship.XXXXXX", slash ? (int)(slash - s->out) + 1 : 0, s->out, s->pack.name);
+    snprintf(dir, sizeof dir, "%.*s.%.40s-ship.XXXXXX", slash ? (int)(slash - s->out) + 1 : 0,
+             s->out, s->pack.name);
     if (!mkdtemp(dir))
         return cli_fail("ship: a folder cannot be made beside %s: %s", s->out, strerror(errno));
     memcpy(s->dir, dir, sizeof s->dir);
@@ -86,7 +91,10 @@ int ship_begin(Ship *s)
 typedef struct File { char name[80]; char *data; size_t size; } File;
 enum { MOST_FILES = 8 };
 
-static int by_name(const void *a, const void *b) { return strcmp(((const File *)a)->name, ((const File *)b)->name); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const File *)a)->name, ((const File *)b)->name);
+}
 
 static bool write_file(const Ship *s, const char *name, const char *data, size_t n)
 {
@@ -107,13 +115,15 @@ static bool put_manifest(Ship *s, const File *file, int n, Buf *b)
     char hex[DIGEST_HEX];
     buf_printf(b, PACKAGE_MARK "name %s\noptc %s\n", p->name, p->version);
     if (p->narch)
-        buf_printf(b, "cuda %d.%d\npacker %s\nnvrtc %.*s\n", p->cuda / 1000, p->cuda % 1000 / 10, s->packer,
-                   (int)strlen(nvrtc_options()) - 1, nvrtc_options());         /* the options end with a blank */
+        buf_printf(b, "cuda %d.%d\npacker %s\nnvrtc %.*s\n", p->cuda / 1000, p->cuda % 1000 / 10,
+                   s->packer,
+                   /* the options end with a blank */
+                   (int)strlen(nvrtc_options()) - 1, nvrtc_options());
     buf_printf(b, "command %s\n", p->command);
     for (int i = 0; i < p->narch; i++) {
         digest_hex(p->arch[i].code, p->arch[i].size, hex);
-        buf_printf(b, "%s_%d %zu %s\n", p->arch[i].ptx ? "ptx compute" : "arch sm", p->arch[i].arch, p->arch[i].size,
-                   hex);
+        buf_printf(b, "%s_%d %zu %s\n", p->arch[i].ptx ? "ptx compute" : "arch sm", p->arch[i].arch,
+                   p->arch[i].size, hex);
     }
     bool ok = pack_manifest_rules(p, b);
     for (int i = 0; i < n; i++) {
@@ -128,9 +138,9 @@ static bool put_manifest(Ship *s, const File *file, int n, Buf *b)
 
 static bool write_files(Ship *s)
 {
-    static const char *const form[] =
-        {[PACK_HEADER] = "%s.h",         [PACK_SOURCE] = "%s.c",           [PACK_EXAMPLE] = "example.c",
-         [PACK_MAKEFILE] = "Makefile", [PACK_CMAKE] = "CMakeLists.txt", [PACK_LICENSE] = "LICENSE"};
+    static const char *const form[] = {
+        [PACK_HEADER] = "%s.h",       [PACK_SOURCE] = "%s.c",          [PACK_EXAMPLE] = "example.c",
+        [PACK_MAKEFILE] = "Makefile", [PACK_CMAKE] = "CMakeLists.txt", [PACK_LICENSE] = "LICENSE"};
     _Static_assert(sizeof form / sizeof *form == NPACKFILE, "every file of a package has a name");
     File file[MOST_FILES];
     int n = 0;
@@ -138,7 +148,8 @@ static bool write_files(Ship *s)
     for (int i = 0; i < NPACKFILE && ok && !s->code_only; i++) {
         File *f = &file[n];
         const char *hole = strstr(form[i], "%s");
-        snprintf(f->name, sizeof f->name, "%s%s", hole ? s->pack.name : "", hole ? hole + 2 : form[i]);
+        snprintf(f->name, sizeof f->name, "%s%s", hole ? s->pack.name : "",
+                 hole ? hole + 2 : form[i]);
         f->data = pack_file(&s->pack, (PackFile)i);
         ok = f->data != NULL;
         f->size = ok ? strlen(f->data) : 0;
@@ -153,7 +164,8 @@ static bool write_files(Ship *s)
         f->size = s->pack.fatbin_size;
     }
     qsort(file, (size_t)n, sizeof *file, by_name);
-    Buf m = {.arena = &s->pack.arena};         /* if memory runs out, ship_drop removes the files so far */
+    /* if memory runs out, ship_drop removes the files so far */
+    Buf m = {.arena = &s->pack.arena};
     ok = ok && put_manifest(s, file, n, &m);
     for (int i = 0; i < n && ok; i++)
         ok = write_file(s, file[i].name, file[i].data, file[i].size);
@@ -170,11 +182,12 @@ static bool let_others_read(const char *dir)
 {
     mode_t mask = umask(0);
     umask(mask);
-    return chmod(dir, 0755 & ~mask) == 0;          /* mkdtemp makes folders that only the owner can read */
+    /* mkdtemp makes folders that only the owner can read */
+    return chmod(dir, 0755 & ~mask) == 0;
 }
 
-/* A folder cannot be renamed over one that is not empty. So the old one is renamed first, and back again if renaming
- * the new one fails. */
+/* A folder cannot be renamed over one that is not empty. So the old one is renamed first, and back
+ * again if renaming the new one fails. */
 static bool swap_in(Ship *s)
 {
     char old[PATH_MAX + 8];
@@ -205,8 +218,9 @@ int ship_finish(Ship *s)
     int rules = s->pack.nrule - s->pack.nfunction;
     cli_print("%s: %d rule%s, ", s->out, rules, rules == 1 ? "" : "s");
     if (s->pack.narch)
-        printf("%d architecture%s%s, %s of GPU code\n", s->pack.narch - ptx, s->pack.narch - ptx == 1 ? "" : "s",
-               ptx ? " and PTX" : "", cli_bytes(size, (double)s->pack.fatbin_size));
+        printf("%d architecture%s%s, %s of GPU code\n", s->pack.narch - ptx,
+               s->pack.narch - ptx == 1 ? "" : "s", ptx ? " and PTX" : "",
+               cli_bytes(size, (double)s->pack.fatbin_size));
     else
         printf("for the CPU alone (--arch adds GPUs)\n");
     for (int i = 0; i < rules; i++)

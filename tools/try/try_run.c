@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-const TryShape try_shapes[TRY_TENSORS] = {
-    {"scalar", 0, {0}},        {"single", 1, {1}},       {"vector", 1, {7}},      {"square", 2, {6, 6}},
-    {"tall", 2, {12, 4}},      {"wide", 2, {3, 10}},     {"stack", 3, {2, 4, 5}}, {"kernel", 4, {4, 3, 2, 2}}};
-const char *const try_grad_names[GRADS] = {"ordinary", "zero", "rank one", "huge (1e15)", "tiny (1e-20)", "one NaN"};
+const TryShape try_shapes[TRY_TENSORS] = {{"scalar", 0, {0}},      {"single", 1, {1}},
+                                          {"vector", 1, {7}},      {"square", 2, {6, 6}},
+                                          {"tall", 2, {12, 4}},    {"wide", 2, {3, 10}},
+                                          {"stack", 3, {2, 4, 5}}, {"kernel", 4, {4, 3, 2, 2}}};
+const char *const try_grad_names[GRADS] = {"ordinary",    "zero",         "rank one",
+                                           "huge (1e15)", "tiny (1e-20)", "one NaN"};
 
 int64_t try_count(const TryShape *s)
 {
@@ -21,14 +23,19 @@ int64_t try_count(const TryShape *s)
     return n;
 }
 
-double try_start(int tensor, int64_t k) { return 0.5 * race_normal(race_bits(11, (uint64_t)tensor), (uint64_t)k); }
+double try_start(int tensor, int64_t k)
+{
+    return 0.5 * race_normal(race_bits(11, (uint64_t)tensor), (uint64_t)k);
+}
 
-/* Noise around a mean, so that momenta neither vanish nor dominate. f32 holds all of these numbers exactly. */
+/* Noise around a mean, so that momenta neither vanish nor dominate. f32 holds all of these numbers
+ * exactly. */
 static double ordinary(int tensor, int step, int again, int64_t k)
 {
     enum { STEPS = 1 << 20 };                              /* more than a run has */
     uint64_t key = race_bits(22, (uint64_t)tensor), at = (uint64_t)step + (uint64_t)again * STEPS;
-    double mean = race_normal(key, (uint64_t)k), noise = race_normal(key, at * TRY_MOST + (uint64_t)k);
+    double mean = race_normal(key, (uint64_t)k),
+           noise = race_normal(key, at * TRY_MOST + (uint64_t)k);
     return (float)(0.1 * mean + 0.1 * noise);
 }
 
@@ -38,12 +45,15 @@ double try_gradient(TryGrad kind, int tensor, int step, int again, int64_t k)
     int64_t cols = s->rank > 1 ? try_count(s) / s->dim[0] : 1, row = k / cols, col = k % cols;
     switch (kind) {
     case GRAD_ZERO: return 0;
-    case GRAD_RANK_ONE:                                    /* column times row, of dimension 0 x the rest */
-        row = again % 2 ? try_count(s) / cols - 1 - row : row;     /* not parallel to the first one of the step */
+    /* column times row, of dimension 0 x the rest */
+    case GRAD_RANK_ONE:
+        /* not parallel to the first one of the step */
+        row = again % 2 ? try_count(s) / cols - 1 - row : row;
         return (float)((1 + row) * 0.1) * (1 + (double)col) * ((step + again) % 2 ? 1 : 0.5);
     case GRAD_HUGE: return 1e15 * ordinary(tensor, step, again, k);
     case GRAD_TINY: return 1e-20 * ordinary(tensor, step, again, k);
-    case GRAD_NAN: return tensor == 3 && step == 3 && k == 8 ? NAN : ordinary(tensor, step, again, k);
+    case GRAD_NAN:
+        return tensor == 3 && step == 3 && k == 8 ? NAN : ordinary(tensor, step, again, k);
     default: return ordinary(tensor, step, again, k);
     }
 }
@@ -63,7 +73,8 @@ static void put(void *at, bool f64, int64_t k, double x)
         ((float *)at)[k] = (float)x;
 }
 
-/* Inputs of single elements get ordinary numbers, scalars get 0.5. Others are refused by the caller. */
+/* Inputs of single elements get ordinary numbers, scalars get 0.5. Others are refused by the
+ * caller. */
 static optc_status set_inputs(TryRun *r, optc_rule *rule, Memory *input)
 {
     optc_status s = OPTC_OK;
@@ -82,15 +93,18 @@ static optc_status set_inputs(TryRun *r, optc_rule *rule, Memory *input)
 }
 
 /* Records which states changed and which values are not finite. */
-static void look_at_states(TryRun *r, const optc_rule *rule, double (*last)[TRY_TENSORS][4 * TRY_MOST], int step)
+static void look_at_states(TryRun *r, const optc_rule *rule,
+                           double (*last)[TRY_TENSORS][4 * TRY_MOST], int step)
 {
     for (int i = 0; i < optc_rule_states(rule) && i < TRY_STATES; i++)
         for (int t = 0; t < TRY_TENSORS; t++) {
             optc_state_info info;
             optc_state_view view;
             double now[4 * TRY_MOST];
-            if (optc_rule_state(rule, i, &info) != OPTC_OK || (!strcmp(info.domain, "group") && t) ||
-                optc_state(r->binding, t, info.name, &view) != OPTC_OK || view.count > 4 * TRY_MOST ||
+            if (optc_rule_state(rule, i, &info) != OPTC_OK ||
+                (!strcmp(info.domain, "group") && t) ||
+                optc_state(r->binding, t, info.name, &view) != OPTC_OK ||
+                view.count > 4 * TRY_MOST ||
                 optc_state_read(r->binding, t, info.name, now, view.count) != OPTC_OK)
                 continue;
             if (step == 0)
@@ -120,7 +134,10 @@ static void look_at_params(TryRun *r, const Memory *m, int step)
     }
 }
 
-static bool is_mode(const char *entry) { return !strcmp(entry, "to_eval") || !strcmp(entry, "to_train"); }
+static bool is_mode(const char *entry)
+{
+    return !strcmp(entry, "to_eval") || !strcmp(entry, "to_train");
+}
 
 static void set_gradients(const TryRun *r, Memory *m, int step, int again)
 {
@@ -129,8 +146,8 @@ static void set_gradients(const TryRun *r, Memory *m, int step, int again)
             put(m[t].grad, r->f64, k, try_gradient(r->kind, t, step, again, k));
 }
 
-/* Entries under `gradients` run at their steps, each with a new gradient. Others run first, with the first gradient of
- * the step; to_eval and to_train follow each other after it. */
+/* Entries under `gradients` run at their steps, each with a new gradient. Others run first, with
+ * the first gradient of the step; to_eval and to_train follow each other after it. */
 static optc_status one_step(TryRun *r, const optc_rule *rule, Memory *m, int step)
 {
     optc_status s = OPTC_OK;
@@ -161,7 +178,10 @@ bool try_binds(optc_rule *rule, int tensor)
 {
     Memory m = {.param = {0}};
     optc_binding *b = NULL;
-    optc_tensor t = {.name = try_shapes[tensor].name, .param = m.param, .grad = m.grad, .rank = try_shapes[tensor].rank,
+    optc_tensor t = {.name = try_shapes[tensor].name,
+                     .param = m.param,
+                     .grad = m.grad,
+                     .rank = try_shapes[tensor].rank,
                      .shape = try_shapes[tensor].dim};
     bool ok = optc_bind(rule, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b) == OPTC_OK;
     optc_unbind(b);
@@ -175,15 +195,19 @@ static optc_status bind_all(TryRun *r, optc_rule *rule, const bool *flat, Memory
     for (int t = 0; t < TRY_TENSORS; t++) {
         for (int64_t k = 0; k < try_count(&try_shapes[t]); k++)
             put(m[t].param, r->f64, k, (float)try_start(t, k));
-        tensor[t] = (optc_tensor){.name = try_shapes[t].name, .param = m[t].param, .grad = m[t].grad,
-                                  .rank = try_shapes[t].rank, .shape = try_shapes[t].dim};
+        tensor[t] = (optc_tensor){.name = try_shapes[t].name,
+                                  .param = m[t].param,
+                                  .grad = m[t].grad,
+                                  .rank = try_shapes[t].rank,
+                                  .shape = try_shapes[t].dim};
         count[t] = try_count(&try_shapes[t]);
         if (flat[t]) {
             tensor[t].rank = 1;
             tensor[t].shape = &count[t];
         }
     }
-    return optc_bind(rule, &(optc_group){.tensors = tensor, .ntensors = TRY_TENSORS}, 1, &r->binding);
+    return optc_bind(rule, &(optc_group){.tensors = tensor, .ntensors = TRY_TENSORS}, 1,
+                     &r->binding);
 }
 
 bool try_run(TryRun *r, optc_rule *rule, const bool *flat, TryGrad kind, bool f64, int steps)

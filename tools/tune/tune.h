@@ -12,10 +12,14 @@ int tune_export(const Command *self, int argc, char **argv);
 int tune_merge(const Command *self, int argc, char **argv);
 int tune_show(const Command *self, int argc, char **argv);
 
-const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l);  /* the knobs that have a choice */
-bool tune_budget(const char *text, double *seconds);         /* "60s", "5m"; false: not a duration */
+/* the knobs that have a choice */
+const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l);
+/* "60s", "5m"; false: not a duration */
+bool tune_budget(const char *text, double *seconds);
 /* The device's name contains `part`, ignoring case; NULL: any device. */
 bool tune_device_is(const TunedKey *k, const char *part);
-int tune_no_device(const char *part, const TunedList *l);    /* prints the devices that exist; CLI_FAILED */
-int tune_user_path(char out[TUNE_PATH]);                     /* CLI_GO, or prints that there is no path */
+/* prints the devices that exist; CLI_FAILED */
+int tune_no_device(const char *part, const TunedList *l);
+/* CLI_GO, or prints that there is no path */
+int tune_user_path(char out[TUNE_PATH]);
 #endif

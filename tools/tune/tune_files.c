@@ -1,4 +1,5 @@
-/* optc tune export, merge: write tuned results to files, and merge files into the user's results. */
+/* optc tune export, merge: write tuned results to files, and merge files into the user's
+ * results. */
 #include "tools/tune/tune.h"
 
 #include <math.h>
@@ -7,7 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool tune_device_is(const TunedKey *k, const char *part) { return !part || strcasestr(k->device, part); }
+bool tune_device_is(const TunedKey *k, const char *part)
+{
+    return !part || strcasestr(k->device, part);
+}
 
 int tune_no_device(const char *part, const TunedList *l)
 {
@@ -15,7 +19,8 @@ int tune_no_device(const char *part, const TunedList *l)
     for (int i = 0; i < l->n; i++)
         if (!i || strcmp(l->v[i - 1].key.device, l->v[i].key.device))
             buf_printf(&b, "%s%s", b.len ? ", " : "", l->v[i].key.device);
-    int rc = cli_fail("tune: no results of a device '%s' (there are: %s)", part, b.len ? cli_text(&b) : "none");
+    int rc = cli_fail("tune: no results of a device '%s' (there are: %s)", part,
+                      b.len ? cli_text(&b) : "none");
     buf_free(&b);
     return rc;
 }
@@ -32,7 +37,8 @@ int tune_user_path(char out[TUNE_PATH])
 /* ---- export ---- */
 static int out_of_memory(void) { return cli_fail("tune: out of memory"); }
 
-/* Collects the user's results, or with `all` those of every list; of two with the same key, the first list's. */
+/* Collects the user's results, or with `all` those of every list; of two with the same key, the
+ * first list's. */
 static int gather(TunedList *out, bool all)
 {
     char path[TUNE_PATH], why[600];
@@ -67,8 +73,8 @@ static bool is_users(const char *path)
 {
     char own[TUNE_PATH];
     struct stat a, b;
-    return tuned_path(own, sizeof own) && stat(own, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+    return tuned_path(own, sizeof own) && stat(own, &a) == 0 && stat(path, &b) == 0 &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 static int put_results(const TunedList *l, const char *to)
@@ -94,11 +100,12 @@ int tune_export(const Command *self, int argc, char **argv)
 {
     const char *to = NULL, *device = NULL;
     bool all = false;
-    const Opt opts[] = {{"output", 'o', OPT_TEXT, &to, "FILE", "where to (default: standard output)"},
-                        {"device", 0, OPT_TEXT, &device, "NAME", "only of devices with this in their name"},
-                        {"all", 0, OPT_FLAG, &all, NULL,
-                         "the site's and the built-in results too; of one stage and size yours, then the site's"},
-                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    const Opt opts[] = {
+        {"output", 'o', OPT_TEXT, &to, "FILE", "where to (default: standard output)"},
+        {"device", 0, OPT_TEXT, &device, "NAME", "only of devices with this in their name"},
+        {"all", 0, OPT_FLAG, &all, NULL,
+         "the site's and the built-in results too; of one stage and size yours, then the site's"},
+        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
@@ -138,7 +145,8 @@ static int read_one(TunedList *l, const char *path)
         ok = tuned_parse(l, "standard input", text, len, why, sizeof why);
         free(text);
     } else {
-        if (access(path, F_OK) != 0)                    /* tuned_read treats a missing file as empty */
+        /* tuned_read treats a missing file as empty */
+        if (access(path, F_OK) != 0)
             return cli_fail("tune: %s: No such file or directory", path);
         ok = tuned_read(l, path, why, sizeof why);
     }
@@ -148,7 +156,8 @@ static int read_one(TunedList *l, const char *path)
 static int read_files(TunedList *all, int n, char **paths)
 {
     int rc = CLI_GO;
-    for (int i = 0; i < n; i++) {                       /* reads all files, to report all errors at once */
+    /* reads all files, to report all errors at once */
+    for (int i = 0; i < n; i++) {
         TunedList one = {0};
         TunedMerge m;
         int k = read_one(&one, paths[i]);
@@ -164,10 +173,10 @@ int tune_merge(const Command *self, int argc, char **argv)
 {
     const char *into = NULL;
     bool dry = false;
-    const Opt opts[] = {
-        {"into", 0, OPT_TEXT, &into, "FILE", "the file that takes them (default: your own results)"},
-        {"dry-run", 0, OPT_FLAG, &dry, NULL, "only say what would happen"},
-        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    const Opt opts[] = {{"into", 0, OPT_TEXT, &into, "FILE",
+                         "the file that takes them (default: your own results)"},
+                        {"dry-run", 0, OPT_FLAG, &dry, NULL, "only say what would happen"},
+                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
@@ -187,8 +196,8 @@ int tune_merge(const Command *self, int argc, char **argv)
     } else if (!tuned_update(path, &all, TUNED_BY_GAIN, dry, TUNE_WAIT_MS, &m, why, sizeof why)) {
         rc = cli_fail("%s\noptc: tune: nothing was merged", why);
     } else {
-        cli_print("%s%d added, %d replaced, %d kept as they were in %s\n", dry ? "would be: " : "", m.added,
-                  m.replaced, m.kept, path);
+        cli_print("%s%d added, %d replaced, %d kept as they were in %s\n", dry ? "would be: " : "",
+                  m.added, m.replaced, m.kept, path);
         rc = CLI_OK;
     }
     tuned_free(&all);

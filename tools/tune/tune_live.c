@@ -1,5 +1,5 @@
-/* Tuning by a program's own steps: replaces this process by the program. $OPTC_TUNE_LIVE tells the library how much
- * time may be lost. */
+/* Tuning by a program's own steps: replaces this process by the program. $OPTC_TUNE_LIVE tells the
+ * library how much time may be lost. */
 #include "tools/tune/tune.h"
 
 #include <errno.h>

@@ -38,13 +38,15 @@ static double share(TuneRun *r)
     return 0;
 }
 
-/* Handles the status of opening a tuner. If memory is too small for this size, the other sizes are still tuned. */
+/* Handles the status of opening a tuner. If memory is too small for this size, the other sizes are
+ * still tuned. */
 static bool opened(TuneRun *r, int status, const char *label)
 {
     char size[32];
     r->small += status == OPTC_ERROR_MEMORY;
     if (status == OPTC_ERROR_MEMORY)
-        cli_warning("tune: %s at %s elements is left out: %s", label, cli_size(size, r->elements), optc_message());
+        cli_warning("tune: %s at %s elements is left out: %s", label, cli_size(size, r->elements),
+                    optc_message());
     return status == OPTC_ERROR_MEMORY || lib(status);
 }
 
@@ -93,7 +95,8 @@ static bool tune_gpu(TuneRun *r, optc_rule *rule, const char *name)
             if (budget <= 0)
                 continue;
             int sized = OPTC_OK;
-            ok = (u || lib(gpu_tuner_open(rule, r->workers, &u))) && (ready || lib(gpu_tuner_stage(u, f))) &&
+            ok = (u || lib(gpu_tuner_open(rule, r->workers, &u))) &&
+                 (ready || lib(gpu_tuner_stage(u, f))) &&
                  opened(r, sized = gpu_tuner_size(u, r->size[i]), label);
             ready = true;
             if (!ok || sized != OPTC_OK)
@@ -148,7 +151,8 @@ static bool tune_methods(TuneRun *r, optc_rule *rule)
 {
     bool ok = true;
     for (int roots = 0; roots < 2; roots++)
-        for (MethodWork w = {roots, 0, 0}; method_for(rule->program, roots) && ok && !stop && method_next(&w);) {
+        for (MethodWork w = {roots, 0, 0};
+             method_for(rule->program, roots) && ok && !stop && method_next(&w);) {
             char name[64];
             method_label(w, name);
             ok = !stage_named(r, name) || tune_method(r, w, !roots && method_f64(rule->program));
@@ -197,11 +201,11 @@ static void no_stage(const TuneRun *r, optc_rule *rule)
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
                                    roots ? "roots" : "eigenvectors");
     if (r->of == 1)
-        cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage,
-                  names);
+        cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)",
+                  optc_rule_name(rule), r->stage, names);
     else
-        cli_error("tune: none of the rules has a stage '%s' with something to tune (%s has: %s)", r->stage,
-                  optc_rule_name(rule), names);
+        cli_error("tune: none of the rules has a stage '%s' with something to tune (%s has: %s)",
+                  r->stage, optc_rule_name(rule), names);
 }
 
 /* A rule from the command line, compiled. */
@@ -213,7 +217,9 @@ static bool open_rule(const TuneRun *r, const char *arg, Ask *out)
     *out = (Ask){NULL, NULL};
     bool ok = lib(optc_compile(r->engine, &ro, &out->rule));
     if (ok && !out->rule->engine->gpu && !optc_rule_native(out->rule))
-        ok = (cli_error("tune: %s runs on the %s: there is nothing to tune", arg, optc_rule_path(out->rule)), false);
+        ok = (cli_error("tune: %s runs on the %s: there is nothing to tune", arg,
+                        optc_rule_path(out->rule)),
+              false);
     Buf b = {0};
     if (ok)
         buf_printf(&b, "%.90s", optc_rule_name(out->rule));
@@ -235,7 +241,8 @@ static bool tune_rule(TuneRun *r, const Ask *a)
     optc_rule *rule = a->rule;
     bool ok = true;
     r->begun = cli_now();
-    r->left = stages_to_tune(r, rule) * r->nsize + (rule->engine->gpu ? methods_to_tune(r, rule) : 0);
+    r->left =
+        stages_to_tune(r, rule) * r->nsize + (rule->engine->gpu ? methods_to_tune(r, rule) : 0);
     if (r->stage && !r->left && ++r->without == r->of) {
         no_stage(r, rule);
         ok = false;
@@ -268,19 +275,21 @@ static bool parse_sizes(TuneRun *r, const char *text)
         if (at == r->nsize)
             r->size[r->nsize++] = size;
         else if (r->size[at] != size)
-            cli_warning("tune: %s elements share their results with %s: only these are tuned for", part,
-                        cli_size(same, r->size[at]));
+            cli_warning("tune: %s elements share their results with %s: only these are tuned for",
+                        part, cli_size(same, r->size[at]));
         more = text[n] != 0;
         text += n + more;
     }
     return true;
 }
 
-/* Worker processes to start: the cores that this process may use, at most as many as there is work for. */
+/* Worker processes to start: the cores that this process may use, at most as many as there is work
+ * for. */
 static int cores(void)
 {
     cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
+    int n = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
+                                                   : CPU_COUNT(&set);
     return n < SEARCH_AHEAD ? n : SEARCH_AHEAD;
 }
 
@@ -291,12 +300,13 @@ static bool start(TuneRun *r)
         snprintf(r->path, sizeof r->path, "%s", r->into);
     if (!trials_path(r->path, r->trials, sizeof r->trials))
         return cli_error("tune: the path '%s' is too long", r->path), false;
-    if (*r->path &&
-        (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why)))
+    if (*r->path && (!tuned_read(&r->known, r->path, why, sizeof why) ||
+                     !trials_read(&r->tried, r->trials, why, sizeof why)))
         return cli_error("tune: %s", why), false;
     if (device_target(r->device) == &target_cuda)
         r->workers = workers_start(cores() > 2 ? cores() - 1 : cores());
-    if (!lib(optc_open(&(optc_engine_options){.device = r->device, .spec_path = r->compile.path}, &r->engine)))
+    if (!lib(optc_open(&(optc_engine_options){.device = r->device, .spec_path = r->compile.path},
+                       &r->engine)))
         return false;
     if (r->engine->gpu && !nvrtc_get(NULL)) {
         const char *no;
@@ -304,7 +314,8 @@ static bool start(TuneRun *r)
         return cli_error("tune: a GPU is tuned with NVRTC: %s", no), false;
     }
     if (r->stage && !r->engine->gpu)
-        return cli_error("tune: --stage is for a GPU: on the CPU a rule is tuned as a whole"), false;
+        return cli_error("tune: --stage is for a GPU: on the CPU a rule is tuned as a whole"),
+               false;
     r->shows = isatty(STDERR_FILENO);
     return true;
 }
@@ -314,7 +325,8 @@ static bool can_keep(const TuneRun *r)
 {
     char why[400];
     TunedMerge m;
-    bool ok = r->dry || tuned_update(r->path, &(TunedList){0}, TUNED_NEWEST, false, TUNE_WAIT_MS, &m, why, sizeof why);
+    bool ok = r->dry || tuned_update(r->path, &(TunedList){0}, TUNED_NEWEST, false, TUNE_WAIT_MS,
+                                     &m, why, sizeof why);
     if (!ok)
         cli_error("tune: results could not be kept: %s", why);
     return ok;
@@ -322,34 +334,36 @@ static bool can_keep(const TuneRun *r)
 
 static void head(const TuneRun *r)
 {
-    printf("%s\n%d rule%s, %d size%s", optc_device_name(r->engine), r->of, r->of == 1 ? "" : "s", r->nsize,
-           r->nsize == 1 ? "" : "s");
+    printf("%s\n%d rule%s, %d size%s", optc_device_name(r->engine), r->of, r->of == 1 ? "" : "s",
+           r->nsize, r->nsize == 1 ? "" : "s");
     if (r->most)
         printf(", up to %d launches a search", r->most);
     if (isfinite(r->budget))
         printf(", up to %g s each, %g s in all", r->budget, r->of * r->budget);
-    printf(" (*: that ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", "stage", "form", "size", "best",
-           "by its plan", "to model", "to used");
+    printf(" (*: that ended a search)\n\n  %-28s %-5s %-6s %10s %12s %8s %8s\n", "stage", "form",
+           "size", "best", "by its plan", "to model", "to used");
 }
 
 static int finish(TuneRun *r, bool ok)
 {
     tune_clear_progress(r);
     if (r->found)
-        printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n", r->found,
-               r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1),
+        printf("\n%d stage%s searched, %d better than the model, %.1f %% faster on average%s%s\n",
+               r->found, r->found == 1 ? "" : "s", r->better, 100 * (exp(r->gain / r->found) - 1),
                r->dry || !ok ? "" : "; kept in ", r->dry || !ok ? "" : r->path);
     if (r->skipped)
         printf("%d done before, left as they are (--again searches them anew)\n", r->skipped);
     if (r->busy)
-        printf("%d not kept: the machine was busy, its threads waited for a core up to %.0f %% of their time; the same "
+        printf("%d not kept: the machine was busy, its threads waited for a core up to %.0f %% of "
+               "their time; the same "
                "command tries again\n",
                r->busy, 100 * r->busiest);
     if (r->late && !stop)
-        printf("%d had no time left: the same command goes on with them, or take a larger %s\n", r->late,
-               isfinite(r->budget) ? "--budget" : "--trials");
+        printf("%d had no time left: the same command goes on with them, or take a larger %s\n",
+               r->late, isfinite(r->budget) ? "--budget" : "--trials");
     if (stop)
-        fprintf(stderr, "optc: interrupted: what was found is kept; the same command goes on from there\n");
+        fprintf(stderr,
+                "optc: interrupted: what was found is kept; the same command goes on from there\n");
     return stop ? 130 : ok && !r->small ? CLI_OK : CLI_FAILED;
 }
 
@@ -393,14 +407,18 @@ int tune_run(const Command *self, int argc, char **argv)
          "for each search: so many launches, however long it takes (unless --budget is there too)"},
         {"device", 0, OPT_TEXT, &r.device, "NAME", "cuda:N or cpu (default: the best here)"},
         {"sizes", 0, OPT_TEXT, &sizes, "LIST", "elements to tune for (default: 2^20,2^24,2^28)"},
-        {"stage", 0, OPT_TEXT, &r.stage, "NAME", "only this stage of the rules, on a GPU: step_12, or the whole name"},
-        {"exhaustive", 0, OPT_FLAG, &r.exhaustive, NULL, "try everything, not only what looks good"},
+        {"stage", 0, OPT_TEXT, &r.stage, "NAME",
+         "only this stage of the rules, on a GPU: step_12, or the whole name"},
+        {"exhaustive", 0, OPT_FLAG, &r.exhaustive, NULL,
+         "try everything, not only what looks good"},
         {"again", 0, OPT_FLAG, &r.again, NULL, "also what was done before"},
         {"into", 0, OPT_TEXT, &r.into, "FILE", "keep results there (default: the user's file)"},
         {"dry-run", 0, OPT_FLAG, &r.dry, NULL, "keep nothing"},
-        {"busy", 0, OPT_FLAG, &r.crowd, NULL, "on the CPU: keep results even where other work had the cores meanwhile"},
+        {"busy", 0, OPT_FLAG, &r.crowd, NULL,
+         "on the CPU: keep results even where other work had the cores meanwhile"},
         {"live", 0, OPT_FLAG, &live, NULL,
-         "run a program (behind --) and let its real steps on a GPU try launches; all give the same bits"},
+         "run a program (behind --) and let its real steps on a GPU try launches; all give the "
+         "same bits"},
         {"slowdown", 0, OPT_TEXT, &slowdown, "SHARE",
          "with --live: what trying may cost of the steps' time (default: 5%)"},
         COMPILE_OPTS(r.compile),
@@ -410,8 +428,10 @@ int tune_run(const Command *self, int argc, char **argv)
         return rc;
     if (r.into && !*r.into)
         return cli_misuse(self, "--into names no file");
-    if (live && (budget || r.most || sizes || r.device || r.stage || r.exhaustive || r.again || r.dry || r.crowd))
-        return cli_misuse(self, "--live goes by the program's own steps: only --slowdown and --into are for it");
+    if (live && (budget || r.most || sizes || r.device || r.stage || r.exhaustive || r.again ||
+                 r.dry || r.crowd))
+        return cli_misuse(
+            self, "--live goes by the program's own steps: only --slowdown and --into are for it");
     if (live)
         return tune_live(self, slowdown ? slowdown : "5%", r.into, argv, n);
     if (slowdown)
@@ -421,7 +441,8 @@ int tune_run(const Command *self, int argc, char **argv)
     else if (!tune_budget(budget ? budget : "60s", &r.budget))
         return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
     if (!parse_sizes(&r, sizes ? sizes : "2^20,2^24,2^28"))
-        return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
+        return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'",
+                          sizes);
     DeviceName name;
     if (!r.device || (device_parse(r.device, &name) && name.kind == DEVICE_BEST))
         r.device = optc_best_device();

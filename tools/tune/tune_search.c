@@ -13,8 +13,9 @@ static void progress(void *ctx, const Search *s, int tried, int of, double left)
         return;
     fputs("\r\033[K", stderr);
     cli_put_clean(stderr, r->label, false);
-    fprintf(stderr, " 2^%d [%d/%d] %d tried (%d/%d), %.0f s left, best %s", (int)lround(log2((double)r->elements)),
-            r->nth, r->of, s->n, tried, of, left > 0 ? left : 0, cli_time(t, s->trial[s->best].ms * 1e-3));
+    fprintf(stderr, " 2^%d [%d/%d] %d tried (%d/%d), %.0f s left, best %s",
+            (int)lround(log2((double)r->elements)), r->nth, r->of, s->n, tried, of,
+            left > 0 ? left : 0, cli_time(t, s->trial[s->best].ms * 1e-3));
     if (s->model_ms > 0)
         fprintf(stderr, " (%+.1f %%)", 100 * (s->trial[s->best].ms / s->model_ms - 1));
     fflush(stderr);
@@ -32,7 +33,8 @@ static bool same_key(const TunedKey *a, const TunedKey *b) { return tuned_compar
 /* The end of a label: the search was stopped, and the next run continues it. */
 static const char unfinished[] = " (unfinished)";
 
-/* A result of an older version may have a launch that is not valid any more. Steps do not use it, nor does the search.
+/* A result of an older version may have a launch that is not valid any more. Steps do not use it,
+ * nor does the search.
  * */
 static const Launch *usable(const Tuned *t, const Space *space)
 {
@@ -50,7 +52,11 @@ static bool keep(TuneRun *r, const TunedKey *k, const Search *s, const char *lab
 {
     char why[400];
     const Tried *best = &s->trial[s->best];
-    Tuned t = {.key = *k, .launch = best->launch, .ms = best->ms, .model_ms = s->model_ms, .samples = best->samples};
+    Tuned t = {.key = *k,
+               .launch = best->launch,
+               .ms = best->ms,
+               .model_ms = s->model_ms,
+               .samples = best->samples};
     snprintf(t.label, sizeof t.label, "%.64s%s", label, s->finished ? "" : unfinished);
     if (r->dry)
         return true;
@@ -70,7 +76,8 @@ static bool keep(TuneRun *r, const TunedKey *k, const Search *s, const char *lab
     }
     TunedList one = {0};
     TunedMerge m;
-    bool ok = tuned_put(&one, &t) && tuned_put(&r->known, &t);           /* known: a rule may be named twice */
+    /* known: a rule may be named twice */
+    bool ok = tuned_put(&one, &t) && tuned_put(&r->known, &t);
     if (!ok)
         snprintf(why, sizeof why, "%.90s: out of memory", label);
     ok = ok && tuned_update(r->path, &one, TUNED_NEWEST, false, TUNE_WAIT_MS, &m, why, sizeof why);
@@ -88,20 +95,23 @@ static int tried(const Search *s)
     return n;
 }
 
-static void report(const TuneRun *r, const TunedKey *k, const Search *s, double bytes, const char *label)
+static void report(const TuneRun *r, const TunedKey *k, const Search *s, double bytes,
+                   const char *label)
 {
     char t[32], l[120], size[24];
     const Tried *best = &s->trial[s->best];
     tune_clear_progress(r);
     snprintf(size, sizeof size, "2^%d", k->bucket);
-    printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%", label, form_name[k->form], size, cli_time(t, best->ms * 1e-3),
-           bytes / best->ms * 1e-6, 100 * (best->ms / s->model_ms - 1));
+    printf("  %-28s %-5s %-6s %10s %7.0f GB/s %+6.1f %%", label, form_name[k->form], size,
+           cli_time(t, best->ms * 1e-3), bytes / best->ms * 1e-6,
+           100 * (best->ms / s->model_ms - 1));
     if (s->used_ms > 0)
         printf(" %+6.1f %%", 100 * (best->ms / s->used_ms - 1));
     else
         printf("        -");
     printf("  %4d tried in %3.0f s%s  %s\n", tried(s), s->spent, s->finished ? " " : "*",
-           s->best == s->model ? "as the model has it" : tune_launch_text(l, k->form, &best->launch));
+           s->best == s->model ? "as the model has it"
+                               : tune_launch_text(l, k->form, &best->launch));
     fflush(stdout);
 }
 
@@ -129,7 +139,8 @@ static int best_before(const TuneRun *r, const TunedKey *k, Launch out[BEFORE])
     return n;
 }
 
-/* Other processes used the machine: the result would be wrong and stay in the file, so it is not stored. */
+/* Other processes used the machine: the result would be wrong and stay in the file, so it is not
+ * stored. */
 static bool crowded(TuneRun *r, const Meter *m)
 {
     double share = m->busy && !r->dry && !r->crowd ? m->busy(m->ctx) : 0;
@@ -138,8 +149,8 @@ static bool crowded(TuneRun *r, const Meter *m)
     return share > TOO_BUSY;
 }
 
-bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter *m, double bytes, double budget,
-                 const char *label)
+bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter *m, double bytes,
+                 double budget, const char *label)
 {
     int lo = 0, hi = INT_MAX;
     if (space->stage)
@@ -167,7 +178,8 @@ bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter 
         cli_error("tune: %s: out of memory", label);
     else if (!ok && !*r->stop)
         cli_error("tune: %s: %s", label,
-                  *optc_message() ? optc_message() : "the model's launch could not be built or timed");
+                  *optc_message() ? optc_message()
+                                  : "the model's launch could not be built or timed");
     r->late += ok && !s.finished && tried(&s) < 2;
     if (ok && (s.finished || tried(&s) > 1)) {
         report(r, k, &s, bytes, label);

@@ -1,4 +1,5 @@
-/* optc tune show: results as a table, and for a stage the best time of any trial by the value of each parameter. */
+/* optc tune show: results as a table, and for a stage the best time of any trial by the value of
+ * each parameter. */
 #include "tools/tune/tune.h"
 
 #include <limits.h>
@@ -27,7 +28,8 @@ const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l)
     for (int k = 0; k < NKNOB; k++) {
         int v[MOST_VALUES];
         if (knob_values(f, (Knob)k, v) > 1)
-            at += (size_t)snprintf(buf + at, 120 - at, "%s%s %d", at ? ", " : "", knob_text(f, (Knob)k), l->v[k]);
+            at += (size_t)snprintf(buf + at, 120 - at, "%s%s %d", at ? ", " : "",
+                                   knob_text(f, (Knob)k), l->v[k]);
     }
     return buf;
 }
@@ -152,14 +154,16 @@ static const char *short_types(char out[TYPES_KEY], const char *types)
     return out;
 }
 
-/* Prints the knobs that differ from the model's launch if that is among the trials, otherwise all that have a choice.
+/* Prints the knobs that differ from the model's launch if that is among the trials, otherwise all
+ * that have a choice.
  * */
 static void put_knobs(const Show *s, const Tuned *t)
 {
     const Trial *model = model_of(s, &t->key);
     int shown = 0, values[MOST_VALUES];
     for (int k = 0; k < NKNOB; k++)
-        if (model ? model->launch.v[k] != t->launch.v[k] : knob_values(t->key.form, (Knob)k, values) > 1)
+        if (model ? model->launch.v[k] != t->launch.v[k]
+                  : knob_values(t->key.form, (Knob)k, values) > 1)
             printf("%s%s=%d", shown++ ? " " : "", knob_text(t->key.form, (Knob)k), t->launch.v[k]);
     printf("%s\n", shown ? "" : model ? "as the model" : "nothing to choose");
 }
@@ -176,8 +180,8 @@ static void put_row(const Show *s, const Row *r, int width)
     snprintf(n, sizeof n, "%d", t->samples);
     printf("  %.8s  %-6s  ", t->key.stage, form_name[t->key.form]);
     cli_put_clean(stdout, t->label, false);
-    printf("%*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  ", width - cli_width(t->label), "", short_types(types, t->key.types),
-           size, ms, more, n, r->from);
+    printf("%*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  ", width - cli_width(t->label), "",
+           short_types(types, t->key.types), size, ms, more, n, r->from);
     put_knobs(s, t);
 }
 
@@ -201,16 +205,17 @@ static void show_table(const Show *s)
         if (!i || !same_device(k, &s->row[i - 1].t->key)) {
             printf("%s", i ? "\n" : "");
             put_device(k);
-            printf("%s  %-8s  %-6s  %-*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  %s%s\n", cli_paint(PAINT_DIM), "stage",
-                   "kind", width, head, "types", "size", "ms", "gain", "n", "from", "parameters",
-                   cli_paint(PAINT_NONE));
+            printf("%s  %-8s  %-6s  %-*s  %-5s  %-4s  %9s  %8s  %4s  %-8s  %s%s\n",
+                   cli_paint(PAINT_DIM), "stage", "kind", width, head, "types", "size", "ms",
+                   "gain", "n", "from", "parameters", cli_paint(PAINT_NONE));
         }
         put_row(s, &s->row[i], width);
     }
     if (s->n)
         printf("\n%d result%s\n", s->n, s->n == 1 ? "" : "s");
     else
-        puts("no results yet: 'optc tune' measures, 'optc tune merge' takes in what others measured");
+        puts("no results yet: 'optc tune' measures, 'optc tune merge' takes in what others "
+             "measured");
 }
 
 /* ---- trials of a stage ---- */
@@ -255,8 +260,8 @@ static void put_value(const Value *v, double best, bool winner, bool model)
 }
 
 /* best: milliseconds of the fastest trial; wins: a label for the winner's values */
-static void put_values(const Trial *t, int trials, double best, const Launch *winner, const char *wins,
-                       const Trial *model)
+static void put_values(const Trial *t, int trials, double best, const Launch *winner,
+                       const char *wins, const Trial *model)
 {
     Buf fixed = {0};
     for (int k = 0; k < NKNOB; k++) {
@@ -269,7 +274,8 @@ static void put_values(const Trial *t, int trials, double best, const Launch *wi
             continue;
         printf("\n  %s%s%s\n", cli_paint(PAINT_HEAD), name, cli_paint(PAINT_NONE));
         for (int i = 0; i < n; i++)
-            put_value(&v[i], best, winner && winner->v[k] == v[i].v, model && model->launch.v[k] == v[i].v);
+            put_value(&v[i], best, winner && winner->v[k] == v[i].v,
+                      model && model->launch.v[k] == v[i].v);
     }
     if (fixed.len)
         printf("\n  the same in every trial: %s\n", cli_text(&fixed));
@@ -289,18 +295,21 @@ static void put_stage(const Show *s, const TunedKey *key, const char *label)
     }
     printf("%s", cli_paint(PAINT_HEAD));
     cli_put_clean(stdout, *label ? label : key->stage, false);
-    printf("%s: %s %s at 2^%d\n  stage %s on ", cli_paint(PAINT_NONE), form_name[key->form], key->types, key->bucket,
-           key->stage);
+    printf("%s: %s %s at 2^%d\n  stage %s on ", cli_paint(PAINT_NONE), form_name[key->form],
+           key->types, key->bucket, key->stage);
     cli_put_clean(stdout, key->device, false);
     printf("\n  %d trial%s", n, n == 1 ? "" : "s");
     if (failed)
         printf(", %d failed", failed);
     if (result)
-        printf("; the result takes %.4g ms, the model's launch %.4g ms (%+.1f %%), n=%d", result->ms, result->model_ms,
-               gain(result), result->samples);
+        printf("; the result takes %.4g ms, the model's launch %.4g ms (%+.1f %%), n=%d",
+               result->ms, result->model_ms, gain(result), result->samples);
     puts("");
     if (n)
-        put_values(t, n, best ? best->ms : INFINITY, result ? &result->launch : best ? &best->launch : NULL,
+        put_values(t, n, best ? best->ms : INFINITY,
+                   result ? &result->launch
+                   : best ? &best->launch
+                          : NULL,
                    result ? "result" : "best", model_of(s, key));
 }
 
@@ -347,7 +356,8 @@ static int no_stage(const Show *s)
             name_near(&near, &a, l[k]->v[i].label);
     for (int i = 0; i < s->trials.n; i++)
         name_near(&near, &a, s->trials.v[i].label);
-    int rc = cli_fail("tune: unknown stage '%s'%s%s\na stage is named by the beginning of its rule and kernel, or of "
+    int rc = cli_fail("tune: unknown stage '%s'%s%s\na stage is named by the beginning of its rule "
+                      "and kernel, or of "
                       "its hash; 'optc tune show' lists them",
                       s->stage, s->device ? " of such a device" : "", near_text(&near, &a));
     arena_free(&a);
@@ -382,7 +392,8 @@ static void json_key(const TunedKey *k, const Launch *l, const char *label, cons
 {
     printf("%s\n    {\"device\": ", comma);
     cli_json(k->device);
-    printf(", \"units\": %d, \"driver\": %d, \"form\": \"%s\", \"types\": \"%s\", \"stage\": \"%s\", \"bucket\": %d, "
+    printf(", \"units\": %d, \"driver\": %d, \"form\": \"%s\", \"types\": \"%s\", \"stage\": "
+           "\"%s\", \"bucket\": %d, "
            "\"label\": ",
            k->units, k->driver, form_name[k->form], k->types, k->stage, k->bucket);
     cli_json(label);
@@ -463,18 +474,21 @@ static int show(Show *s)
     if (s->stage)
         return show_stages(s);
     if (!s->n && s->device)
-        return tune_no_device(s->device, s->set.user.n ? &s->set.user : s->set.site.n ? &s->set.site : &s->set.builtin);
+        return tune_no_device(s->device, s->set.user.n   ? &s->set.user
+                                         : s->set.site.n ? &s->set.site
+                                                         : &s->set.builtin);
     return show_table(s), CLI_OK;
 }
 
 int tune_show(const Command *self, int argc, char **argv)
 {
     Show s = {0};
-    const Opt opts[] = {{"stage", 0, OPT_TEXT, &s.stage, "STAGE",
-                         "its trials by parameter: the beginning of its rule and kernel, or of its hash"},
-                        {"device", 0, OPT_TEXT, &s.device, "NAME", "only of devices with this in their name"},
-                        {"json", 0, OPT_FLAG, &s.json, NULL, "print one JSON object: results and trials"},
-                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    const Opt opts[] = {
+        {"stage", 0, OPT_TEXT, &s.stage, "STAGE",
+         "its trials by parameter: the beginning of its rule and kernel, or of its hash"},
+        {"device", 0, OPT_TEXT, &s.device, "NAME", "only of devices with this in their name"},
+        {"json", 0, OPT_FLAG, &s.json, NULL, "print one JSON object: results and trials"},
+        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;

@@ -1,7 +1,8 @@
-/* Several bindings of one optimizer, one for each set of types. Values of all tensors (clip's norm) are taken over all
- * of them: entries that gen/ir/shared_reductions.c makes leave each binding's part in its states, and the other
- * bindings read it there. No value passes through the host, and none is copied. Bindings of other processes send
- * theirs, which are read where they were received. */
+/* Several bindings of one optimizer, one for each set of types. Values of all tensors (clip's norm)
+ * are taken over all of them: entries that gen/ir/shared_reductions.c makes leave each binding's
+ * part in its states, and the other bindings read it there. No value passes through the host, and
+ * none is copied. Bindings of other processes send theirs, which are read where they were
+ * received. */
 #include "runtime/core/memory/layout.h"
 
 #include <stdio.h>
@@ -10,18 +11,19 @@
 
 /* Bindings that read each other's values, until one of them is unbound or connected again.
  *
- * A round: every binding shares its values for one entry, level by level, and then runs this entry at most once.
- * number: of the current round; gathered: levels whose values the ranks have exchanged; used: some binding ran the
- * entry. */
+ * A round: every binding shares its values for one entry, level by level, and then runs this entry
+ * at most once.
+ * number: of the current round; gathered: levels whose values the ranks have exchanged; used: some
+ * binding ran the entry. */
 struct Connection {
     optc_binding **list; int n;
     int64_t number;
     const char *entry;
     int gathered;
     bool used;
-    /* ranks 1: there are no other processes. from: the states shared.K of the list, by binding, then K; send: they
-     * follow each other, then a number that is not 0 if this rank failed; recv: of all ranks. count: states of one
-     * binding */
+    /* ranks 1: there are no other processes. from: the states shared.K of the list, by binding,
+     * then K; send: they follow each other, then a number that is not 0 if this rank failed; recv:
+     * of all ranks. count: states of one binding */
     optc_comm comm;
     void **from; int nfrom, count;
     char *send, *recv;
@@ -35,8 +37,10 @@ CORE optc_status check_bindings(const char *call, optc_binding *const *b, int n)
         if (!b[i])
             return fail(OPTC_ERROR_ARGUMENT, "%s: binding %d is NULL", call, i);
         if (b[i]->rule->engine != b[0]->rule->engine)
-            return fail(OPTC_ERROR_ARGUMENT, "%s: bindings 0 and %d belong to different engines; pass numbers between "
-                                             "devices by optc_set_scalar", call, i);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "%s: bindings 0 and %d belong to different engines; pass numbers between "
+                        "devices by optc_set_scalar",
+                        call, i);
         for (int k = 0; k < i; k++)
             if (b[k] == b[i])
                 return fail(OPTC_ERROR_ARGUMENT, "%s: bindings %d and %d are the same", call, k, i);
@@ -63,12 +67,14 @@ static int count_shared(const Program *p)
     return n - 1;
 }
 
-/* Without optc_rule_options.bindings a value of all tensors is a fold over the binding's tensors in a stage. */
+/* Without optc_rule_options.bindings a value of all tensors is a fold over the binding's tensors in
+ * a stage. */
 static bool takes_all_tensors(const Program *p)
 {
     bool any = false;
     for (int k = 0; k < p->narray; k++)
-        any = any || (p->array[k].kind == MEM_PART && p->array[k].dom == GROUP && p->array[k].from == TENSOR);
+        any = any || (p->array[k].kind == MEM_PART && p->array[k].dom == GROUP &&
+                      p->array[k].from == TENSOR);
     return any;
 }
 
@@ -99,8 +105,10 @@ static const char *lacks_entry(const Program *p, const Program *q)
     return lacks;
 }
 
-/* All rules share the same values in the same entries, or none. all: bindings, with those of other ranks */
-static optc_status check_shared(const char *call, optc_binding *const *b, int n, int all, int *count)
+/* All rules share the same values in the same entries, or none. all: bindings, with those of other
+ * ranks */
+static optc_status check_shared(const char *call, optc_binding *const *b, int n, int all,
+                                int *count)
 {
     for (int i = *count = 0; i < n; i++) {
         int own = count_shared(b[i]->rule->program);
@@ -110,15 +118,21 @@ static optc_status check_shared(const char *call, optc_binding *const *b, int n,
         const Program *p = b[i]->rule->program, *first = b[0]->rule->program;
         int own = count_shared(p);
         if (!made_for(p, own, all) || (own != *count && (!own || all == 1)))
-            return fail(OPTC_ERROR_ARGUMENT, "%s: the rule of binding %d is not compiled for %d bindings with these "
-                                             "values of all tensors; set optc_rule_options.bindings to %d in each of "
-                                             "the rules, which differ only in their types", call, i, all, all);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "%s: the rule of binding %d is not compiled for %d bindings with these "
+                        "values of all tensors; set optc_rule_options.bindings to %d in each of "
+                        "the rules, which differ only in their types",
+                        call, i, all, all);
         const char *more = lacks_entry(p, first), *less = lacks_entry(first, p);
         if (more || less || own != *count)
-            return fail(OPTC_ERROR_ARGUMENT, "%s: the rules of bindings 0 and %d take different values over all "
-                                             "tensors%s%s%s; connect rules that differ only in their types", call, i,
-                        more || less ? ": only one of them has the entry '" : "",
-                        more ? more : less ? less : "", more || less ? "'" : "");
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "%s: the rules of bindings 0 and %d take different values over all "
+                        "tensors%s%s%s; connect rules that differ only in their types",
+                        call, i, more || less ? ": only one of them has the entry '" : "",
+                        more   ? more
+                        : less ? less
+                               : "",
+                        more || less ? "'" : "");
     }
     return OPTC_OK;
 }
@@ -167,7 +181,8 @@ static void unset_scalar(optc_binding *b, int array)
 
 CORE bool is_shared_input(const ProgArray *m)
 {
-    return m->kind == MEM_INPUT && m->dom == GROUP && !strncmp(m->name, "shared.", strlen("shared."));
+    return m->kind == MEM_INPUT && m->dom == GROUP &&
+           !strncmp(m->name, "shared.", strlen("shared."));
 }
 
 CORE bool connection_reads(const optc_binding *b, int array)
@@ -198,7 +213,8 @@ CORE void connection_end(optc_binding *b)
         connection_free(c);
 }
 
-static optc_status connection_make(const char *call, optc_binding *const *b, int n, int count, Connection **out)
+static optc_status connection_make(const char *call, optc_binding *const *b, int n, int count,
+                                   Connection **out)
 {
     Connection *c = *out = (Connection *)calloc(1, sizeof *c);
     if (!c || !(c->list = (optc_binding **)calloc((size_t)n, sizeof *c->list)) ||
@@ -234,7 +250,8 @@ static void *shared_at(const Connection *c, int k, int j)
 {
     if (c->comm.ranks == 1)
         return c->from[j * c->count + k];
-    return c->recv + sent_bytes(c) * (size_t)(j / c->n) + sizeof(double) * (size_t)(j % c->n * c->count + k);
+    return c->recv + sent_bytes(c) * (size_t)(j / c->n) +
+           sizeof(double) * (size_t)(j % c->n * c->count + k);
 }
 
 /* Ends the connections that the bindings had. What fails then leaves them without one. */
@@ -295,7 +312,8 @@ optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *c
     Connection *c = NULL;
     optc_status s = check_bindings("optc_connect_ranks", b, n);
     if (s == OPTC_OK && (!comm || !comm->all_gather || comm->ranks < 1))
-        s = fail(OPTC_ERROR_ARGUMENT, "optc_connect_ranks: the communication table, or its function, is NULL");
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "optc_connect_ranks: the communication table, or its function, is NULL");
     if (s == OPTC_OK && comm->ranks == 1)
         return optc_connect(b, n);
     if (s == OPTC_OK)
@@ -313,7 +331,8 @@ optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *c
 }
 
 /* ---- rounds ---- */
-/* The number of levels of values that an entry needs, or (an entry that shares) the levels before it. */
+/* The number of levels of values that an entry needs, or (an entry that shares) the levels before
+ * it. */
 static int levels_needed(const Program *p, int e)
 {
     int level = 0, base = program_base(p, e);
@@ -326,27 +345,32 @@ static bool has_shared(const optc_binding *x, const char *entry, int levels, boo
 {
     const Connection *c = x->connection;
     const Round *r = &x->round;
-    return r->levels >= levels && !strcmp(x->program->entry[r->entry].name, entry) && r->captured == captured &&
+    return r->levels >= levels && !strcmp(x->program->entry[r->entry].name, entry) &&
+           r->captured == captured &&
            (!c || (r->number == c->number && (c->comm.ranks == 1 || c->gathered >= levels)));
 }
 
-/* Where the host reads the guard of x, the device may read that of b: if both are set, nothing uses the values. */
+/* Where the host reads the guard of x, the device may read that of b: if both are set, nothing uses
+ * the values. */
 static bool may_skip(const optc_binding *b) { return b->guard.from && !host_guards(b); }
 
-static optc_status lacks_values(const optc_binding *b, int e, const optc_binding *lacks, bool captured)
+static optc_status lacks_values(const optc_binding *b, int e, const optc_binding *lacks,
+                                bool captured)
 {
     const Program *p = b->program;
     const Connection *c = b->connection;
     char why[160];
     if (lacks != b && lacks->round.skipped)
-        snprintf(why, sizeof why, "another one was skipped by its guard: give all of them guards with one value");
+        snprintf(why, sizeof why,
+                 "another one was skipped by its guard: give all of them guards with one value");
     else
         snprintf(why, sizeof why, "%s has not computed its part%s: call optc_run_all with %s",
                  lacks == b ? "this binding" : "another one", captured ? " in this capture" : "",
                  c ? "all of them" : "this binding");
-    return fail(OPTC_ERROR_ARGUMENT, "optc_run: entry '%s' of rule '%s' needs values of all tensors of this step, over "
-                                     "%s, and %s", p->entry[e].name, p->name,
-                c ? "all connected bindings" : "several bindings", why);
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_run: entry '%s' of rule '%s' needs values of all tensors of this step, over "
+                "%s, and %s",
+                p->entry[e].name, p->name, c ? "all connected bindings" : "several bindings", why);
 }
 
 CORE optc_status check_round(const optc_binding *b, int e)
@@ -367,7 +391,8 @@ CORE optc_status check_round(const optc_binding *b, int e)
     return lacks ? lacks_values(b, e, lacks, captured) : OPTC_OK;
 }
 
-/* What a binding shared before it ran another entry, or got another t or gradient, is not of this step. */
+/* What a binding shared before it ran another entry, or got another t or gradient, is not of this
+ * step. */
 CORE void round_end(optc_binding *b)
 {
     if (!b->round.used)
@@ -419,7 +444,8 @@ static bool is_listed(const optc_binding *x, optc_binding *const *b, int n)
     return found;
 }
 
-/* With another list this rank would not gather, or gather other values, and the other ranks would wait. */
+/* With another list this rank would not gather, or gather other values, and the other ranks would
+ * wait. */
 static bool is_rank_list(const Connection *c, optc_binding *const *b, int n)
 {
     bool same = c->n == n;
@@ -437,19 +463,26 @@ CORE optc_status check_lists(optc_binding *const *b, int n, const char *entry)
         if (e < 0 || b[i]->program->entry[e].shares || !levels_needed(b[i]->program, e))
             continue;
         if (c->comm.ranks > 1 && !is_rank_list(c, b, n))
-            return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: binding %d was connected with other ranks in another list, "
-                                             "of %d; pass the list of optc_connect_ranks in its order, or connect "
-                                             "this one", i, c->n);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run_all: binding %d was connected with other ranks in another list, "
+                        "of %d; pass the list of optc_connect_ranks in its order, or connect "
+                        "this one",
+                        i, c->n);
         for (int k = 0; k < c->n; k++)
             if (!is_listed(c->list[k], b, n))
-                return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: entry '%s' needs values of all tensors, over the %d "
-                                                 "bindings that binding %d is connected with, and the list has only "
-                                                 "some of them; pass all of them", entry, c->n, i);
+                return fail(OPTC_ERROR_ARGUMENT,
+                            "optc_run_all: entry '%s' needs values of all tensors, over the %d "
+                            "bindings that binding %d is connected with, and the list has only "
+                            "some of them; pass all of them",
+                            entry, c->n, i);
     }
     return OPTC_OK;
 }
 
-CORE bool connection_ranks(const optc_binding *b) { return b->connection && b->connection->comm.ranks > 1; }
+CORE bool connection_ranks(const optc_binding *b)
+{
+    return b->connection && b->connection->comm.ranks > 1;
+}
 
 /* On a CPU a rank that failed tells the others. On a GPU its host cannot without their waiting. */
 CORE optc_status connection_gather(optc_binding *b, optc_status so_far)
@@ -463,13 +496,15 @@ CORE optc_status connection_gather(optc_binding *b, optc_status so_far)
     if (b->rule->device->reaches)
         memcpy(x->send + sizeof failed * (size_t)x->nfrom, &failed, sizeof failed);
     if (b->rule->device->gather_values(b, &x->comm, x->from, x->nfrom, x->send, x->recv))
-        return fail(OPTC_ERROR_DEVICE, "optc_run_all: communication with the other ranks failed on rank %d of %d",
+        return fail(OPTC_ERROR_DEVICE,
+                    "optc_run_all: communication with the other ranks failed on rank %d of %d",
                     x->comm.rank, x->comm.ranks);
     for (int r = 0; r < x->comm.ranks && b->rule->device->reaches && so_far == OPTC_OK; r++) {
         memcpy(&failed, x->recv + sent_bytes(x) * (size_t)r + sizeof failed * (size_t)x->nfrom,
                sizeof failed);
         if (failed != 0)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: rank %d could not run; its own message says why", r);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run_all: rank %d could not run; its own message says why", r);
     }
     x->gathered += so_far == OPTC_OK;
     return so_far == OPTC_OK ? OPTC_OK : fail(so_far, "%s", why);

@@ -1,5 +1,5 @@
-/* Engines: parsing of device names and sizes, opening and closing a device with its threads. The host opens its own
- * part through Host.open. */
+/* Engines: parsing of device names and sizes, opening and closing a device with its threads. The
+ * host opens its own part through Host.open. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <errno.h>
@@ -60,14 +60,16 @@ CORE bool parse_size(const char *s, int64_t *out)
     unsigned long long x = strtoull(s, &end, 10);
     const char *at = *end ? strchr(suffix, *end) : NULL;
     int shift = at ? 10 * (int)((at - suffix) / 2 + 1) : 0;
-    if (*s < '0' || *s > '9' || errno || end[at != NULL] || x > (unsigned long long)INT64_MAX >> shift)
+    if (*s < '0' || *s > '9' || errno || end[at != NULL] ||
+        x > (unsigned long long)INT64_MAX >> shift)
         return false;
     *out = (int64_t)(x << shift);
     return true;
 }
 
-/* The requested size, or 1/32 of the GPU's memory, at least 1 GiB. Rounded to whole GiB: drivers report memory sizes
- * that differ by megabytes, and the workspace decides which matrices share a call, which must not change with that. */
+/* The requested size, or 1/32 of the GPU's memory, at least 1 GiB. Rounded to whole GiB: drivers
+ * report memory sizes that differ by megabytes, and the workspace decides which matrices share a
+ * call, which must not change with that. */
 static int64_t workspace_of(const optc_engine *e, int64_t requested)
 {
     int64_t share = e->gpu ? e->gpu->memory / 32 / GIB : 0;
@@ -78,11 +80,15 @@ static optc_status workspace_text(const optc_engine_options *o, int64_t *request
 {
     const char *s = getenv("OPTC_WORKSPACE");
     *requested = o->workspace;
-    if (!*requested && s && *s && (!parse_size(s, requested) || !*requested || *requested > MOST_WORKSPACE))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: OPTC_WORKSPACE is '%.40s'; it must be a size such as 512M or "
-                                         "4G", s);
+    if (!*requested && s && *s &&
+        (!parse_size(s, requested) || !*requested || *requested > MOST_WORKSPACE))
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_open: OPTC_WORKSPACE is '%.40s'; it must be a size such as 512M or "
+                    "4G",
+                    s);
     return *requested < 0 || *requested > MOST_WORKSPACE
-               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: workspace is %lld bytes; it must be 0 or more, at most 2^46",
+               ? fail(OPTC_ERROR_ARGUMENT,
+                      "optc_open: workspace is %lld bytes; it must be 0 or more, at most 2^46",
                       (long long)*requested)
                : OPTC_OK;
 }
@@ -106,14 +112,17 @@ static void engine_free(optc_engine *e)
 
 static void name_cpu(optc_engine *e, const char *why)
 {
-    snprintf(e->name, sizeof e->name, "cpu: %d thread%s%s%.300s%s", e->threads, e->threads == 1 ? "" : "s",
-             *why ? " (" : "", why, *why ? ")" : "");
+    snprintf(e->name, sizeof e->name, "cpu: %d thread%s%s%.300s%s", e->threads,
+             e->threads == 1 ? "" : "s", *why ? " (" : "", why, *why ? ")" : "");
 }
 
-/* If the GPU that "best" selected cannot be opened, the engine uses the CPU, and its name contains the reason. */
+/* If the GPU that "best" selected cannot be opened, the engine uses the CPU, and its name contains
+ * the reason. */
 static optc_status open_on(optc_engine *e, const optc_engine_options *o, DeviceName name)
 {
-    int ordinal = name.kind == DEVICE_BEST ? HOST()->best(o) : name.kind == DEVICE_GPU ? name.ordinal : -1;
+    int ordinal = name.kind == DEVICE_BEST  ? HOST()->best(o)
+                  : name.kind == DEVICE_GPU ? name.ordinal
+                                            : -1;
     optc_status s = OPTC_OK;
     name_cpu(e, "");
     if (ordinal >= 0)
@@ -126,7 +135,8 @@ static optc_status open_on(optc_engine *e, const optc_engine_options *o, DeviceN
     HOST()->close(e);
     gpu_close(e);
     const char *why = optc_message();
-    name_cpu(e, strncmp(why, "optc_open: ", strlen("optc_open: ")) ? why : why + strlen("optc_open: "));
+    name_cpu(e, strncmp(why, "optc_open: ", strlen("optc_open: ")) ? why
+                                                                   : why + strlen("optc_open: "));
     e->device = cpu_device();
     s = HOST()->open(e, o);
     if (s == OPTC_OK)
@@ -140,10 +150,12 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
 {
     DeviceName name;
     if (!device_parse(o->device, &name))
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)",
+        return fail(OPTC_ERROR_UNAVAILABLE,
+                    "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)",
                     o->device);
     if (o->threads < 0 || o->threads > MOST_ENGINE_THREADS)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: threads is %d; it must be from 0 (all cores) to %d", o->threads,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_open: threads is %d; it must be from 0 (all cores) to %d", o->threads,
                     MOST_ENGINE_THREADS);
     int64_t workspace;
     optc_status s = workspace_text(o, &workspace);
@@ -170,7 +182,8 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
 
 optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engine **out)
 {
-    const StructVersion as = STRUCT_VERSION("optc_open_sized", optc_engine_options, "optc_open", fatbin_path);
+    const StructVersion as =
+        STRUCT_VERSION("optc_open_sized", optc_engine_options, "optc_open", fatbin_path);
     optc_engine_options all;
     if (!out)
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: the pointer for the engine is NULL");
@@ -189,7 +202,8 @@ optc_status optc_close(optc_engine *e)
     int64_t bytes = 0;
     int blocks = e ? memory_blocks(e, &bytes) : 0;
     if (blocks)
-        return fail(OPTC_ERROR_BUSY, "optc_close: %d block%s of optc_alloc %s not freed (%lld bytes)", blocks,
+        return fail(OPTC_ERROR_BUSY,
+                    "optc_close: %d block%s of optc_alloc %s not freed (%lld bytes)", blocks,
                     blocks == 1 ? "" : "s", blocks == 1 ? "is" : "are", (long long)bytes);
     if (e)
         engine_free(e);
@@ -207,4 +221,7 @@ int optc_library_size(void)
     return n;
 }
 
-const char *optc_library_name(int i) { return i >= 0 && i < optc_library_size() ? HOST()->rule_name(i) : NULL; }
+const char *optc_library_name(int i)
+{
+    return i >= 0 && i < optc_library_size() ? HOST()->rule_name(i) : NULL;
+}

@@ -1,5 +1,6 @@
-/* Refuses values for states that a rule keeps lower triangles (gen/ir/lower_values.c). A GPU leaves the zeros right of
- * their diagonals out of products, and would use a part of other values there. */
+/* Refuses values for states that a rule keeps lower triangles (gen/ir/lower_values.c). A GPU leaves
+ * the zeros right of their diagonals out of products, and would use a part of other values
+ * there. */
 #include "runtime/core/api/core.h"
 
 #include <stdio.h>
@@ -12,9 +13,9 @@ static double value_at(const NewValues *x, int64_t i)
     return type_load(x->type, &room, 0);
 }
 
-/* The index of the first value right of a diagonal that is neither 0 nor NaN, in matrices of side x side that begin at
- * index `from` of the state and end at `end`; -1: none. NaN passes: 0 times infinity is NaN there in a run that
- * is not finite any more; its states must load again. */
+/* The index of the first value right of a diagonal that is neither 0 nor NaN, in matrices of side x
+ * side that begin at index `from` of the state and end at `end`; -1: none. NaN passes: 0 times
+ * infinity is NaN there in a run that is not finite any more; its states must load again. */
 static int64_t find_above_diagonal(const NewValues *x, int64_t from, int64_t end, int64_t side)
 {
     int64_t last = x->at + x->n < end ? x->at + x->n : end;
@@ -41,9 +42,11 @@ CORE optc_status check_lower(const ProgArray *m, Shape s, const NewValues *x)
         if (at >= 0) {
             char matrix[48] = "";
             if (dom_len(m->dom, s) > side * side)
-                snprintf(matrix, sizeof matrix, "matrix %lld, ", (long long)(before + (at - from) / (side * side)));
-            return fail(OPTC_ERROR_ARGUMENT, "%s: state '%s' of %s is a lower triangle: %srow %lld, column %lld is %g; "
-                                             "set values right of the diagonal to 0, or transpose the matrix",
+                snprintf(matrix, sizeof matrix, "matrix %lld, ",
+                         (long long)(before + (at - from) / (side * side)));
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "%s: state '%s' of %s is a lower triangle: %srow %lld, column %lld is %g; "
+                        "set values right of the diagonal to 0, or transpose the matrix",
                         x->call, m->name, x->label, matrix, (long long)((at - from) / side % side),
                         (long long)((at - from) % side), value_at(x, at));
         }
@@ -63,7 +66,8 @@ int optc_rule_lower_triangle(const optc_rule *r, const char *name)
     return 0;
 }
 
-static optc_status check_values_of(const Program *p, const optc_tensor *t, const char *name, const NewValues *x)
+static optc_status check_values_of(const Program *p, const optc_tensor *t, const char *name,
+                                   const NewValues *x)
 {
     const TensorFacts facts = tensor_facts(t);
     Shape s = facts_shape(&facts, view_of(p, &facts));
@@ -76,11 +80,13 @@ static optc_status check_values_of(const Program *p, const optc_tensor *t, const
     return OPTC_OK;
 }
 
-optc_status optc_rule_check_state_sized(const optc_rule *r, const char *name, const optc_tensor *tensor, optc_type type,
+optc_status optc_rule_check_state_sized(const optc_rule *r, const char *name,
+                                        const optc_tensor *tensor, optc_type type,
                                         const void *values, int64_t at, int64_t count, size_t size)
 {
     static const char call[] = "optc_rule_check_state";
-    const StructVersion is = STRUCT_VERSION("optc_rule_check_state_sized", optc_tensor, call, offset);
+    const StructVersion is =
+        STRUCT_VERSION("optc_rule_check_state_sized", optc_tensor, call, offset);
     optc_tensor t;
     char label[80];
     if (!r || !name || !tensor || (!values && count))
@@ -95,15 +101,20 @@ optc_status optc_rule_check_state_sized(const optc_rule *r, const char *name, co
     for (int k = 0; fits && k < t.rank; k++)
         fits = whole_dim(&t, k) >= 0 && !__builtin_mul_overflow(n, whole_dim(&t, k), &n);
     if (s == OPTC_OK && (!fits || at < 0 || count < 0 || count > INT64_MAX - at))
-        s = !fits ? fail(OPTC_ERROR_ARGUMENT, "%s: the tensor's rank or shape is negative, missing or too large", call)
-                  : fail(OPTC_ERROR_ARGUMENT, "%s: at is %lld and count %lld: they must be a range of the state", call,
+        s = !fits ? fail(OPTC_ERROR_ARGUMENT,
+                         "%s: the tensor's rank or shape is negative, missing or too large", call)
+                  : fail(OPTC_ERROR_ARGUMENT,
+                         "%s: at is %lld and count %lld: they must be a range of the state", call,
                          (long long)at, (long long)count);
-    if (s == OPTC_OK && ((int)type < 1 || (int)type > r->program->ntype || type_is_coded((int)type - 1)))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: type %d is not a type of single values: give optc_type of the values", call,
+    if (s == OPTC_OK &&
+        ((int)type < 1 || (int)type > r->program->ntype || type_is_coded((int)type - 1)))
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "%s: type %d is not a type of single values: give optc_type of the values", call,
                  (int)type);
     if (s != OPTC_OK)
         return s;
     snprintf(label, sizeof label, "tensor '%.60s'", t.name ? t.name : "");
-    const NewValues x = {call, label, (int)type - 1, r->program->type[type - 1].bytes, values, at, count};
+    const NewValues x = {call,   label, (int)type - 1, r->program->type[type - 1].bytes,
+                         values, at,    count};
     return check_values_of(r->program, &t, name, &x);
 }

@@ -22,7 +22,10 @@ CORE optc_status fail(optc_status s, const char *fmt, ...)
     return s;
 }
 
-CORE optc_status no_memory(const char *call) { return fail(OPTC_ERROR_MEMORY, "%s: out of memory", call); }
+CORE optc_status no_memory(const char *call)
+{
+    return fail(OPTC_ERROR_MEMORY, "%s: out of memory", call);
+}
 
 const char *optc_status_name(optc_status s)
 {

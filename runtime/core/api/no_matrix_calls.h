@@ -1,13 +1,17 @@
-/* Replaces the sources of runtime/core/matrix in packages of rules without products. The rest of the core calls these
- * functions only where the right answer is that there is nothing to do. */
+/* Replaces the sources of runtime/core/matrix in packages of rules without products. The rest of
+ * the core calls these functions only where the right answer is that there is nothing to do. */
 #define NO_MATRIX_CALLS
 CORE optc_status cpu_calls(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE void cpu_calls_load(const optc_rule *r) { (void)r; }
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n) { (void)r, (void)text, (void)n; }
 CORE int64_t cpu_call_bytes(const optc_binding *b) { return (void)b, 0; }
 CORE const CalleeInfo *callee_info(const ProgCall *c) { return (void)c, (const CalleeInfo *)NULL; }
-CORE const char *call_kernel(const Program *p, int k) { return (void)p, (void)k, (const char *)NULL; }
-CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket)
+CORE const char *call_kernel(const Program *p, int k)
+{
+    return (void)p, (void)k, (const char *)NULL;
+}
+CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power,
+                               int bucket)
 {
     return (void)w, (void)n, (void)roots, (void)f64, (void)power, (void)bucket, EIGEN_BY_SIZE;
 }
@@ -23,28 +27,52 @@ CORE optc_status calls_slots_send(optc_binding *b, CallSlots *s, CUdeviceptr mem
     return (void)b, (void)s, (void)memory, OPTC_OK;
 }
 CORE void calls_slots_select(optc_binding *b, const CallSlots *s) { (void)b, (void)s; }
-CORE optc_status calls_slots_update(optc_binding *b, CallSlots *s) { return (void)b, (void)s, OPTC_OK; }
-CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups) { (void)b, *sets = 0, *groups = 0; }
+CORE optc_status calls_slots_update(optc_binding *b, CallSlots *s)
+{
+    return (void)b, (void)s, OPTC_OK;
+}
+CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups)
+{
+    (void)b, *sets = 0, *groups = 0;
+}
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch)
 {
     return (void)b, (void)s, (void)batch, (const struct GpuCall *)NULL;
 }
-CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, OPTC_OK; }
+CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c)
+{
+    return (void)b, (void)c, OPTC_OK;
+}
 CORE void calls_need(const optc_binding *b, bool *need) { (void)b, (void)need; }
 CORE void calls_warm(optc_binding *b) { (void)b; }
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }
 CORE int64_t calls_body_nodes(const optc_binding *b) { return (void)b, 0; }
-CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
-CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
+CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p)
+{
+    return (void)b, (void)p, OPTC_OK;
+}
+CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p)
+{
+    return (void)b, (void)p, OPTC_OK;
+}
 CORE void phases_bind(optc_binding *b) { (void)b; }
 CORE bool phases_guarded(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
-CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
-CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
+CORE bool phases_conditional(const optc_binding *b, int entry)
+{
+    return (void)b, (void)entry, false;
+}
+CORE optc_status phases_capture(optc_binding *b, int entry)
+{
+    return (void)b, (void)entry, OPTC_OK;
+}
 CORE optc_status phases_graph(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE void phases_drop(optc_binding *b) { (void)b; }
 CORE void slot_switch_bind(optc_binding *b) { (void)b; }
 CORE bool slot_switch_used(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
-CORE optc_status slot_switch_make(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
+CORE optc_status slot_switch_make(optc_binding *b, int entry)
+{
+    return (void)b, (void)entry, OPTC_OK;
+}
 CORE void slot_switch_drop(optc_binding *b, bool unbinds) { (void)b, (void)unbinds; }

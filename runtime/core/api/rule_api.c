@@ -1,4 +1,5 @@
-/* Rules: compiling and releasing (the host makes the Program and its code), and queries about what a rule declares. */
+/* Rules: compiling and releasing (the host makes the Program and its code), and queries about what
+ * a rule declares. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdio.h>
@@ -26,9 +27,11 @@ static optc_status make_rule(optc_engine *e, const optc_rule_options *o, optc_ru
     return OPTC_OK;
 }
 
-optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_t size, optc_rule **out)
+optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_t size,
+                               optc_rule **out)
 {
-    const StructVersion as = STRUCT_VERSION("optc_compile_sized", optc_rule_options, "optc_compile", state);
+    const StructVersion as =
+        STRUCT_VERSION("optc_compile_sized", optc_rule_options, "optc_compile", state);
     optc_rule_options all;
     if (out)
         *out = NULL;
@@ -47,8 +50,8 @@ optc_status optc_release(optc_rule *r)
         return OPTC_OK;
     int bound = __atomic_load_n(&r->bindings, __ATOMIC_SEQ_CST);
     if (bound > 0)
-        return fail(OPTC_ERROR_BUSY, "optc_release: rule '%s' is still bound %d time%s", r->program->name, bound,
-                    bound == 1 ? "" : "s");
+        return fail(OPTC_ERROR_BUSY, "optc_release: rule '%s' is still bound %d time%s",
+                    r->program->name, bound, bound == 1 ? "" : "s");
     __atomic_sub_fetch(&r->engine->rules, 1, __ATOMIC_SEQ_CST);
     HOST()->drop(r);
     free(r);
@@ -60,7 +63,8 @@ optc_status optc_release(optc_rule *r)
 static const ProgArray *nth_array(const optc_rule *r, MemKind kind, bool report, int i)
 {
     for (int k = 0; r && i >= 0 && k < r->program->narray; k++)
-        if ((kind == MEM_STATE ? array_visible(&r->program->array[k], report) : r->program->array[k].kind == kind) &&
+        if ((kind == MEM_STATE ? array_visible(&r->program->array[k], report)
+                               : r->program->array[k].kind == kind) &&
             i-- == 0)
             return &r->program->array[k];
     return NULL;
@@ -136,7 +140,8 @@ const char *optc_rule_input(const optc_rule *r, int i)
 static optc_status numbered(const optc_rule *r, int i, int n, const void *out, const char *call)
 {
     if (!r || !out)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !r ? "the rule" : "the result pointer");
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call,
+                    !r ? "the rule" : "the result pointer");
     if (i < 0 || i >= n)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no number %d (there are %d)", call, i, n);
     return OPTC_OK;
@@ -203,11 +208,12 @@ CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n)
 {
     bool known = s && s->call && s->call->callee >= 0 && s->call->callee < NCALLEE;
     if (s && s->kind == S_CALL)
-        snprintf(buf, n, "%s of rule '%.40s'%s%.90s%s", known ? callee_info(s->call)->name : "a product", p->name,
-                 *s->where ? " (" : "", s->where, *s->where ? ")" : "");
+        snprintf(buf, n, "%s of rule '%.40s'%s%.90s%s",
+                 known ? callee_info(s->call)->name : "a product", p->name, *s->where ? " (" : "",
+                 s->where, *s->where ? ")" : "");
     else if (!s)
         snprintf(buf, n, "the step counter of rule '%.40s'", p->name);
     else
-        snprintf(buf, n, "stage %d (%s) of rule '%.40s'%s%.90s%s", s->fn, s->name, p->name, *s->where ? " (" : "",
-                 s->where, *s->where ? ")" : "");
+        snprintf(buf, n, "stage %d (%s) of rule '%.40s'%s%.90s%s", s->fn, s->name, p->name,
+                 *s->where ? " (" : "", s->where, *s->where ? ")" : "");
 }

@@ -1,12 +1,12 @@
-/* optc_run_all: runs an entry on several bindings, after the entries that compute the values of all tensors that it
- * needs (connect.c). On a GPU small bindings run beside a large one, and all of them are one graph if nothing has
- * changed. */
+/* optc_run_all: runs an entry on several bindings, after the entries that compute the values of all
+ * tensors that it needs (connect.c). On a GPU small bindings run beside a large one, and all of
+ * them are one graph if nothing has changed. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <string.h>
 
-/* Level 0, 1, …: the entry that leaves the value of this level for the others. Level -1: the entry itself. NULL:
- * none. */
+/* Level 0, 1, …: the entry that leaves the value of this level for the others. Level -1: the entry
+ * itself. NULL: none. */
 static const char *entry_at(const optc_binding *b, const char *entry, int level)
 {
     const Program *p = b->rule->program;
@@ -17,8 +17,9 @@ static const char *entry_at(const optc_binding *b, const char *entry, int level)
     return level < 0 ? entry : at < 0 ? NULL : p->entry[at].name;
 }
 
-/* The binding with the most elements. The others may run beside it, unless they would communicate with other ranks:
- * collectives must have the same order everywhere. -1: they run one after another. */
+/* The binding with the most elements. The others may run beside it, unless they would communicate
+ * with other ranks: collectives must have the same order everywhere. -1: they run one after
+ * another. */
 static int find_lead(optc_binding *const *b, int n)
 {
     int lead = 0;
@@ -51,8 +52,10 @@ static optc_status run_each(optc_binding *const *b, int n, const char *entry, in
 }
 
 /* ---- all entries as one graph ---- */
-/* Adds the entries of a level, or (-1) the entry itself, the lead's first. false: one of them must be run by itself. */
-static bool add_level(optc_binding *const *b, int n, const char *entry, int level, JointTask *task, int *count)
+/* Adds the entries of a level, or (-1) the entry itself, the lead's first. false: one of them must
+ * be run by itself. */
+static bool add_level(optc_binding *const *b, int n, const char *entry, int level, JointTask *task,
+                      int *count)
 {
     int first = find_lead(b, n), was = *count;
     for (int i = 0; i < n; i++) {
@@ -72,7 +75,8 @@ static bool add_level(optc_binding *const *b, int n, const char *entry, int leve
     return true;
 }
 
-/* The entries that optc_run_all runs, in order. Returns their number; 0: they must be run one by one. */
+/* The entries that optc_run_all runs, in order. Returns their number; 0: they must be run one by
+ * one. */
 static int list_joint(optc_binding *const *b, int n, const char *entry, JointTask *task)
 {
     int count = 0, was = -1;
@@ -116,7 +120,9 @@ static optc_status check_whole(optc_binding *const *b, int n)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < n && s == OPTC_OK; i++)
-        s = b[i]->gpu && !b[i]->shards && !connection_ranks(b[i]) ? refuse_half_done(b[i], "optc_run_all") : OPTC_OK;
+        s = b[i]->gpu && !b[i]->shards && !connection_ranks(b[i])
+                ? refuse_half_done(b[i], "optc_run_all")
+                : OPTC_OK;
     return s;
 }
 

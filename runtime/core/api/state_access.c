@@ -1,4 +1,5 @@
-/* Reading and writing states and reports by name; setting pointers of gradients and inputs, and scalar inputs. */
+/* Reading and writing states and reports by name; setting pointers of gradients and inputs, and
+ * scalar inputs. */
 #include "runtime/core/api/core.h"
 
 #include "gen/abi/near_names.h"
@@ -17,7 +18,8 @@ CORE double type_load(int t, const void *p, int64_t i)
     case T_##ID: return (double)load(((const c *)p)[i]);
 #define CODED(...)
 #include "gen/abi/types.def"
-    default: abort();                                  /* types are checked when a rule is compiled */
+    /* types are checked when a rule is compiled */
+    default: abort();
     }
 }
 
@@ -40,7 +42,8 @@ static double code_load(int t, unsigned char code)              /* relative to t
 {
     switch (t) {
 #define TYPE(...)
-#define CODED(ID, name, bits, block, planes, draws, c, load, ...) case T_##ID: return (double)load(code);
+#define CODED(ID, name, bits, block, planes, draws, c, load, ...) \
+    case T_##ID: return (double)load(code);
 #include "gen/abi/types.def"
     default: abort();
     }
@@ -79,11 +82,13 @@ CORE bool type_is_coded(int t)
     }
 }
 
-CORE bool type_is_unsigned(int t)                                  /* a code for values that are never negative */
+/* a code for values that are never negative */
+CORE bool type_is_unsigned(int t)
 {
     switch (t) {
 #define TYPE(...)
-#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) case T_##ID: return !store##_signed;
+#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) \
+    case T_##ID: return !store##_signed;
 #include "gen/abi/types.def"
     default: return false;
     }
@@ -98,7 +103,8 @@ CORE void values_load(int t, const void *p, int64_t n, double *out)
 }
 
 /* dither: that of the step and of the block's first value; NULL: to nearest. */
-static void store_block(int t, unsigned char *code, float *scale, const double *in, int64_t n, const unsigned *dither)
+static void store_block(int t, unsigned char *code, float *scale, const double *in, int64_t n,
+                        const unsigned *dither)
 {
     unsigned most = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -107,7 +113,8 @@ static void store_block(int t, unsigned char *code, float *scale, const double *
     }
     *scale = code_scale(t, most);
     for (int64_t i = 0; i < n; i++)
-        code[i] = code_store(t, (float)in[i], *scale, dither ? optc_dither_at(*dither, i) : OPTC_NEAREST) &
+        code[i] = code_store(t, (float)in[i], *scale,
+                             dither ? optc_dither_at(*dither, i) : OPTC_NEAREST) &
                   optc_code_mask(*scale);
 }
 
@@ -141,23 +148,29 @@ CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
     return m->hyper ? b->group[group].hyper[m->hyper] : m->value;
 }
 
-/* Standard normal draws of step 0, which no stage draws. The number of a value in the whole tensor is its index, as in
+/* Standard normal draws of step 0, which no stage draws. The number of a value in the whole tensor
+ * is its index, as in
  * stages: templates/runs.h has those of pieces along another dimension than the first. */
-static void fill_normal(const Program *p, const ProgArray *m, double seed, bool f32, void *dst, StateSpan x)
+static void fill_normal(const Program *p, const ProgArray *m, double seed, bool f32, void *dst,
+                        StateSpan x)
 {
     const optc_view *v = &x.of->view;
     const bool elem = m->dom == ELEM, blocks = dom_of_block(m->dom);
-    const unsigned id = (unsigned)v->id, stream = (unsigned)m->normal - 1 + (blocks ? 256u * (unsigned)v->first : 0);
-    const long long ahead = blocks ? 0 : x.of->before[m->dom], apart = elem && v->first_col < 0 ? -v->first_col : 0;
+    const unsigned id = (unsigned)v->id,
+                   stream = (unsigned)m->normal - 1 + (blocks ? 256u * (unsigned)v->first : 0);
+    const long long ahead = blocks ? 0 : x.of->before[m->dom],
+                    apart = elem && v->first_col < 0 ? -v->first_col : 0;
     const bool narrow = !dom_wide(m->dom) && (p->type[p->p].bytes < 8 || f32);
     for (int64_t i = 0; i < x.n; i++) {
-        const long long k = x.at + i, nth = ahead + k + (apart ? k / v->cols * (apart - v->cols) : 0);
+        const long long k = x.at + i,
+                        nth = ahead + k + (apart ? k / v->cols * (apart - v->cols) : 0);
         type_store(m->type, dst, i, narrow ? (double)optc_normalf(seed, 0, id, stream, nth)
                                            : optc_normal(seed, 0, id, stream, nth));
     }
 }
 
-/* Positions of a convolution's kernel: the product of the dimensions after the second, of the whole tensor. */
+/* Positions of a convolution's kernel: the product of the dimensions after the second, of the whole
+ * tensor. */
 static double kernel_positions(const optc_binding *b, const Tensor *t)
 {
     const Tensor *whole = &b->tensor[t->source];
@@ -168,7 +181,8 @@ static double kernel_positions(const optc_binding *b, const Tensor *t)
 }
 
 /* Writes the initial values of a state, or of a part of it. */
-CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
+CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst,
+                     const void *param, StateSpan x)
 {
     const Program *p = b->program;
     double value = m->kernel ? kernel_positions(b, x.of) : state_start(b, m, group);
@@ -186,7 +200,8 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void 
         for (int64_t i = 0; i < x.n; i++)
             type_store(m->type, dst, i, m->copies_p ? type_load(p->p, param, i) : value);
     int64_t square = x.side * x.side;
-    for (int64_t from = m->eye && square ? x.at / square * square : x.at + x.n; from < x.at + x.n; from += square)
+    for (int64_t from = m->eye && square ? x.at / square * square : x.at + x.n; from < x.at + x.n;
+         from += square)
         for (int64_t k = 0; k < x.side; k++) {
             int64_t i = from + k * (x.side + 1) - x.at;
             if (i >= 0 && i < x.n)
@@ -195,8 +210,11 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void 
 }
 
 /* ---- states and reports, which share one layout ---- */
-/* A query: the public function, the owner (a group for states of the group, else a tensor), the name. */
-typedef struct StateQuery { const char *call; int owner; const char *name; bool report; } StateQuery;
+/* A query: the public function, the owner (a group for states of the group, else a tensor), the
+ * name. */
+typedef struct StateQuery {
+    const char *call; int owner; const char *name; bool report;
+} StateQuery;
 
 static const char *kind_of(const StateQuery *w) { return w->report ? "value" : "state"; }
 
@@ -209,14 +227,16 @@ static optc_status no_state(const Program *p, const StateQuery *w)
     for (int k = 0; k < p->narray; k++)
         if (array_visible(&p->array[k], w->report))
             near_try(&near, p->array[k].name);
-    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no %s '%s'%s", w->call, p->name, kind_of(w), w->name,
-                near_print(&near, text, sizeof text));
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no %s '%s'%s", w->call, p->name, kind_of(w),
+                w->name, near_print(&near, text, sizeof text));
 }
 
-static int find_state_array(const Program *p, const StateQuery *w)       /* p->narray: there is none */
+/* p->narray: there is none */
+static int find_state_array(const Program *p, const StateQuery *w)
 {
     int k = 0;
-    for (; k < p->narray; k++) {           /* the copy of p is no state of the rule, and its address is wanted */
+    for (; k < p->narray; k++) {           /* the copy of p is no state of the rule, and its address
+                                            * is wanted */
         const ProgArray *m = &p->array[k];
         if ((array_visible(m, w->report) || m->follows_p) && !strcmp(m->name, w->name))
             break;
@@ -225,7 +245,8 @@ static int find_state_array(const Program *p, const StateQuery *w)       /* p->n
 }
 
 /* has: the owner has this state, possibly with 0 values */
-static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_state_view *out, bool *has)
+static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_state_view *out,
+                           bool *has)
 {
     if (!b || !w->name || !out)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", w->call,
@@ -240,12 +261,14 @@ static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_stat
     bool group = m->dom == GROUP;
     int limit = group ? b->ngroup : b->ntensor;
     if (w->owner < 0 || w->owner >= limit)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d (there are %d)", w->call, group ? "group" : "tensor",
-                    w->owner, limit);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d (there are %d)", w->call,
+                    group ? "group" : "tensor", w->owner, limit);
     int entry = group ? 0 : shards_state_entry(b, w->owner, k);
     out->data = group ? b->group[w->owner].mem[k] : entry < 0 ? NULL : b->tensor[entry].mem[k];
     out->count = group ? 1 : entry < 0 ? 0 : dom_len(m->dom, b->tensor[entry].shape);
-    out->type = (optc_type)(plain_type(stored_type(p->type, m->type, group ? 1 : b->tensor[w->owner].whole.n)) + 1);
+    out->type = (optc_type)(plain_type(stored_type(p->type, m->type,
+                                                   group ? 1 : b->tensor[w->owner].whole.n)) +
+                            1);
     *has = out->data || entry < 0 || (!out->count && (m->held_by >> b->tensor[entry].variant & 1));
     return OPTC_OK;
 }
@@ -267,7 +290,8 @@ optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state
     return find_state(b, &w, out);
 }
 
-CORE optc_status has_state(const optc_binding *b, const char *call, int tensor, const char *name, int *has)
+CORE optc_status has_state(const optc_binding *b, const char *call, int tensor, const char *name,
+                           int *has)
 {
     const StateQuery w = {call, tensor, name, false};
     optc_state_view v;
@@ -302,15 +326,16 @@ optc_status optc_state_bytes(const optc_binding *b, int tensor, const char *name
     return s;
 }
 
-/* Memory of the state that the host can access: the state itself, or a buffer for a copy of it (room, for free()). */
-static optc_status state_room(const optc_binding *b, const StateQuery *w, const void *buf, int64_t count,
-                              optc_state_view *v, void **host, void **room)
+/* Memory of the state that the host can access: the state itself, or a buffer for a copy of it
+ * (room, for free()). */
+static optc_status state_room(const optc_binding *b, const StateQuery *w, const void *buf,
+                              int64_t count, optc_state_view *v, void **host, void **room)
 {
     optc_status s = find_state(b, w, v);
     *host = *room = NULL;
     if (s == OPTC_OK && (count != v->count || (!buf && count)))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: %s '%s' has %lld values, the buffer %lld", w->call, kind_of(w), w->name,
-                 (long long)v->count, buf ? (long long)count : 0LL);
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: %s '%s' has %lld values, the buffer %lld", w->call,
+                 kind_of(w), w->name, (long long)v->count, buf ? (long long)count : 0LL);
     if (s != OPTC_OK)
         return s;
     if (!b->rule->device->reaches && !(*room = malloc((size_t)v->count * 8 + 8)))
@@ -319,7 +344,8 @@ static optc_status state_room(const optc_binding *b, const StateQuery *w, const 
     return OPTC_OK;
 }
 
-static optc_status read_doubles(const optc_binding *b, const StateQuery *w, double *out, int64_t count)
+static optc_status read_doubles(const optc_binding *b, const StateQuery *w, double *out,
+                                int64_t count)
 {
     optc_state_view v;
     void *host, *room;
@@ -332,20 +358,23 @@ static optc_status read_doubles(const optc_binding *b, const StateQuery *w, doub
     return s;
 }
 
-optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
+optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out,
+                            int64_t count)
 {
     const StateQuery w = {"optc_state_read", tensor, name, false};
     return read_doubles(b, &w, out, count);
 }
 
-optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
+optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out,
+                            int64_t count)
 {
     const StateQuery w = {"optc_read_value", tensor, name, true};
     return read_doubles(b, &w, out, count);
 }
 
 /* Checks n values that a call writes to a state. */
-static optc_status check_lower_write(const optc_binding *b, const StateQuery *w, int type, const void *data, int64_t n)
+static optc_status check_lower_write(const optc_binding *b, const StateQuery *w, int type,
+                                     const void *data, int64_t n)
 {
     const int k = find_state_array(b->program, w);
     const ProgArray *m = &b->program->array[k];
@@ -357,7 +386,8 @@ static optc_status check_lower_write(const optc_binding *b, const StateQuery *w,
     return check_lower(m, b->tensor[shards_state_entry(b, w->owner, k)].shape, &x);
 }
 
-optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count)
+optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in,
+                             int64_t count)
 {
     const StateQuery w = {"optc_state_write", tensor, name, false};
     optc_state_view v;
@@ -366,7 +396,8 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
     for (int64_t i = 0; s == OPTC_OK && type_is_unsigned((int)v.type - 1) && i < count; i++)
         if (in[i] < 0)
             s = fail(OPTC_ERROR_ARGUMENT,
-                     "%s: state '%s' is stored as %s, for values that are never negative: value %lld is %g",
+                     "%s: state '%s' is stored as %s, for values that are never negative: value "
+                     "%lld is %g",
                      w.call, name, b->program->type[v.type - 1].name, (long long)i, in[i]);
     if (s == OPTC_OK)
         s = check_lower_write(b, &w, T_F64, in, count);
@@ -379,17 +410,19 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
 }
 
 /* ---- raw bytes, without a conversion ---- */
-static optc_status find_raw(const optc_binding *b, const StateQuery *w, const void *buf, size_t bytes,
-                            optc_state_view *v)
+static optc_status find_raw(const optc_binding *b, const StateQuery *w, const void *buf,
+                            size_t bytes, optc_state_view *v)
 {
     optc_status s = find_state(b, w, v);
     if (s == OPTC_OK && (bytes != state_bytes(b, v) || (!buf && bytes)))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: state '%s' has %zu bytes (%lld of %s), the buffer %zu", w->call, w->name,
-                 state_bytes(b, v), (long long)v->count, b->program->type[v->type - 1].name, buf ? bytes : 0);
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: state '%s' has %zu bytes (%lld of %s), the buffer %zu",
+                 w->call, w->name, state_bytes(b, v), (long long)v->count,
+                 b->program->type[v->type - 1].name, buf ? bytes : 0);
     return s;
 }
 
-optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out, size_t bytes)
+optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out,
+                           size_t bytes)
 {
     const StateQuery w = {"optc_state_get", tensor, name, false};
     optc_state_view v;
@@ -397,7 +430,8 @@ optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, 
     return s == OPTC_OK && bytes ? b->rule->device->read(b, out, v.data, bytes, w.call) : s;
 }
 
-optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in, size_t bytes)
+optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in,
+                           size_t bytes)
 {
     const StateQuery w = {"optc_state_put", tensor, name, false};
     optc_state_view v;
@@ -421,13 +455,13 @@ static optc_status state_restart(optc_binding *b, int tensor, int array, char *r
         int64_t k = n - at < most ? n - at : most;
         char *from = room + most * 8;
         if (m->copies_p)
-            s = b->rule->device->read(b, from, (const char *)t->mem[0] + at * wide, (size_t)(k * wide),
-                                      "optc_params_changed");
+            s = b->rule->device->read(b, from, (const char *)t->mem[0] + at * wide,
+                                      (size_t)(k * wide), "optc_params_changed");
         if (s != OPTC_OK)
             break;
         state_fill(b, m, t->group, room, m->copies_p ? from : NULL, state_span(t, at, k, 1));
-        s = b->rule->device->write(b, (char *)t->mem[array] + at * size, room, (size_t)(k * size), true,
-                                   "optc_params_changed");
+        s = b->rule->device->write(b, (char *)t->mem[array] + at * size, room, (size_t)(k * size),
+                                   true, "optc_params_changed");
     }
     return s;
 }
@@ -441,7 +475,8 @@ optc_status optc_params_changed(optc_binding *b, int tensor)
     char *room = (char *)malloc((size_t)most * 16);
     optc_status s = room ? OPTC_OK : no_memory("optc_params_changed");
     for (int k = 0; k < b->program->narray; k++)
-        for (int i = tensor < 0 ? 0 : tensor; i < (tensor < 0 ? b->ntensor : tensor + 1) && s == OPTC_OK; i++)
+        for (int i = tensor < 0 ? 0 : tensor;
+             i < (tensor < 0 ? b->ntensor : tensor + 1) && s == OPTC_OK; i++)
             if (b->program->array[k].follows_p && (s = shards_check_restart(b, i, k)) == OPTC_OK)
                 s = state_restart(b, shards_state_entry(b, i, k), k, room, most);
     free(room);
@@ -458,8 +493,8 @@ int optc_rule_follows_params(const optc_rule *r, const char *name)
 }
 
 /* ---- gradients and inputs ---- */
-/* A pointer that a call sets. what: "optc_set_grads: 'g'", for messages. Steps set all gradients, so texts are made
- * once for all tensors, or when a check fails. */
+/* A pointer that a call sets. what: "optc_set_grads: 'g'", for messages. Steps set all gradients,
+ * so texts are made once for all tensors, or when a check fails. */
 typedef struct PointerCall { const char *call; int array; char what[96]; } PointerCall;
 
 static PointerCall pointer_call(const optc_binding *b, const char *call, int array)
@@ -471,7 +506,8 @@ static PointerCall pointer_call(const optc_binding *b, const char *call, int arr
     return x;
 }
 
-static optc_status check_data(optc_binding *b, const PointerCall *x, int tensor, const void *data, int64_t count)
+static optc_status check_data(optc_binding *b, const PointerCall *x, int tensor, const void *data,
+                              int64_t count)
 {
     const Program *p = b->program;
     const int array = x->array;
@@ -483,7 +519,8 @@ static optc_status check_data(optc_binding *b, const PointerCall *x, int tensor,
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s needs %lld values for '%s', got %lld", call,
                     tensor_label(b, tensor, label), (long long)n, m->name, (long long)count);
     if ((uintptr_t)data % (uintptr_t)p->type[m->type].bytes)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s: the pointer for '%s' is not aligned to its element", call,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: %s: the pointer for '%s' is not aligned to its element", call,
                     tensor_label(b, tensor, label), m->name);
     optc_status s = check_overlap(b, tensor, data, n * p->type[m->type].bytes, what);
     if (s == OPTC_OK)
@@ -505,8 +542,8 @@ static void put_data(optc_binding *b, int tensor, int array, const void *data)
     shards_moved(b, tensor, array);
 }
 
-static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data,
-                               int64_t count)
+static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array,
+                               const void *data, int64_t count)
 {
     const PointerCall x = pointer_call(b, call, array);
     optc_status s = check_data(b, &x, tensor, data, count);
@@ -520,23 +557,28 @@ static optc_status check_number(const optc_binding *b, const char *call, int i, 
     if (!b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call);
     if (i < (group ? -1 : 0) || i >= (group ? b->ngroup : b->ntensor))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d", call, group ? "group" : "tensor", i);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d", call, group ? "group" : "tensor",
+                    i);
     return OPTC_OK;
 }
 
-CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out)
+CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group,
+                            int *out)
 {
     const Program *p = b->program;
     for (int k = 0; name && k < p->narray; k++)
         if (p->array[k].kind == MEM_INPUT && !strcmp(p->array[k].name, name)) {
             if (connection_reads(b, k))
-                return fail(OPTC_ERROR_ARGUMENT, "%s: optc_connect connected the input '%s' with the state of a "
-                                                 "binding; the caller cannot set it", call, name);
+                return fail(OPTC_ERROR_ARGUMENT,
+                            "%s: optc_connect connected the input '%s' with the state of a "
+                            "binding; the caller cannot set it",
+                            call, name);
             *out = k;
             if ((p->array[k].dom == GROUP) == group)
                 return OPTC_OK;
             return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s': input '%s' %s", call, p->name, name,
-                        group ? "belongs to tensors: use optc_set_input" : "is a scalar: use optc_set_scalar");
+                        group ? "belongs to tensors: use optc_set_input"
+                              : "is a scalar: use optc_set_scalar");
         }
     Near near;
     char text[256] = "";
@@ -545,8 +587,8 @@ CORE optc_status find_input(const optc_binding *b, const char *call, const char 
     for (int k = 0; name && k < p->narray; k++)
         if (p->array[k].kind == MEM_INPUT && !is_shared_input(&p->array[k]))
             near_try(&near, p->array[k].name);
-    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no input '%s'%s", call, p->name, name ? name : "(null)",
-                near_print(&near, text, sizeof text));
+    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no input '%s'%s", call, p->name,
+                name ? name : "(null)", near_print(&near, text, sizeof text));
 }
 
 optc_status optc_set_grad(optc_binding *b, int tensor, const void *grad, int64_t count)
@@ -559,9 +601,11 @@ optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n)
 {
     optc_status s = OPTC_OK;
     if (!b || !grads || n != b->ntensor)
-        return !b || !grads ? fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: %s is NULL", !b ? "the binding" : "the list")
-                            : fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: the binding has %d tensors, but n is %d",
-                                   b->ntensor, n);
+        return !b || !grads
+                   ? fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: %s is NULL",
+                          !b ? "the binding" : "the list")
+                   : fail(OPTC_ERROR_ARGUMENT,
+                          "optc_set_grads: the binding has %d tensors, but n is %d", b->ntensor, n);
     const PointerCall x = pointer_call(b, "optc_set_grads", 1);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         s = grads[i] == b->tensor[i].mem[1] ? OPTC_OK : check_data(b, &x, i, grads[i], 0);
@@ -571,7 +615,8 @@ optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n)
     return s;
 }
 
-optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data, int64_t count)
+optc_status optc_set_input(optc_binding *b, int tensor, const char *name, const void *data,
+                           int64_t count)
 {
     int k = 0;
     optc_status s = check_number(b, "optc_set_input", tensor, false);
@@ -589,9 +634,10 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
     if (s != OPTC_OK)
         return s;
     /* the groups' values of one scalar are at equal distances in the block (layout.c) */
-    size_t pitch = b->ngroup > 1 ? (size_t)((char *)b->group[1].mem[k] - (char *)b->group[0].mem[k]) : sizeof value;
-    s = b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch, group < 0 ? b->ngroup : 1, value,
-                                "optc_set_scalar");
+    size_t pitch = b->ngroup > 1 ? (size_t)((char *)b->group[1].mem[k] - (char *)b->group[0].mem[k])
+                                 : sizeof value;
+    s = b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch,
+                                group < 0 ? b->ngroup : 1, value, "optc_set_scalar");
     if (s != OPTC_OK)
         return s;
     drop_device_scalars(b, group, 0, k);

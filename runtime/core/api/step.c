@@ -1,5 +1,5 @@
-/* Running an entry: checks of inputs, participation, guard, then the device's run. Also the planned memory traffic,
- * streams and hyperparameters. */
+/* Running an entry: checks of inputs, participation, guard, then the device's run. Also the planned
+ * memory traffic, streams and hyperparameters. */
 #include "runtime/core/api/core.h"
 
 #include "gen/abi/near_names.h"
@@ -46,7 +46,8 @@ static optc_status check_scalar(const optc_binding *b, int entry, int array)
     for (int i = 0; i < b->ngroup; i++)
         if (!scalar_known(b, i, array) && group_present(b, entry, &b->group[i]))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_run: entry '%s' of rule '%s' reads the scalar input '%s', which is not set for group %d: "
+                        "optc_run: entry '%s' of rule '%s' reads the scalar input '%s', which is "
+                        "not set for group %d: "
                         "call %s first",
                         p->entry[entry].name, p->name, p->array[array].name, i,
                         is_shared_input(&p->array[array])
@@ -59,7 +60,8 @@ static optc_status check_read(const optc_binding *b, int entry, const ProgStage 
 {
     const ProgArray *m = &b->program->array[array];
     const Units *u = &b->units[s->variant];
-    int n = b->shards ? b->ntensor : u->n;                     /* sharded: also what other ranks read */
+    /* sharded: also what other ranks read */
+    int n = b->shards ? b->ntensor : u->n;
     char label[96];
     if (m->kind == MEM_INPUT && m->dom == GROUP && (s->kind == S_GROUP || n))
         return check_scalar(b, entry, array);
@@ -70,7 +72,8 @@ static optc_status check_read(const optc_binding *b, int entry, const ProgStage 
             continue;
         if (!t->mem[array] && t->shape.n && !tensor_out(t, b->leaves_out[entry]))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_run: entry '%s' reads input '%s' of %s, which is not set; call optc_set_input first",
+                        "optc_run: entry '%s' reads input '%s' of %s, which is not set; call "
+                        "optc_set_input first",
                         b->program->entry[entry].name, m->name, tensor_label(b, i, label));
     }
     return OPTC_OK;
@@ -83,7 +86,8 @@ static optc_status check_pointers(const optc_binding *b, int entry, int phase)
     const ProgPhase *ph = &p->entry[entry].phase[phase];
     optc_status s = OPTC_OK;
     for (int i = 0; i < ph->naction; i++) {
-        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
+        const ProgStage *st =
+            ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
         for (int k = 0; st && k < st->nreads && s == OPTC_OK; k++)
             s = check_read(b, entry, st, st->reads[k]);
     }
@@ -98,22 +102,24 @@ static bool all_set(const optc_binding *b)
         for (int i = 0; i < b->ntensor && from_caller(&p->array[k]); i++)
             if (!b->tensor[i].mem[k] && b->tensor[i].shape.n)
                 return false;
-        for (int i = 0; i < b->ngroup && p->array[k].kind == MEM_INPUT && p->array[k].dom == GROUP; i++)
+        for (int i = 0; i < b->ngroup && p->array[k].kind == MEM_INPUT && p->array[k].dom == GROUP;
+             i++)
             if (!scalar_known(b, i, k))
                 return false;
     }
     return true;
 }
 
-/* In a capture t cannot be read from the device. A guard that the host must read is refused there too: its message says
- * more, since the capture would fail again after one step. */
+/* In a capture t cannot be read from the device. A guard that the host must read is refused there
+ * too: its message says more, since the capture would fail again after one step. */
 static optc_status catch_up(optc_binding *b)
 {
     optc_status s = cohorts_catch_up(b);
     if (s == OPTC_ERROR_ARGUMENT && b->guard.from && host_guards(b))
         return guard_refused(b);
     if (s == OPTC_ERROR_ARGUMENT)
-        return fail(s, "optc_run: a gradient was added or removed, or optc_set_t was called, since the last step; "
+        return fail(s, "optc_run: a gradient was added or removed, or optc_set_t was called, since "
+                       "the last step; "
                        "run one step before capturing");
     return s;
 }
@@ -154,7 +160,8 @@ optc_status optc_run(optc_binding *b, const char *entry)
 {
     int e = b ? find_entry(b, entry) : -1;
     if (!b || !entry)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_run: %s is NULL", !b ? "the binding" : "the entry's name");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: %s is NULL",
+                    !b ? "the binding" : "the entry's name");
     if (e < 0)
         return no_entry(b, "optc_run", entry);
     const Program *p = b->program;
@@ -193,15 +200,18 @@ static double traffic(const optc_binding *b, const int *array, int n, Shape s)
     double bytes = 0;
     for (int i = 0; i < n; i++) {
         const ProgArray *m = &b->program->array[array[i]];
-        bytes += m->kind == MEM_PART && m->from == TENSOR
-                     ? 8
-                     : (double)stored_bytes(b->program->type, m->type, array_length(m, s, s, 1), s.n);
+        bytes +=
+            m->kind == MEM_PART && m->from == TENSOR
+                ? 8
+                : (double)stored_bytes(b->program->type, m->type, array_length(m, s, s, 1), s.n);
     }
     return bytes;
 }
 
-/* The share of a tensor that a stage covers at this step: 0 or 1, or the share of its scheduled blocks. */
-static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const ProgStage *s, const Tensor *t)
+/* The share of a tensor that a stage covers at this step: 0 or 1, or the share of its scheduled
+ * blocks. */
+static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const ProgStage *s,
+                         const Tensor *t)
 {
     int64_t all = 0, have = 0;
     if (!s->stagger || !stage_of_blocks(s))
@@ -210,7 +220,8 @@ static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const
         const Tensor *y = &b->tensor[i];
         all += y->shape.n;
         for (int64_t k = 0; k < y->shape.slices; k++)
-            have += stagger_active(b, stagger, s->stagger, y, k) ? y->shape.rows * y->shape.cols : 0;
+            have +=
+                stagger_active(b, stagger, s->stagger, y, k) ? y->shape.rows * y->shape.cols : 0;
     }
     return all ? (double)have / (double)all : 0;
 }
@@ -218,7 +229,9 @@ static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const
 CORE void add_bytes(const optc_binding *b, const ProgStage *s, const ProgAction *copy, int batch,
                     const StaggerNow *stagger, bool present, optc_bytes *out)
 {
-    const Units *u = !s || s->kind == S_GROUP ? NULL : batch < 0 ? &b->units[s->variant] : &b->batch[batch].units;
+    const Units *u = !s || s->kind == S_GROUP ? NULL
+                     : batch < 0              ? &b->units[s->variant]
+                                              : &b->batch[batch].units;
     for (int k = 0; u && k < u->n; k++) {
         const Tensor *x = &b->tensor[u->tensor[k]];
         double share = present && x->view.n < 0 ? 0 : stagger_on(b, stagger, s, x);
@@ -250,8 +263,8 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
     out->read = out->written = 0;
     for (int i = 0; i < ph->naction; i++) {
         const ProgAction *a = &ph->action[i];
-        add_bytes(b, a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL, a->kind == ACT_COPY ? a : NULL, -1, &stagger,
-                  false, out);
+        add_bytes(b, a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL,
+                  a->kind == ACT_COPY ? a : NULL, -1, &stagger, false, out);
     }
     return OPTC_OK;
 }
@@ -267,7 +280,8 @@ optc_status optc_set_stream(optc_binding *b, void *stream)
 
 optc_status optc_sync(optc_binding *b)
 {
-    return b ? b->rule->device->sync(b) : fail(OPTC_ERROR_ARGUMENT, "optc_sync: the binding is NULL");
+    return b ? b->rule->device->sync(b)
+             : fail(OPTC_ERROR_ARGUMENT, "optc_sync: the binding is NULL");
 }
 
 /* ---- hyperparameters ---- */
@@ -282,9 +296,11 @@ static bool is_cohort_of(const optc_binding *b, int cohort, int group)
     return cohort >= b->ngroup && !b->group[cohort].idle && b->group[cohort].of == group;
 }
 
-/* Sends to the cohorts first, then to the group. After a failure Group.hyper still has the old value: cohorts that have
- * the new one on the device become stale, and the next run sends the old value again. */
-static optc_status send_to_cohorts(optc_binding *b, int group, int at, double value, const char *call)
+/* Sends to the cohorts first, then to the group. After a failure Group.hyper still has the old
+ * value: cohorts that have the new one on the device become stale, and the next run sends the old
+ * value again. */
+static optc_status send_to_cohorts(optc_binding *b, int group, int at, double value,
+                                   const char *call)
 {
     optc_status s = OPTC_OK;
     int sent = b->ngroup;

@@ -1,6 +1,7 @@
-/* Reads and writes structs of callers that were compiled with another version of the header. A shorter struct gets
- * zeros, which mean "default", for the missing members. A longer struct must have zeros after the members known here.
- * One that is shorter than in the first version is no such struct: without a rank, a tensor would be a scalar. */
+/* Reads and writes structs of callers that were compiled with another version of the header. A
+ * shorter struct gets zeros, which mean "default", for the missing members. A longer struct must
+ * have zeros after the members known here. One that is shorter than in the first version is no such
+ * struct: without a rank, a tensor would be a scalar. */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
@@ -16,9 +17,10 @@ static bool all_zero(const unsigned char *p, size_t n)
 
 static optc_status no_size(const StructVersion *s, size_t size)
 {
-    return fail(OPTC_ERROR_ARGUMENT, "%s: the size of %s is %zu; pass sizeof(%s), as %s in the header does (%zu here, "
-                                     "and never below %zu)", s->call, s->what, size, s->what, s->usual, s->ours,
-                s->first);
+    return fail(OPTC_ERROR_ARGUMENT,
+                "%s: the size of %s is %zu; pass sizeof(%s), as %s in the header does (%zu here, "
+                "and never below %zu)",
+                s->call, s->what, size, s->what, s->usual, s->ours, s->first);
 }
 
 CORE optc_status struct_read(const StructVersion *s, void *to, const void *from, size_t size)
@@ -28,7 +30,8 @@ CORE optc_status struct_read(const StructVersion *s, void *to, const void *from,
         return no_size(s, size);
     if (size > s->ours && !all_zero((const unsigned char *)from + s->ours, size - s->ours))
         return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: %s has members set that this version (%s, %zu bytes) does not know (%zu bytes): leave them 0, "
+                    "%s: %s has members set that this version (%s, %zu bytes) does not know (%zu "
+                    "bytes): leave them 0, "
                     "or use the version that the caller was compiled with",
                     s->call, s->what, OPTC_VERSION, s->ours, size);
     memset(to, 0, s->ours);
@@ -45,10 +48,12 @@ CORE optc_status struct_write(const StructVersion *s, void *to, size_t size, con
     return OPTC_OK;
 }
 
-CORE optc_status struct_read_array(const StructVersion *s, void *to, const void *from, size_t size, int n)
+CORE optc_status struct_read_array(const StructVersion *s, void *to, const void *from, size_t size,
+                                   int n)
 {
     optc_status st = size < s->first ? no_size(s, size) : OPTC_OK;
     for (int i = 0; i < n && st == OPTC_OK; i++)
-        st = struct_read(s, (char *)to + s->ours * (size_t)i, (const char *)from + size * (size_t)i, size);
+        st = struct_read(s, (char *)to + s->ours * (size_t)i, (const char *)from + size * (size_t)i,
+                         size);
     return st;
 }

@@ -1,6 +1,7 @@
-/* Alias checks: a step writes parameters and states, so no other bound array may overlap one. Compiled loops rely on
- * that (OPTC_EACH). Parameters are sorted by address, so that a check is a binary search for any number of tensors.
- * States are in the binding's block or caller-owned (caller_states.c). */
+/* Alias checks: a step writes parameters and states, so no other bound array may overlap one.
+ * Compiled loops rely on that (OPTC_EACH). Parameters are sorted by address, so that a check is a
+ * binary search for any number of tensors. States are in the binding's block or caller-owned
+ * (caller_states.c). */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
@@ -16,7 +17,8 @@ static Span param_span(const optc_binding *b, int i, const void *param)
 {
     Span s;
     s.lo = (uintptr_t)param;
-    s.hi = s.lo + (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->program->type[b->program->p].bytes;
+    s.hi =
+        s.lo + (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->program->type[b->program->p].bytes;
     s.tensor = i;
     return s;
 }
@@ -28,8 +30,8 @@ static optc_status sort_spans(const optc_binding *b, Span *s, int n, const char 
     for (int i = 1; i < n; i++)
         if (s[i].lo < s[i - 1].hi) {
             char x[96], y[96];
-            return fail(OPTC_ERROR_ARGUMENT, "%s: the parameters of %s and %s overlap in memory", call,
-                        tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
+            return fail(OPTC_ERROR_ARGUMENT, "%s: the parameters of %s and %s overlap in memory",
+                        call, tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
         }
     return OPTC_OK;
 }
@@ -55,12 +57,14 @@ static optc_status check_moved(const optc_binding *b, int i, const void *param)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s: its parameter pointer is NULL",
                     tensor_label(b, i, label));
     if (s.lo % (uintptr_t)p->type[p->p].bytes)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s: its parameter is not aligned to its element",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_set_params: %s: its parameter is not aligned to its element",
                     tensor_label(b, i, label));
     if (caller_state_at(b, s.lo, s.hi) >= 0 ||
         (s.hi > s.lo && block && s.lo < block + b->storage_bytes && block < s.hi))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: the parameter of %s overlaps the memory of this binding's "
-                                         "states; give it its own memory",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_set_params: the parameter of %s overlaps the memory of this binding's "
+                    "states; give it its own memory",
                     tensor_label(b, i, label));
     return OPTC_OK;
 }
@@ -74,8 +78,10 @@ static optc_status check_read_apart(const optc_binding *b)
         const ProgArray *m = &p->array[k];
         bool caller = m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP);
         for (int i = 0; caller && i < b->ntensor && s == OPTC_OK; i++)
-            s = check_overlap(b, i, b->tensor[i].mem[k], dom_len(m->dom, b->tensor[i].shape) * p->type[m->type].bytes,
-                              k == 1 ? "optc_set_params: the gradient" : "optc_set_params: an input");
+            s = check_overlap(b, i, b->tensor[i].mem[k],
+                              dom_len(m->dom, b->tensor[i].shape) * p->type[m->type].bytes,
+                              k == 1 ? "optc_set_params: the gradient"
+                                     : "optc_set_params: an input");
     }
     return s;
 }
@@ -96,7 +102,8 @@ static optc_status move_spans(optc_binding *b, void *const *params)
     if (s == OPTC_OK)
         s = check_read_apart(b);
     for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
-        s = b->rule->device->use_pointer(b, i, b->tensor[i].mem[0], params[i], "optc_set_params: the parameter");
+        s = b->rule->device->use_pointer(b, i, b->tensor[i].mem[0], params[i],
+                                         "optc_set_params: the parameter");
     if (s != OPTC_OK)
         memcpy(b->span, was, bytes);
     free(was);
@@ -107,8 +114,10 @@ optc_status optc_set_params(optc_binding *b, void *const *params, int n)
 {
     optc_status s = OPTC_OK;
     if (!b || !params || n != b->ntensor)
-        return !b || !params ? fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s is NULL", !b ? "the binding" : "the list")
-                             : fail(OPTC_ERROR_ARGUMENT, "optc_set_params: the binding has %d tensors, but n is %d",
+        return !b || !params ? fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s is NULL",
+                                    !b ? "the binding" : "the list")
+                             : fail(OPTC_ERROR_ARGUMENT,
+                                    "optc_set_params: the binding has %d tensors, but n is %d",
                                     b->ntensor, n);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         s = check_moved(b, i, params[i]);
@@ -123,11 +132,13 @@ optc_status optc_set_params(optc_binding *b, void *const *params, int n)
     return s;
 }
 
-CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what)
+CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes,
+                               const char *what)
 {
     uintptr_t lo = (uintptr_t)data, hi = lo + (uintptr_t)bytes;
     int from = 0, to = b->nspan;
-    while (from < to) {                           /* the first parameter that ends after lo; spans do not overlap */
+    /* the first parameter that ends after lo; spans do not overlap */
+    while (from < to) {
         int mid = (from + to) / 2;
         if (b->span[mid].hi <= lo)
             from = mid + 1;
@@ -136,9 +147,11 @@ CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *da
     }
     char x[96], y[96];
     uintptr_t block = (uintptr_t)b->block;
-    if (data && bytes && ((block && lo < block + b->storage_bytes && block < hi) || caller_state_at(b, lo, hi) >= 0))
-        return fail(OPTC_ERROR_ARGUMENT, "%s of %s overlaps the memory of this binding's states; give it its own "
-                                         "memory",
+    if (data && bytes &&
+        ((block && lo < block + b->storage_bytes && block < hi) || caller_state_at(b, lo, hi) >= 0))
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s of %s overlaps the memory of this binding's states; give it its own "
+                    "memory",
                     what, tensor_label(b, tensor, x));
     if (!data || !bytes || from == b->nspan || b->span[from].lo >= hi)
         return OPTC_OK;

@@ -1,5 +1,5 @@
-/* optc_bind: checks everything that the caller passes, fills groups and tensors, then lets the device allocate. A
- * failed call leaves nothing behind. */
+/* optc_bind: checks everything that the caller passes, fills groups and tensors, then lets the
+ * device allocate. A failed call leaves nothing behind. */
 #include "runtime/core/api/core.h"
 
 #include "gen/abi/near_names.h"
@@ -62,20 +62,23 @@ CORE optc_status find_hyper(const Program *p, const char *call, const char *name
     return !name || i == p->nhyper ? no_hyper(p, call, name) : OPTC_OK;
 }
 
-CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out)
+CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value,
+                             int *out)
 {
     optc_status s = find_hyper(p, call, name, out);
     if (s != OPTC_OK)
         return s;
     const ProgHyper *h = &p->hyper[*out];
-    if ((h->lo_open ? value > h->lo : value >= h->lo) && (h->hi_open ? value < h->hi : value <= h->hi))
+    if ((h->lo_open ? value > h->lo : value >= h->lo) &&
+        (h->hi_open ? value < h->hi : value <= h->hi))
         return OPTC_OK;
-    return fail(OPTC_ERROR_RANGE, "%s: %s = %g is outside its range %c%g, %g%c%s", call, name, value,
-                h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']',
-                h->lo == 0 && h->hi == 0 ? "; a wrapper decays the weights in place of the rule, which does not see "
-                                           "them: set galore.decay or fira.decay to lr * weight decay, or use "
-                                           "a rule with decoupled decay"
-                                         : "");
+    return fail(OPTC_ERROR_RANGE, "%s: %s = %g is outside its range %c%g, %g%c%s", call, name,
+                value, h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']',
+                h->lo == 0 && h->hi == 0
+                    ? "; a wrapper decays the weights in place of the rule, which does not see "
+                      "them: set galore.decay or fira.decay to lr * weight decay, or use "
+                      "a rule with decoupled decay"
+                    : "");
 }
 
 /* ---- groups and tensors ---- */
@@ -89,7 +92,8 @@ static optc_status fill_group(optc_binding *b, const optc_group *group, Group *g
         g->hyper[k + 1] = p->hyper[k].def;
     for (int k = 0; k < group->nhyper; k++) {
         int at = 0;
-        optc_status s = check_hyper(p, "optc_bind", group->hyper[k].name, group->hyper[k].value, &at);
+        optc_status s =
+            check_hyper(p, "optc_bind", group->hyper[k].name, group->hyper[k].value, &at);
         if (s != OPTC_OK)
             return s;
         g->hyper[at + 1] = group->hyper[k].value;
@@ -108,11 +112,12 @@ static uint64_t tensor_identity(const optc_tensor *t, int group)
         h = hash_number(h, (unsigned char)*s);
     for (int k = 0; k < t->rank; k++)
         h = hash_number(h, (uint64_t)whole_dim(t, k));
-    return hash_number(hash_number(hash_number(h, (uint64_t)t->rank), t->flags), (uint64_t)t->split);
+    return hash_number(hash_number(hash_number(h, (uint64_t)t->rank), t->flags),
+                       (uint64_t)t->split);
 }
 
-/* A piece of several runs whose variant draws per element: rows and columns of its view are the runs (templates/runs.h
- * reads them). No stage on such a piece sees the rule's rows and columns. */
+/* A piece of several runs whose variant draws per element: rows and columns of its view are the
+ * runs (templates/runs.h reads them). No stage on such a piece sees the rule's rows and columns. */
 static void number_runs(optc_binding *b, const optc_tensor *t, Tensor *x)
 {
     int64_t run = 0, apart = 0, first = 0;
@@ -144,7 +149,8 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     x->rank = t->rank;
     x->permuted = !is_row_major(t, t->param_strides);
     for (int k = 0; k < t->rank && x->permuted; k++)
-        x->layout = t->shape[k] == 1 ? x->layout : hash_number(x->layout + 1, (uint64_t)t->param_strides[k]);
+        x->layout = t->shape[k] == 1 ? x->layout
+                                     : hash_number(x->layout + 1, (uint64_t)t->param_strides[k]);
     if (!(x->dim = TAKE(b, int64_t, 3 * t->rank)))
         return no_memory("optc_bind");
     x->whole_dim = x->dim + t->rank;
@@ -173,7 +179,8 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;
     if (__builtin_add_overflow(b->elems, x->whole.n, &b->elems))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the tensors have more than 2^63 elements together");
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: the tensors have more than 2^63 elements together");
     return bind_caller_states(b, at, t->states);
 }
 
@@ -206,7 +213,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups, const opt
         warn_stacks(b);
     if (s == OPTC_OK)
         s = check_params_apart(b);
-    if (comm)                                     /* also after a failure: the other ranks must learn of it */
+    /* also after a failure: the other ranks must learn of it */
+    if (comm)
         s = shards_make(b, comm, s);
     else if (s == OPTC_OK)
         s = blocks_make(b);
@@ -259,20 +267,23 @@ static optc_status count_tensors(const optc_group *groups, int ngroups, int64_t 
 {
     int64_t n = 0;
     for (int i = 0; i < ngroups; i++) {
-        if (groups[i].ntensors < 0 || (groups[i].ntensors && !groups[i].tensors) || groups[i].nhyper < 0 ||
-            (groups[i].nhyper && !groups[i].hyper))
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: group %d: tensors or hyper is NULL with a count above 0, or "
-                                             "a count is negative", i);
+        if (groups[i].ntensors < 0 || (groups[i].ntensors && !groups[i].tensors) ||
+            groups[i].nhyper < 0 || (groups[i].nhyper && !groups[i].hyper))
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: group %d: tensors or hyper is NULL with a count above 0, or "
+                        "a count is negative",
+                        i);
         n += groups[i].ntensors;
     }
     if (n > (1 << 24))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: there are %lld tensors; a binding has at most 2^24", (long long)n);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: there are %lld tensors; a binding has at most 2^24", (long long)n);
     *out = n;
     return OPTC_OK;
 }
 
-static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
-                               PlanKind plan, optc_binding **out)
+static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups,
+                               const optc_comm *comm, PlanKind plan, optc_binding **out)
 {
     int64_t n = 0;
     optc_status s = count_tensors(groups, ngroups, &n);
@@ -298,7 +309,8 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
 }
 
 /* Converts groups and tensors to this version's structs, in one allocation. */
-static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_size, int n, optc_group **out)
+static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_size, int n,
+                               optc_group **out)
 {
     const StructVersion as = STRUCT_VERSION("optc_bind_sized", optc_group, "optc_bind", nhyper),
                   at = STRUCT_VERSION("optc_bind_sized", optc_tensor, "optc_bind", offset);
@@ -311,7 +323,8 @@ static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_
     }
     if (s != OPTC_OK)
         return s;
-    optc_group *g = *out = (optc_group *)malloc(sizeof *g * (size_t)n + sizeof(optc_tensor) * (all + 1));
+    optc_group *g = *out =
+        (optc_group *)malloc(sizeof *g * (size_t)n + sizeof(optc_tensor) * (all + 1));
     if (!g)
         return no_memory("optc_bind");
     optc_tensor *t = (optc_tensor *)(void *)(g + n);
@@ -325,8 +338,9 @@ static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_
     return s;
 }
 
-static optc_status bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size,
-                              size_t tensor_size, const optc_comm *comm, optc_binding **out)
+static optc_status bind_sized(optc_rule *r, const optc_group *groups, int ngroups,
+                              size_t group_size, size_t tensor_size, const optc_comm *comm,
+                              optc_binding **out)
 {
     if (out)
         *out = NULL;
@@ -347,29 +361,31 @@ static optc_status bind_sized(optc_rule *r, const optc_group *groups, int ngroup
     return s;
 }
 
-CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
-                           PlanKind plan, optc_binding **out)
+CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups,
+                           const optc_comm *comm, PlanKind plan, optc_binding **out)
 {
     return bind_groups(r, groups, ngroups, comm, plan, out);
 }
 
-optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size,
-                            optc_binding **out)
+optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size,
+                            size_t tensor_size, optc_binding **out)
 {
     return bind_sized(r, groups, ngroups, group_size, tensor_size, NULL, out);
 }
 
-optc_status optc_bind_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size,
-                                    size_t tensor_size, const optc_comm *comm, optc_binding **out)
+optc_status optc_bind_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups,
+                                    size_t group_size, size_t tensor_size, const optc_comm *comm,
+                                    optc_binding **out)
 {
     if (out)
         *out = NULL;
     if (!comm || !comm->all_gather || !comm->all_to_all || comm->ranks < 1 || comm->rank < 0 ||
         comm->rank >= comm->ranks)
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: %s",
-                    !comm                                     ? "the communication table is NULL"
-                    : !comm->all_gather || !comm->all_to_all ? "a function of the communication table is NULL"
-                                                              : "rank is not in 0..ranks - 1");
+                    !comm ? "the communication table is NULL"
+                    : !comm->all_gather || !comm->all_to_all
+                        ? "a function of the communication table is NULL"
+                        : "rank is not in 0..ranks - 1");
     return bind_sized(r, groups, ngroups, group_size, tensor_size, comm, out);
 }
 

@@ -1,6 +1,6 @@
-/* Caller-owned states (optc_tensor.states): a binding uses their values and does not initialise them. A caller can bind
- * tensors again, in other groups or with other tensors, without copying their states. They are sorted by address for
- * the alias checks (alias_check.c). */
+/* Caller-owned states (optc_tensor.states): a binding uses their values and does not initialise
+ * them. A caller can bind tensors again, in other groups or with other tensors, without copying
+ * their states. They are sorted by address for the alias checks (alias_check.c). */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
@@ -18,15 +18,18 @@ static int64_t caller_bytes(const optc_binding *b, const Tensor *t, int k)
     return stored_bytes(b->program->type, m->type, dom_len(m->dom, t->shape), t->whole.n);
 }
 
-static optc_status check_caller_states(const optc_binding *b, int i, const ProgArray *m, const void *at)
+static optc_status check_caller_states(const optc_binding *b, int i, const ProgArray *m,
+                                       const void *at)
 {
     char label[96];
     if (m->dom == GROUP)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: state '%s' belongs to the group, so optc_tensor.states "
-                                         "cannot supply it; leave its entry NULL",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s: state '%s' belongs to the group, so optc_tensor.states "
+                    "cannot supply it; leave its entry NULL",
                     tensor_label(b, i, label), m->name);
     if ((uintptr_t)at % 64)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: the memory for state '%s' is not aligned to 64 bytes",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s: the memory for state '%s' is not aligned to 64 bytes",
                     tensor_label(b, i, label), m->name);
     return OPTC_OK;
 }
@@ -83,10 +86,12 @@ CORE optc_status check_states_apart(optc_binding *b)
         qsort(s, (size_t)n, sizeof *s, span_order);
     for (int i = 0; i < n && rc == OPTC_OK; i++) {
         if (i && s[i].lo < s[i - 1].hi)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the states that the caller supplies for %s and %s overlap "
-                                             "in memory; give each its own memory",
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: the states that the caller supplies for %s and %s overlap "
+                        "in memory; give each its own memory",
                         tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
-        rc = check_overlap(b, s[i].tensor, (const void *)s[i].lo, (int64_t)(s[i].hi - s[i].lo), "optc_bind: a state");
+        rc = check_overlap(b, s[i].tensor, (const void *)s[i].lo, (int64_t)(s[i].hi - s[i].lo),
+                           "optc_bind: a state");
     }
     b->caller_span = s;
     b->ncaller_span = n;
@@ -96,12 +101,15 @@ CORE optc_status check_states_apart(optc_binding *b)
 CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi)
 {
     int from = 0, to = b->ncaller_span;
-    while (from < to) {                           /* the first state that ends after lo; spans do not overlap */
+    /* the first state that ends after lo; spans do not overlap */
+    while (from < to) {
         int mid = (from + to) / 2;
         if (b->caller_span[mid].hi <= lo)
             from = mid + 1;
         else
             to = mid;
     }
-    return lo < hi && from < b->ncaller_span && b->caller_span[from].lo < hi ? b->caller_span[from].tensor : -1;
+    return lo < hi && from < b->ncaller_span && b->caller_span[from].lo < hi
+               ? b->caller_span[from].tensor
+               : -1;
 }

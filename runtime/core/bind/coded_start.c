@@ -1,5 +1,6 @@
-/* States in block codes that start at another number than 0, such as Adagrad's sum. Devices fill the bytes of such
- * states with zeros; this file writes the codes and scales of the number behind that. */
+/* States in block codes that start at another number than 0, such as Adagrad's sum. Devices fill
+ * the bytes of such states with zeros; this file writes the codes and scales of the number behind
+ * that. */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
@@ -25,9 +26,11 @@ CORE optc_status coded_states_start(optc_binding *b)
     optc_status s = OPTC_OK;
     for (int k = 0; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];
-        for (int i = 0; m->kind == MEM_STATE && m->hyper && p->type[m->type].block > 1 && i < b->nheld; i++) {
+        for (int i = 0;
+             m->kind == MEM_STATE && m->hyper && p->type[m->type].block > 1 && i < b->nheld; i++) {
             Tensor *t = &b->tensor[i];
-            const bool ours = t->mem[k] && !t->borrows && !state_caller_owned(b, i, k) && dom_len(m->dom, t->shape);
+            const bool ours = t->mem[k] && !t->borrows && !state_caller_owned(b, i, k) &&
+                              dom_len(m->dom, t->shape);
             if (ours && state_start(b, m, t->group) != 0 && s == OPTC_OK)
                 s = start_one(b, k, t);
         }

@@ -1,21 +1,23 @@
-/* Device scalars: hyperparameters and scalar inputs that a run reads from the caller's memory before it starts, and
- * the guard, which makes a run do nothing while it is not 0.
+/* Device scalars: hyperparameters and scalar inputs that a run reads from the caller's memory
+ * before it starts, and the guard, which makes a run do nothing while it is not 0.
  *
- * The binding stores their addresses. A GPU reads them in a launch of its own (gpu_guard.c): the host does not wait,
- * and every replay of a captured step reads them again. On other devices the host reads them into Group.hyper, and
- * skips the run if the guard is not 0. */
+ * The binding stores their addresses. A GPU reads them in a launch of its own (gpu_guard.c): the
+ * host does not wait, and every replay of a captured step reads them again. On other devices the
+ * host reads them into Group.hyper, and skips the run if the guard is not 0. */
 #include "runtime/core/api/core.h"
 
 #include <string.h>
 
 static Type scalar_type(optc_type t) { return t == OPTC_DEFAULT ? T_F32 : (Type)((int)t - 1); }
 
-static optc_status check_from(const optc_binding *b, const char *call, const void *from, optc_type type)
+static optc_status check_from(const optc_binding *b, const char *call, const void *from,
+                              optc_type type)
 {
     if (!b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call);
     if (type != OPTC_DEFAULT && type != OPTC_F32 && type != OPTC_F64)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the type of a number in memory must be OPTC_F32 or OPTC_F64", call);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the type of a number in memory must be OPTC_F32 or OPTC_F64", call);
     size_t size = (size_t)b->program->type[scalar_type(type)].bytes;
     if ((uintptr_t)from % size)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the pointer %p is not aligned to a number of %d "
@@ -35,7 +37,8 @@ static DeviceScalar source_from(const void *from, optc_type type, int group, int
 
 static optc_status read_ahead(optc_binding *b, const void *from, bool guard, const char *call)
 {
-    return from && b->rule->device->read_ahead ? b->rule->device->read_ahead(b, from, guard, call) : OPTC_OK;
+    return from && b->rule->device->read_ahead ? b->rule->device->read_ahead(b, from, guard, call)
+                                               : OPTC_OK;
 }
 
 static optc_status make_room(optc_binding *b, int more, const char *call)
@@ -89,12 +92,14 @@ CORE void device_scalars_done(optc_binding *b)
             b->group[b->source[i].group].scalar_set[b->source[i].input] = true;
 }
 
-/* Restores the values that hyperparameters had before. If that fails, runs continue to read them from memory. */
+/* Restores the values that hyperparameters had before. If that fails, runs continue to read them
+ * from memory. */
 static optc_status end_device_scalars(optc_binding *b, const char *call, const DeviceScalar *x)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < b->ngroup && s == OPTC_OK && x->at; i++) {
-        const DeviceScalar *was = x->group < 0 || x->group == i ? hyper_device_scalar(b, i, x->at) : NULL;
+        const DeviceScalar *was =
+            x->group < 0 || x->group == i ? hyper_device_scalar(b, i, x->at) : NULL;
         s = was ? put_hyper(b, i, x->at, was->set, call) : OPTC_OK;
     }
     if (s == OPTC_OK)
@@ -112,7 +117,8 @@ static optc_status add(optc_binding *b, const char *call, DeviceScalar x)
     if (s == OPTC_OK)
         s = read_ahead(b, x.from, false, call);
     for (int i = 0; i < b->ngroup && s == OPTC_OK; i++) {
-        DeviceScalar one = x, *was = (DeviceScalar *)(uintptr_t)find_device_scalar(b, i, x.at, x.input);
+        DeviceScalar one = x,
+                     *was = (DeviceScalar *)(uintptr_t)find_device_scalar(b, i, x.at, x.input);
         if (x.group >= 0 && x.group != i)
             continue;
         one.group = i;
@@ -124,11 +130,13 @@ static optc_status add(optc_binding *b, const char *call, DeviceScalar x)
 
 static optc_status check_group(const optc_binding *b, const char *call, int group)
 {
-    return group < -1 || group >= b->ngroup ? fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group)
-                                            : OPTC_OK;
+    return group < -1 || group >= b->ngroup
+               ? fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group)
+               : OPTC_OK;
 }
 
-optc_status optc_set_hyper_from(optc_binding *b, int group, const char *name, const void *at, optc_type type)
+optc_status optc_set_hyper_from(optc_binding *b, int group, const char *name, const void *at,
+                                optc_type type)
 {
     static const char call[] = "optc_set_hyper_from";
     int k = 0;
@@ -140,7 +148,8 @@ optc_status optc_set_hyper_from(optc_binding *b, int group, const char *name, co
     return s == OPTC_OK ? add(b, call, source_from(at, type, group, k + 1, 0)) : s;
 }
 
-optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, const void *at, optc_type type)
+optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, const void *at,
+                                 optc_type type)
 {
     static const char call[] = "optc_set_scalar_from";
     int k = 0;
@@ -163,21 +172,24 @@ optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type)
 }
 
 /* ---- reads by the host ---- */
-CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out)
+CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call,
+                                   double *out)
 {
     double room = 0;                              /* holds an f32 or an f64 */
-    optc_status rc = b->rule->device->read(b, &room, s->from, (size_t)b->program->type[s->type].bytes, call);
+    optc_status rc =
+        b->rule->device->read(b, &room, s->from, (size_t)b->program->type[s->type].bytes, call);
     if (rc == OPTC_OK)
         *out = type_load(s->type, &room, 0);
     return rc;
 }
 
-/* A device skips its stages by itself. It skips products, factors and copies of arrays only in conditional graph nodes
- * (gpu_conditional.c); where it has none, the host must read the guard. */
+/* A device skips its stages by itself. It skips products, factors and copies of arrays only in
+ * conditional graph nodes (gpu_conditional.c); where it has none, the host must read the guard. */
 CORE bool host_guards(const optc_binding *b)
 {
     const Program *p = b->program;
-    bool other = program_calls(p) || (b->shards && p->nperiod);   /* the host knows which exchanges a step has */
+    /* the host knows which exchanges a step has */
+    bool other = program_calls(p) || (b->shards && p->nperiod);
     if (b->conditional)
         return b->rule->device->reaches;
     for (int i = 0; i < p->nentry * program_phases(p); i++) {
@@ -191,8 +203,10 @@ CORE bool host_guards(const optc_binding *b)
 CORE optc_status guard_refused(const optc_binding *b)
 {
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_run: rule '%s' has products or copies that the device cannot skip by itself; the host must read "
-                "the guard, which is not possible in a capture: run it outside, or remove the guard and run one step "
+                "optc_run: rule '%s' has products or copies that the device cannot skip by itself; "
+                "the host must read "
+                "the guard, which is not possible in a capture: run it outside, or remove the "
+                "guard and run one step "
                 "before capturing",
                 b->program->name);
 }

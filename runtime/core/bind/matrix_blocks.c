@@ -1,10 +1,11 @@
 /* Blocks: a rule with `block` sees a larger matrix as blocks of at most that many rows and columns.
  *
- * The layout of elements does not change. Values per block (domains of SCOPE_BLOCK) are one array per tensor: first the
- * whole blocks, then those at the right edge, at the bottom edge and in the corner. Blocks of one size are ordered by
- * matrix, then row-major within the matrix. All blocks of one size form a view: a Tensor after the bound tensors, with
- * one matrix per block and pointers into the tensor's arrays. Stages over blocks and products iterate over views; a
- * product finds a block's elements by their offset in the matrix and the matrix's row stride. A tensor that is not
+ * The layout of elements does not change. Values per block (domains of SCOPE_BLOCK) are one array
+ * per tensor: first the whole blocks, then those at the right edge, at the bottom edge and in the
+ * corner. Blocks of one size are ordered by matrix, then row-major within the matrix. All blocks of
+ * one size form a view: a Tensor after the bound tensors, with one matrix per block and pointers
+ * into the tensor's arrays. Stages over blocks and products iterate over views; a product finds a
+ * block's elements by their offset in the matrix and the matrix's row stride. A tensor that is not
  * larger than a block has one view, of the whole tensor. */
 #include "runtime/core/memory/layout.h"
 
@@ -13,7 +14,10 @@
 #include <string.h>
 
 /* ---- making views ---- */
-CORE bool array_blocked(const ProgArray *m) { return dom_of_block(m->kind == MEM_PART ? m->from : m->dom); }
+CORE bool array_blocked(const ProgArray *m)
+{
+    return dom_of_block(m->kind == MEM_PART ? m->from : m->dom);
+}
 
 static unsigned variants_blocked(const Program *p)
 {
@@ -33,11 +37,12 @@ static optc_status check_blocks(const optc_binding *b, int tensor)
     if (n <= INT_MAX)
         return OPTC_OK;
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s (%lld x %lld x %lld) would have %s%lld blocks of at most %lld x %lld; the limit is "
+                "optc_bind: %s (%lld x %lld x %lld) would have %s%lld blocks of at most %lld x "
+                "%lld; the limit is "
                 "2^31 - 1: give rule '%s' a larger block",
-                tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
-                n >= (int64_t)1 << 58 ? "over " : "", (long long)n, (long long)s.block, (long long)s.block,
-                b->program->name);
+                tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows,
+                (long long)s.cols, n >= (int64_t)1 << 58 ? "over " : "", (long long)n,
+                (long long)s.block, (long long)s.block, b->program->name);
 }
 
 static optc_status add_views(optc_binding *b, int tensor)
@@ -92,7 +97,10 @@ CORE optc_status blocks_make(optc_binding *b)
 }
 
 /* ---- a block's elements ---- */
-CORE int64_t row_stride(const optc_binding *b, const Tensor *t) { return b->tensor[t->of].shape.cols; }
+CORE int64_t row_stride(const optc_binding *b, const Tensor *t)
+{
+    return b->tensor[t->of].shape.cols;
+}
 
 CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth)
 {
@@ -100,14 +108,16 @@ CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_
     const Tensor *all = &b->tensor[t->of];
     const BlockSize *z = &t->blocks;
     if (p->array[array].dom != ELEM || all == t)
-        return dom_inside(p->array[array].dom) ? nth * dom_len_inside(p->array[array].dom, t->shape) : 0;
+        return dom_inside(p->array[array].dom) ? nth * dom_len_inside(p->array[array].dom, t->shape)
+                                               : 0;
     int64_t each = z->down * z->across, i = nth % each / z->across, j = nth % z->across;
     int64_t row = nth / each * all->shape.rows + z->row + i * p->block;
     return row * all->shape.cols + z->col + j * p->block;
 }
 
 /* ---- pointers ---- */
-/* Pointer of a view: into the tensor's array of values per block, or (before 0) the tensor's own pointer. */
+/* Pointer of a view: into the tensor's array of values per block, or (before 0) the tensor's own
+ * pointer. */
 static void point_view(const optc_binding *b, const Tensor *v, int array, int64_t before)
 {
     const Program *p = b->program;
@@ -141,8 +151,8 @@ CORE void blocks_point(optc_binding *b)
     }
 }
 
-/* Copies the tensor's optc_view and sets what differs. first: index among the tensor's views; each view has its own
- * random draws. */
+/* Copies the tensor's optc_view and sets what differs. first: index among the tensor's views; each
+ * view has its own random draws. */
 CORE void blocks_views(optc_binding *b)
 {
     for (int i = b->nheld; i < b->nall; i++) {

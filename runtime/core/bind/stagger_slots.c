@@ -1,15 +1,17 @@
-/* Stagger slots: every(k, { stagger = true }) gives each tensor, or each block of a rule with blocks, a slot below k.
+/* Stagger slots: every(k, { stagger = true }) gives each tensor, or each block of a rule with
+ * blocks, a slot below k.
  *
- * Binding assigns slots: in descending order of cost, to the slot with the least cost so far (the lowest slot of equal
- * ones), so that all steps cost about the same. Matrices of one shape go to a slot together, as far as it does not get
- * more than FULL times its share: a library's call over several matrices takes little longer than over one. The cost is
- * the operations of the staggered calls plus the number of elements; eigenvectors cost what their time is worth in
- * operations. Slots depend only on the program and the shapes, so a run that continues from saved states has the same
- * slots.
+ * Binding assigns slots: in descending order of cost, to the slot with the least cost so far (the
+ * lowest slot of equal ones), so that all steps cost about the same. Matrices of one shape go to a
+ * slot together, as far as it does not get more than FULL times its share: a library's call over
+ * several matrices takes little longer than over one. The cost is the operations of the staggered
+ * calls plus the number of elements; eigenvectors cost what their time is worth in operations.
+ * Slots depend only on the program and the shapes, so a run that continues from saved states has
+ * the same slots.
  *
- * Arrays of the binding hold the slots, and stages compare them with the step. Stages with ProgStage.stagger
- * (gen/plan/stagger_plan.c) run only for the tensors or blocks scheduled for this step; they would change nothing for
- * others. */
+ * Arrays of the binding hold the slots, and stages compare them with the step. Stages with
+ * ProgStage.stagger (gen/plan/stagger_plan.c) run only for the tensors or blocks scheduled for this
+ * step; they would change nothing for others. */
 #include "runtime/core/api/core.h"
 
 #include <math.h>
@@ -52,7 +54,8 @@ static bool slot_runs(const optc_binding *b, int i, const Tensor *y, int64_t mat
     return some_have(slot + y->first_block, y->blocks_n, now);
 }
 
-CORE bool stagger_active(const optc_binding *b, const StaggerNow *x, unsigned stagger, const Tensor *y, int64_t matrix)
+CORE bool stagger_active(const optc_binding *b, const StaggerNow *x, unsigned stagger,
+                         const Tensor *y, int64_t matrix)
 {
     for (int i = 0; i < b->nslots; i++)
         if (stagger >> i & 1 && slot_runs(b, i, y, matrix, x->now[i]))
@@ -68,11 +71,11 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
 }
 
 /* ---- cost ---- */
-/* Eigenvectors of n rows take a GPU far longer than their operations would: columns are reduced one after another. One
- * matrix of 3072, 2304, 1024 or 768 rows takes 26, 15, 5 or 4 ms on an H200 (gpu_divide.c); the constant fits these
- * within a fifth. Small matrices are computed side by side by cuSOLVER: 256 rows 0.11 ms, 128 rows 0.012 ms each
- * (gpu_eigen.c). The factors convert to operations of products at 50 TFLOP/s. A slot cannot be shorter than its largest
- * matrix. */
+/* Eigenvectors of n rows take a GPU far longer than their operations would: columns are reduced one
+ * after another. One matrix of 3072, 2304, 1024 or 768 rows takes 26, 15, 5 or 4 ms on an H200
+ * (gpu_divide.c); the constant fits these within a fifth. Small matrices are computed side by side
+ * by cuSOLVER: 256 rows 0.11 ms, 128 rows 0.012 ms each (gpu_eigen.c). The factors convert to
+ * operations of products at 50 TFLOP/s. A slot cannot be shorter than its largest matrix. */
 static const double BATCHED_ROWS = 256, BATCHED_VALUES = 1 << 20, BATCHED_MOST = 64;
 static double eigen_cost(double n)
 {
@@ -110,7 +113,8 @@ static double cost_of(const optc_binding *b, int i, const Tensor *t, bool block)
         const ProgPhase *ph = &p->entry[m / phases].phase[m % phases];
         double sum = 0;
         for (int k = 0; k < ph->naction; k++) {
-            const ProgStage *s = ph->action[k].kind == ACT_LAUNCH ? &p->stage[ph->action[k].stage] : NULL;
+            const ProgStage *s =
+                ph->action[k].kind == ACT_LAUNCH ? &p->stage[ph->action[k].stage] : NULL;
             if (s && s->kind == S_CALL && s->variant == t->variant && s->stagger >> i & 1)
                 sum += block ? call_cost(p, s, one) : tensor_cost(b, s, t);
         }
@@ -120,7 +124,8 @@ static double cost_of(const optc_binding *b, int i, const Tensor *t, bool block)
 }
 
 /* ---- assignment ---- */
-/* array: of slots, by number; rows, cols: of its matrices; first: nth of the first one that is alike */
+/* array: of slots, by number; rows, cols: of its matrices; first: nth of the first one that is
+ * alike */
 typedef struct Owner { double cost; int64_t nth, first, rows, cols; int array, *slot; } Owner;
 typedef struct Load { double cost; int slot; } Load;
 
@@ -220,7 +225,8 @@ static int64_t list_owners(const optc_binding *b, int i, Owner *o)
         for (int v = t->first_view; of_blocks(b, i) && v < t->first_view + t->nview; v++) {
             double cost = cost_of(b, i, &b->tensor[v], true);
             for (int64_t q = 0; q < b->tensor[v].shape.slices; q++)
-                add_owner(o, &n, cost, &b->tensor[v], i, &b->slots[i].slot[b->tensor[v].first_block + q]);
+                add_owner(o, &n, cost, &b->tensor[v], i,
+                          &b->slots[i].slot[b->tensor[v].first_block + q]);
         }
     }
     return n;
@@ -252,7 +258,8 @@ static optc_status deal_all(optc_binding *b, Owner *o)
     return s;
 }
 
-/* Numbers the blocks of all tensors: sets first_block and blocks_n of tensors and views, returns the total. */
+/* Numbers the blocks of all tensors: sets first_block and blocks_n of tensors and views, returns
+ * the total. */
 static int64_t count_blocks_before(optc_binding *b)
 {
     int64_t n = 0;
@@ -269,7 +276,8 @@ static int64_t count_blocks_before(optc_binding *b)
     return n;
 }
 
-/* Finds the arrays of slots, and makes the host's copies with slot -1. all: how many slots there are. */
+/* Finds the arrays of slots, and makes the host's copies with slot -1. all: how many slots there
+ * are. */
 static optc_status slots_make(optc_binding *b, int64_t *all)
 {
     const Program *p = b->program;
@@ -338,7 +346,8 @@ CORE optc_status stagger_write(optc_binding *b)
             bool blocks = of_blocks(b, i);
             int64_t n = blocks ? t->blocks_n : 1;
             if (t->mem[b->slots[i].array] && n)
-                s = write_slots(b, b->slots[i].slot + (blocks ? t->first_block : k), n, t->mem[b->slots[i].array]);
+                s = write_slots(b, b->slots[i].slot + (blocks ? t->first_block : k), n,
+                                t->mem[b->slots[i].array]);
         }
     return s;
 }
@@ -346,7 +355,8 @@ CORE optc_status stagger_write(optc_binding *b)
 optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int every, int *slot)
 {
     if (!b || !slot)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: %s is NULL", !b ? "the binding" : "the result pointer");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: %s is NULL",
+                    !b ? "the binding" : "the result pointer");
     if (tensor < 0 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: there is no tensor %d", tensor);
     const Tensor *t = &b->tensor[tensor];
@@ -355,7 +365,8 @@ optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int 
     for (int i = 0; i < b->nslots; i++) {
         const ProgArray *m = &b->program->array[b->slots[i].array];
         known = known || m->slots.every == every;
-        if (m->slots.every != every || of_blocks(b, i) != (block >= 0) || !(m->held_by >> t->variant & 1))
+        if (m->slots.every != every || of_blocks(b, i) != (block >= 0) ||
+            !(m->held_by >> t->variant & 1))
             continue;
         if (block >= t->blocks_n && block >= 0)
             return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: %s has no block %lld (there are %lld)",
@@ -364,8 +375,9 @@ optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int 
         return OPTC_OK;
     }
     if (!known)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: rule '%s' has no every(%d, { stagger = true }, …)",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_get_slot: rule '%s' has no every(%d, { stagger = true }, …)",
                     b->program->name, every);
-    return fail(OPTC_ERROR_ABSENT, "optc_get_slot: %s%s has no slot of every(%d, …)", block >= 0 ? "a block of " : "",
-                tensor_label(b, tensor, label), every);
+    return fail(OPTC_ERROR_ABSENT, "optc_get_slot: %s%s has no slot of every(%d, …)",
+                block >= 0 ? "a block of " : "", tensor_label(b, tensor, label), every);
 }

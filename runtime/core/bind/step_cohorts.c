@@ -1,17 +1,19 @@
 /* Participation and cohorts: which tensors take part in a run, and which step t each of them is at.
  *
- * The binding counts steps. A tensor without a gradient does not take part in entries that read gradients: its view
- * has n < 0, which every stage skips; folds over tensors find the neutral value in its place; and its step count
- * falls behind by `lag`. A lag changes only when a tensor is skipped or the caller sets its count.
+ * The binding counts steps. A tensor without a gradient does not take part in entries that read
+ * gradients: its view has n < 0, which every stage skips; folds over tensors find the neutral value
+ * in its place; and its step count falls behind by `lag`. A lag changes only when a tensor is
+ * skipped or the caller sets its count.
  *
- * Tensors of one group with the same lag form a cohort, which has its own hyperparameters, t and values per group. A
- * stage treats a cohort like a group, so tensors with different t share their launches. The first entries are the
- * groups themselves, with lag 0; further cohorts are used as needed and idle otherwise (n < 0). The t of all cohorts
- * advances together, so the device needs no update until a tensor returns. If no tensor was ever skipped there are
- * only groups, and a step has no extra cost.
+ * Tensors of one group with the same lag form a cohort, which has its own hyperparameters, t and
+ * values per group. A stage treats a cohort like a group, so tensors with different t share their
+ * launches. The first entries are the groups themselves, with lag 0; further cohorts are used as
+ * needed and idle otherwise (n < 0). The t of all cohorts advances together, so the device needs no
+ * update until a tensor returns. If no tensor was ever skipped there are only groups, and a step
+ * has no extra cost.
  *
- * States of a group follow the group's count, which is the binding's. A cohort starts each run from a copy of them,
- * and its results are discarded. `every` uses the binding's count too. */
+ * States of a group follow the group's count, which is the binding's. A cohort starts each run from
+ * a copy of them, and its results are discarded. `every` uses the binding's count too. */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
@@ -25,7 +27,10 @@ CORE bool tensor_out(const Tensor *t, unsigned mask)
 {
     return !t->mem[1] && t->needs_grad && (mask >> t->variant & 1);
 }
-static bool own_array(const ProgArray *m) { return m->dom == GROUP && (m->kind == MEM_STATE || m->kind == MEM_TEMP); }
+static bool own_array(const ProgArray *m)
+{
+    return m->dom == GROUP && (m->kind == MEM_STATE || m->kind == MEM_TEMP);
+}
 
 /* ---- making cohorts ---- */
 static void fill_cohort_view(optc_binding *b, Group *g)
@@ -63,7 +68,8 @@ CORE unsigned gradient_variants(const Program *p, int entry)
     for (int m = 0; m < program_phases(p); m++) {
         const ProgPhase *ph = &p->entry[entry].phase[m];
         for (int i = 0; i < ph->naction; i++) {
-            const ProgStage *s = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
+            const ProgStage *s =
+                ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
             for (int k = 0; s && k < s->nreads; k++)
                 mask |= p->array[s->reads[k]].kind == MEM_G ? 1u << s->variant : 0;
         }
@@ -79,10 +85,11 @@ CORE optc_status cohorts_prepare(optc_binding *b)
     if (!b->leaves_out || !b->absent)
         return no_memory("optc_bind");
     for (int e = 0; e < p->nentry; e++)
-        b->leaves_out[e] = shards_roles(b, gradient_variants(b->rule->program, program_base(b->rule->program, e)));
+        b->leaves_out[e] =
+            shards_roles(b, gradient_variants(b->rule->program, program_base(b->rule->program, e)));
     for (int k = 0; k < p->narray; k++)
-        b->group_states = b->group_states || (own_array(&p->array[k]) && p->array[k].kind == MEM_STATE &&
-                                              !p->array[k].report);
+        b->group_states = b->group_states || (own_array(&p->array[k]) &&
+                                              p->array[k].kind == MEM_STATE && !p->array[k].report);
     return OPTC_OK;
 }
 
@@ -142,7 +149,8 @@ static CohortKey *find_key(CohortKey *key, int n, int group, int64_t lag)
     return n ? (CohortKey *)bsearch(&want, key, (size_t)n, sizeof want, by_key) : NULL;
 }
 
-/* The cohorts needed beside the groups, sorted, without duplicates. None if the program does not use t. */
+/* The cohorts needed beside the groups, sorted, without duplicates. None if the program does not
+ * use t. */
 static int list_keys(const optc_binding *b, unsigned mask, CohortKey *key)
 {
     int n = 0, kept = 0;
@@ -193,8 +201,11 @@ static int keep_cohorts(const optc_binding *b, CohortKey *key, int n)
 /* Gives the other keys cohorts that are not kept, and adds cohorts if there are too few. */
 static optc_status take_cohorts(optc_binding *b, CohortKey *key, int n, int kept)
 {
-    int room = b->ncohort - b->ngroup - kept, lack = n - kept - room, twice = b->ncohort - b->ngroup;
-    optc_status s = lack <= 0 ? OPTC_OK : cohorts_grow(b, lack > twice ? (lack > FEWEST ? lack : FEWEST) : twice);
+    int room = b->ncohort - b->ngroup - kept, lack = n - kept - room,
+        twice = b->ncohort - b->ngroup;
+    optc_status s = lack <= 0
+                        ? OPTC_OK
+                        : cohorts_grow(b, lack > twice ? (lack > FEWEST ? lack : FEWEST) : twice);
     if (s != OPTC_OK)
         return s;
     for (int r = b->ngroup; r < b->ncohort; r++) {
@@ -219,13 +230,15 @@ static const CohortKey *key_of(const Tensor *t, unsigned mask, CohortKey *key, i
 }
 
 /* Computes what will change, so that the device can refuse it. Changes nothing. */
-static Participation next_participation(const optc_binding *b, unsigned mask, CohortKey *key, int n, int kept)
+static Participation next_participation(const optc_binding *b, unsigned mask, CohortKey *key, int n,
+                                        int kept)
 {
     Participation c = {mask, n > kept, n > kept, n > b->ncohort - b->ngroup};
     for (int i = 0; i < b->ntensor; i++) {
         const Tensor *t = &b->tensor[i];
         const CohortKey *k = key_of(t, mask, key, n);
-        c.any = c.any || t->cohort != (k ? k->cohort : t->group) || (t->view.n < 0) != tensor_out(t, mask);
+        c.any = c.any || t->cohort != (k ? k->cohort : t->group) ||
+                (t->view.n < 0) != tensor_out(t, mask);
     }
     for (int r = b->ngroup; r < b->ncohort; r++)
         c.any = c.any || (b->group[r].stale && !b->group[r].idle);
@@ -252,8 +265,8 @@ static bool put(long long *to, long long x)
     return other;
 }
 
-/* If no tensor takes part, the groups do not either: a mean or maximum over nothing is no value for their states. If
- * values span several bindings, tensors of others may take part. */
+/* If no tensor takes part, the groups do not either: a mean or maximum over nothing is no value for
+ * their states. If values span several bindings, tensors of others may take part. */
 static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
 {
     bool moved = false, changed = false, shared = program_shared(b->rule->program);
@@ -273,7 +286,8 @@ static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
     for (int r = 0; r < b->ngroup; r++)
         changed = put(&b->group[r].view.n, present || !b->ntensor || shared ? 1 : -1) || changed;
     for (int r = b->ngroup; r < b->ncohort; r++) {
-        changed = put(&b->group[r].view.n, b->group[r].idle ? -1 : 1) || b->group[r].stale || changed;
+        changed =
+            put(&b->group[r].view.n, b->group[r].idle ? -1 : 1) || b->group[r].stale || changed;
         b->group[r].view.id = b->group[r].of;
     }
     for (int i = 0; i < b->ntensor + b->ncohort; i++) {
@@ -287,8 +301,8 @@ static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
         b->rule->device->arranged(b, moved);
 }
 
-/* Counts the steps that replays of the caller's graph did since the last run. A tensor that the graph skips was skipped
- * in all of them. */
+/* Counts the steps that replays of the caller's graph did since the last run. A tensor that the
+ * graph skips was skipped in all of them. */
 CORE optc_status cohorts_catch_up(optc_binding *b)
 {
     int64_t now = b->steps;
@@ -338,7 +352,8 @@ CORE void cohorts_stepped(optc_binding *b)
 }
 
 CORE optc_status cohorts_copy_states(optc_binding *b,
-                             optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n))
+                                     optc_status (*copy)(optc_binding *b, void *to,
+                                                         const void *from, size_t n))
 {
     const Program *p = b->program;
     optc_status s = OPTC_OK;
@@ -354,13 +369,15 @@ CORE optc_status cohorts_copy_states(optc_binding *b,
 CORE int64_t tensor_steps(const optc_binding *b, int tensor, int64_t now)
 {
     const Tensor *t = &b->tensor[tensor];
-    return t->view.n < 0 ? b->steps - t->lag : now - t->lag;           /* n < 0: replays skipped it too */
+    /* n < 0: replays skipped it too */
+    return t->view.n < 0 ? b->steps - t->lag : now - t->lag;
 }
 
 optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps)
 {
     if (!b || !steps)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: %s is NULL", !b ? "the binding" : "the result pointer");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: %s is NULL",
+                    !b ? "the binding" : "the result pointer");
     if (tensor < -1 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: there is no tensor %d", tensor);
     int64_t now = b->steps;
@@ -401,8 +418,9 @@ optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps)
     if (tensor < -1 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: there is no tensor %d", tensor);
     if (steps < 0 || steps > MOST_T)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: steps is %lld; it must be from 0 to %lld (2^52)",
-                    (long long)steps, (long long)MOST_T);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_set_t: steps is %lld; it must be from 0 to %lld (2^52)", (long long)steps,
+                    (long long)MOST_T);
     if (tensor < 0)
         return set_all(b, steps);
     optc_status s = cohorts_catch_up(b);

@@ -1,10 +1,12 @@
-/* Checks of one tensor that optc_bind receives: shape, types, strides, and the piece of a larger tensor that it is. */
+/* Checks of one tensor that optc_bind receives: shape, types, strides, and the piece of a larger
+ * tensor that it is. */
 #include "runtime/core/api/core.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Collects the facts that a spec may ask about a tensor. For a piece they are those of the whole tensor. */
+/* Collects the facts that a spec may ask about a tensor. For a piece they are those of the whole
+ * tensor. */
 CORE TensorFacts tensor_facts(const optc_tensor *t)
 {
     TensorFacts a;
@@ -16,8 +18,8 @@ CORE TensorFacts tensor_facts(const optc_tensor *t)
     return a;
 }
 
-/* The matrix view of a tensor, from its variant. A variant without row or column values uses the views of the others:
- * inputs per row or per column have one length for all variants. */
+/* The matrix view of a tensor, from its variant. A variant without row or column values uses the
+ * views of the others: inputs per row or per column have one length for all variants. */
 CORE int view_of(const Program *p, const TensorFacts *a)
 {
     int all = 0, own = p->variant[variant_of(p->variant, p->nvariant, a)].view;
@@ -36,7 +38,8 @@ CORE bool is_row_major(const optc_tensor *t, const int64_t *stride)
     return true;
 }
 
-/* The elements fill their range of memory without gaps or overlap: a row-major tensor with permuted dimensions. */
+/* The elements fill their range of memory without gaps or overlap: a row-major tensor with permuted
+ * dimensions. */
 static bool dense(const optc_tensor *t, const int64_t *stride)
 {
     bool used[32];
@@ -67,15 +70,16 @@ static const char *strides_text(const optc_tensor *t, const int64_t *stride, cha
 {
     size_t at = 0;
     for (int k = 0; k < t->rank && at < 180; k++)
-        at += (size_t)snprintf(buf + at, 200 - at, "%s%lld", k ? ", " : "", (long long)(stride ? stride[k] : 0));
+        at += (size_t)snprintf(buf + at, 200 - at, "%s%lld", k ? ", " : "",
+                               (long long)(stride ? stride[k] : 0));
     if (!stride)
         snprintf(buf, 200, "row-major");
     return buf;
 }
 
-/* An elementwise rule accepts any dense layout that parameter and gradient share: it steps the tensor in memory order,
- * and the states follow that order. Rules that use rows and columns need row-major tensors. Parameters and gradients
- * with different layouts are refused. */
+/* An elementwise rule accepts any dense layout that parameter and gradient share: it steps the
+ * tensor in memory order, and the states follow that order. Rules that use rows and columns need
+ * row-major tensors. Parameters and gradients with different layouts are refused. */
 static optc_status check_strides(const optc_binding *b, const optc_tensor *t, const char *label)
 {
     char x[200], y[200];
@@ -86,23 +90,30 @@ static optc_status check_strides(const optc_binding *b, const optc_tensor *t, co
         return OPTC_OK;
     if (!t->param_strides || !t->grad_strides || !same_strides(t))
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s: its gradient's strides (%s) are not its parameter's (%s): copy the gradient into "
+                    "optc_bind: %s: its gradient's strides (%s) are not its parameter's (%s): copy "
+                    "the gradient into "
                     "the parameter's layout first",
-                    label, strides_text(t, t->grad_strides, x), strides_text(t, t->param_strides, y));
+                    label, strides_text(t, t->grad_strides, x),
+                    strides_text(t, t->param_strides, y));
     if (!dense(t, t->param_strides))
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s: strides (%s) leave gaps or overlap: only dense layouts can be stepped in place",
+                    "optc_bind: %s: strides (%s) leave gaps or overlap: only dense layouts can be "
+                    "stepped in place",
                     label, strides_text(t, t->param_strides, x));
     if (!flat)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s: rule '%s' works on rows and columns, and strides (%s) are not row-major: make it "
+                    "optc_bind: %s: rule '%s' works on rows and columns, and strides (%s) are not "
+                    "row-major: make it "
                     "contiguous, or bind it with OPTC_AS_VECTOR if the rule allows",
                     label, b->program->name, strides_text(t, t->param_strides, x));
     return OPTC_OK;
 }
 
 /* ---- pieces ---- */
-CORE int64_t whole_dim(const optc_tensor *t, int k) { return t->global_shape ? t->global_shape[k] : t->shape[k]; }
+CORE int64_t whole_dim(const optc_tensor *t, int k)
+{
+    return t->global_shape ? t->global_shape[k] : t->shape[k];
+}
 
 CORE int64_t begins_at(const optc_tensor *t, int k) { return t->offset ? t->offset[k] : 0; }
 
@@ -110,12 +121,13 @@ static bool folds(const Program *p, const ProgStage *s)
 {
     bool any = false;
     for (int k = 0; k < s->nreads + s->nwrites; k++)
-        any = any || p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]].kind == MEM_PART;
+        any = any ||
+              p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]].kind == MEM_PART;
     return any;
 }
 
-/* An element's new value depends only on the element, the tensor's sizes and the group's values. There are no values
- * per row and no folds, which would see only the piece. */
+/* An element's new value depends only on the element, the tensor's sizes and the group's values.
+ * There are no values per row and no folds, which would see only the piece. */
 static bool elementwise(const Program *p, int variant)
 {
     bool is = !p->variant[variant].view;
@@ -131,12 +143,14 @@ static bool elementwise(const Program *p, int variant)
 static const ProgArray *coded_state(const Program *p, int variant)
 {
     for (int k = 0; k < p->narray; k++)
-        if (p->array[k].kind == MEM_STATE && p->type[p->array[k].type].block > 1 && p->array[k].held_by >> variant & 1)
+        if (p->array[k].kind == MEM_STATE && p->type[p->array[k].type].block > 1 &&
+            p->array[k].held_by >> variant & 1)
             return &p->array[k];
     return NULL;
 }
 
-/* The piece as a range of the whole tensor's elements in row-major order. false: it is no such range. */
+/* The piece as a range of the whole tensor's elements in row-major order. false: it is no such
+ * range. */
 static bool piece_range(const optc_tensor *t, int64_t *first, int64_t *end, int64_t *all)
 {
     bool one_range = is_row_major(t, t->param_strides), cut = false;
@@ -154,7 +168,8 @@ static bool piece_range(const optc_tensor *t, int64_t *first, int64_t *end, int6
     return one_range || !n;
 }
 
-CORE bool box_runs(int rank, const int64_t *shape, const int64_t *whole, int64_t *run, int64_t *apart)
+CORE bool box_runs(int rank, const int64_t *shape, const int64_t *whole, int64_t *run,
+                   int64_t *apart)
 {
     int last = rank - 1;
     int64_t stride = 1, next = 0;
@@ -164,7 +179,8 @@ CORE bool box_runs(int rank, const int64_t *shape, const int64_t *whole, int64_t
         stride *= whole[last];
     for (int k = last > 0 ? last : 0; k < rank; k++)
         *run *= shape[k];
-    for (int k = last; k > 0 && *run; k--) {       /* stride: of dimension k - 1, in the whole tensor */
+    /* stride: of dimension k - 1, in the whole tensor */
+    for (int k = last; k > 0 && *run; k--) {
         stride *= whole[k];
         if (shape[k - 1] == 1)
             continue;
@@ -183,8 +199,10 @@ CORE bool piece_runs(const optc_binding *b, const optc_tensor *t, int64_t *run, 
            box_runs(t->rank, t->shape, t->global_shape, run, apart) && *apart;
 }
 
-/* Block codes have one scale per block of the whole tensor: a piece must consist of whole blocks. */
-static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *t, int variant, const char *label)
+/* Block codes have one scale per block of the whole tensor: a piece must consist of whole
+ * blocks. */
+static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *t, int variant,
+                                      const char *label)
 {
     const Program *p = b->program;
     const ProgArray *m = coded_state(p, variant);
@@ -198,12 +216,14 @@ static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *
         fits = first % block == 0 && run % block == 0 && apart % block == 0;
     if (fits || all < OPTC_LEAST_CODED)
         return OPTC_OK;
-    return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s is a piece of a larger tensor (%s %lld to %lld of %lld), and the state '%.60s' is "
-                "stored as %s in blocks of %d elements: cut the tensor at multiples of %d elements, "
-                "or store the state as f32",
-                label, range ? "elements" : "separate runs of elements from", (long long)first, (long long)end,
-                (long long)all, m->name, p->type[m->type].name, block, block);
+    return fail(
+        OPTC_ERROR_ARGUMENT,
+        "optc_bind: %s is a piece of a larger tensor (%s %lld to %lld of %lld), and the state "
+        "'%.60s' is "
+        "stored as %s in blocks of %d elements: cut the tensor at multiples of %d elements, "
+        "or store the state as f32",
+        label, range ? "elements" : "separate runs of elements from", (long long)first,
+        (long long)end, (long long)all, m->name, p->type[m->type].name, block, block);
 }
 
 /* Checks global_shape and offset of a piece, and that the rule can step pieces. */
@@ -218,21 +238,24 @@ static optc_status check_piece(const optc_binding *b, const optc_tensor *t, cons
         bool inside = at >= 0 && at <= all && t->shape[k] <= all - at;
         if (!inside || (all != t->shape[k] && !takes))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on): "
+                        "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, "
+                        "from %lld on): "
                         "%s%.60s%s",
                         label, k, (long long)t->shape[k], (long long)all, (long long)at,
-                        inside ? "rule '" : "the piece does not fit into global_shape; check offset",
+                        inside ? "rule '"
+                               : "the piece does not fit into global_shape; check offset",
                         inside ? p->name : "",
-                        inside ? "' uses values per row or per tensor, which span the pieces of all processes; bind "
+                        inside ? "' uses values per row or per tensor, which span the pieces of "
+                                 "all processes; bind "
                                  "with optc_bind_sharded"
                                : "");
     }
     return check_piece_blocks(b, t, variant, label);
 }
 
-/* The number of the piece's first element, for random draws: its offset in the whole tensor if the piece is a range of
- * elements, else a number such that no two pieces have elements of the same number. Bindings with code for runs
- * replace it (number_runs). */
+/* The number of the piece's first element, for random draws: its offset in the whole tensor if the
+ * piece is a range of elements, else a number such that no two pieces have elements of the same
+ * number. Bindings with code for runs replace it (number_runs). */
 CORE int64_t elements_before(const optc_tensor *t)
 {
     int64_t before = 0, inside = 1;
@@ -248,18 +271,21 @@ CORE int64_t elements_before(const optc_tensor *t)
 
 #define MOST_ELEMENTS ((int64_t)1 << 46)
 
-/* Counts the elements of a shape. A dimension of 0 does not hide others: the product of the rest must be in range
- * too. */
-static optc_status check_shape(const optc_tensor *t, const int64_t *dim, const char *what, const char *label,
-                               int64_t *n)
+/* Counts the elements of a shape. A dimension of 0 does not hide others: the product of the rest
+ * must be in range too. */
+static optc_status check_shape(const optc_tensor *t, const int64_t *dim, const char *what,
+                               const char *label, int64_t *n)
 {
     int64_t all = 1;
     *n = 1;
     for (int k = 0; k < t->rank; k++) {
-        if (dim[k] < 0 || __builtin_mul_overflow(all, dim[k] ? dim[k] : 1, &all) || all > MOST_ELEMENTS)
+        if (dim[k] < 0 || __builtin_mul_overflow(all, dim[k] ? dim[k] : 1, &all) ||
+            all > MOST_ELEMENTS)
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind: %s: dimension %d of its %s is negative or too large (%lld; a tensor has at most "
-                        "2^46 elements)", label, k, what, (long long)dim[k]);
+                        "optc_bind: %s: dimension %d of its %s is negative or too large (%lld; a "
+                        "tensor has at most "
+                        "2^46 elements)",
+                        label, k, what, (long long)dim[k]);
         *n *= dim[k];
     }
     return OPTC_OK;
@@ -282,7 +308,8 @@ CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i
     if (!t->param && n)
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its parameter pointer is NULL", label);
     if (t->grad_count && t->grad_count != n)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s has %lld elements but its gradient has %lld", label,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s has %lld elements but its gradient has %lld", label,
                     (long long)n, (long long)t->grad_count);
     const optc_type got[] = {t->param_type, t->grad_type};
     const int want[] = {p->p, p->g};
@@ -290,10 +317,12 @@ CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i
     static const char *const what[] = {"parameter", "gradient"};
     for (int k = 0; k < 2; k++) {
         if (got[k] && (int)got[k] - 1 != want[k] && (int)got[k] - 1 != plain_type(want[k]))
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s is not of the type the rule was compiled for (%s)",
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: %s: its %s is not of the type the rule was compiled for (%s)",
                         label, what[k], p->type[want[k]].name);
         if ((uintptr_t)ptr[k] % (uintptr_t)p->type[want[k]].bytes)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s pointer is not aligned to its element", label,
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: %s: its %s pointer is not aligned to its element", label,
                         what[k]);
     }
     s = n ? check_strides(b, t, label) : OPTC_OK;
@@ -305,18 +334,21 @@ CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i
     int view = p->variant[variant_of(p->variant, p->nvariant, &facts)].view;
     Shape all = count_shape(view_of(p, &facts), t->rank, facts.dim, facts.flat);
     if (t->split < 0 || (t->split > 1 && (t->rank < 2 || facts.flat || all.rows % t->split)))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s cannot be split into %lld: %s", label, (long long)t->split,
-                    t->split < 0              ? "the number is negative"
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s cannot be split into %lld: %s", label,
+                    (long long)t->split,
+                    t->split < 0                ? "the number is negative"
                     : t->rank < 2 || facts.flat ? "it is no matrix"
-                                              : "that does not divide its rows");
+                                                : "that does not divide its rows");
     if (view & VIEW_PLAIN && t->rank > 2 && !facts.flat && facts.dim[0] * facts.dim[1] != all.n)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s has %d dimensions, and rule '%s' takes only matrices of rank 2 (view = \"plain\"); "
+                    "optc_bind: %s has %d dimensions, and rule '%s' takes only matrices of rank 2 "
+                    "(view = \"plain\"); "
                     "step it with another rule, or bind it with its shape as rows x cols",
                     label, t->rank, p->name);
     if ((view & (VIEW_FIRST | VIEW_LAST)) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !facts.flat)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view "
+                    "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as "
+                    "different matrices (view "
                     "\"first\" and \"last\"): "
                     "bind it with OPTC_AS_VECTOR or leave one of them out",
                     label, t->rank);

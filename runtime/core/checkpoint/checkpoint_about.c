@@ -1,4 +1,5 @@
-/* The metadata of a binding in a checkpoint: which rule and pieces it has, and how its states are stored. */
+/* The metadata of a binding in a checkpoint: which rule and pieces it has, and how its states are
+ * stored. */
 #include "runtime/core/checkpoint/checkpoint.h"
 
 #include "gen/abi/hash.h"
@@ -9,9 +10,9 @@
 
 CORE const char *about_key(About k)
 {
-    static const char *const keys[NABOUT] = {"optc.rule",  "optc.with",   "optc.options", "optc.rank",
-                                             "optc.cut",   "optc.strides", "optc.order",  "optc.types",
-                                             "optc.hypers", "optc.t",      "optc.tensors"};
+    static const char *const keys[NABOUT] = {
+        "optc.rule",  "optc.with",  "optc.options", "optc.rank", "optc.cut",    "optc.strides",
+        "optc.order", "optc.types", "optc.hypers",  "optc.t",    "optc.tensors"};
     return keys[k];
 }
 
@@ -35,7 +36,8 @@ static uint64_t hash_strides(const optc_binding *b)
     return h;
 }
 
-/* Step counts and draws go by the number of a tensor, hyperparameters by the number of its group. */
+/* Step counts and draws go by the number of a tensor, hyperparameters by the number of its
+ * group. */
 static uint64_t hash_order(const optc_binding *b)
 {
     uint64_t h = 1;

@@ -1,4 +1,5 @@
-/* Lists the tensors that a checkpoint of some bindings contains, with their names, types, shapes and memory. */
+/* Lists the tensors that a checkpoint of some bindings contains, with their names, types, shapes
+ * and memory. */
 #include "runtime/core/checkpoint/checkpoint.h"
 
 #include <stdio.h>
@@ -8,9 +9,14 @@
 /* ---- types ---- */
 CORE const SafeType *saved_dtype(int type)
 {
-    static const char *const known[][2] = {{"float32", "F32"}, {"float64", "F64"}, {"bfloat16", "BF16"},
-                                           {"float16", "F16"}, {"float8_e4m3fn", "F8_E4M3"},
-                                           {"float8_e5m2", "F8_E5M2"}, {"uint8", "U8"}, {"int16", "I16"},
+    static const char *const known[][2] = {{"float32", "F32"},
+                                           {"float64", "F64"},
+                                           {"bfloat16", "BF16"},
+                                           {"float16", "F16"},
+                                           {"float8_e4m3fn", "F8_E4M3"},
+                                           {"float8_e5m2", "F8_E5M2"},
+                                           {"uint8", "U8"},
+                                           {"int16", "I16"},
                                            {"int8", "I8"}};
     optc_type_info x = {NULL, NULL, 0, 0};
     optc_type_about((optc_type)(type + 1), &x);
@@ -28,8 +34,8 @@ static int by_tensor_name(const void *a, const void *b)
 
 static bool usable_name(const char *name) { return name && *name && safe_utf8(name, strlen(name)); }
 
-/* Marks the tensors whose names can be used: UTF-8 that no other tensor of the binding has. Others are called by their
- * number, as "#3". false: out of memory. */
+/* Marks the tensors whose names can be used: UTF-8 that no other tensor of the binding has. Others
+ * are called by their number, as "#3". false: out of memory. */
 static bool mark_names(const optc_binding *b, bool *usable)
 {
     const Tensor **sorted = (const Tensor **)malloc(sizeof *sorted * (size_t)(b->ntensor + 1));
@@ -48,7 +54,8 @@ static bool mark_names(const optc_binding *b, bool *usable)
 
 /* ---- items ---- */
 /* Adds an item; its name is PREFIX OWNER STATE SUFFIX. */
-static bool add_item(SavedList *l, SavedItem x, const char *owner, const char *state, const char *suffix)
+static bool add_item(SavedList *l, SavedItem x, const char *owner, const char *state,
+                     const char *suffix)
 {
     if (l->n == l->room) {
         SavedItem *more = (SavedItem *)realloc(l->item, sizeof *more * (size_t)(2 * l->room + 16));
@@ -75,10 +82,11 @@ static bool dims_fit(const int64_t *dim, int rank, int64_t count)
     return n == count;
 }
 
-/* A state's values, and its scales if they are block codes. Elementwise states have the parameter's shape; others, and
- * those of parameters that are not row-major, one dimension. t NULL: of a group. */
-static bool add_state(SavedList *l, int binding, int array, const Tensor *t, const char *owner, void *at, int64_t count,
-                      int stored)
+/* A state's values, and its scales if they are block codes. Elementwise states have the parameter's
+ * shape; others, and those of parameters that are not row-major, one dimension. t NULL: of a
+ * group. */
+static bool add_state(SavedList *l, int binding, int array, const Tensor *t, const char *owner,
+                      void *at, int64_t count, int stored)
 {
     const optc_binding *b = l->binding[binding].b;
     const ProgArray *m = &b->program->array[array];
@@ -147,7 +155,8 @@ static bool add_group_states(SavedList *l, int binding, int group)
     bool ok = true;
     snprintf(owner, sizeof owner, "optc.group%d/", group);
     for (int k = 0; k < p->narray && ok; k++)
-        if (array_visible(&p->array[k], false) && p->array[k].dom == GROUP && b->group[group].mem[k])
+        if (array_visible(&p->array[k], false) && p->array[k].dom == GROUP &&
+            b->group[group].mem[k])
             ok = add_state(l, binding, k, NULL, owner, b->group[group].mem[k], 1,
                            plain_type(stored_type(p->type, p->array[k].type, 1)));
     return ok;
@@ -166,8 +175,8 @@ static bool add_states(SavedList *l, int binding)
     return ok;
 }
 
-static bool add_table(SavedList *l, int binding, const char *name, const char *dtype, const void *host,
-                      const int64_t *dim, int rank)
+static bool add_table(SavedList *l, int binding, const char *name, const char *dtype,
+                      const void *host, const int64_t *dim, int rank)
 {
     SavedItem x;
     memset(&x, 0, sizeof x);
@@ -214,7 +223,8 @@ static optc_status add_binding(SavedList *l, const char *call, int i, bool count
     if (s != OPTC_OK)
         return s;
     return add_table(l, i, "optc.t", "I64", x->steps, x->steps_dim, 1) &&
-                   add_table(l, i, "optc.hyper", "F64", x->hyper, x->hyper_dim, 2) && add_states(l, i)
+                   add_table(l, i, "optc.hyper", "F64", x->hyper, x->hyper_dim, 2) &&
+                   add_states(l, i)
                ? OPTC_OK
                : no_memory(call);
 }
@@ -234,8 +244,10 @@ static optc_status check_names(const SavedList *l, const char *call)
         qsort(names, (size_t)l->n, sizeof *names, by_text_of);
     for (int64_t i = 1; i < l->n && s == OPTC_OK; i++)
         if (!strcmp(names[i - 1], names[i]))
-            s = fail(OPTC_ERROR_ARGUMENT, "%s: two tensors of the file would be called '%.200s': give the tensors "
-                                          "other names, or the bindings other prefixes", call, names[i]);
+            s = fail(OPTC_ERROR_ARGUMENT,
+                     "%s: two tensors of the file would be called '%.200s': give the tensors "
+                     "other names, or the bindings other prefixes",
+                     call, names[i]);
     free(names);
     return s;
 }
@@ -252,18 +264,20 @@ static optc_status take_prefixes(SavedList *l, const char *call, const optc_chec
                         x->prefix ? "not UTF-8" : "NULL");
         for (int k = 0; k < i; k++)
             if (!strcmp(l->binding[k].prefix, x->prefix))
-                return fail(OPTC_ERROR_ARGUMENT, "%s: bindings %d and %d have the same prefix '%.100s'", call, k, i,
+                return fail(OPTC_ERROR_ARGUMENT,
+                            "%s: bindings %d and %d have the same prefix '%.100s'", call, k, i,
                             x->prefix);
     }
     return OPTC_OK;
 }
 
-CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const *b, int n, const optc_checkpoint *c,
-                            bool counts)
+CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const *b, int n,
+                            const optc_checkpoint *c, bool counts)
 {
     memset(l, 0, sizeof *l);
     if (!b || n < 1)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s", call, !b ? "the list of bindings is NULL" : "n must be 1 or more");
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s", call,
+                    !b ? "the list of bindings is NULL" : "n must be 1 or more");
     for (int i = 0; i < n; i++)
         if (!b[i])
             return fail(OPTC_ERROR_ARGUMENT, "%s: binding %d is NULL", call, i);

@@ -1,5 +1,6 @@
-/* optc_load. Everything that can be wrong with a file is found before the first state is written: the header, the rule,
- * names, shapes and types, hyperparameters, step counts, the hash of all bytes, and values that cannot be converted. */
+/* optc_load. Everything that can be wrong with a file is found before the first state is written:
+ * the header, the rule, names, shapes and types, hyperparameters, step counts, the hash of all
+ * bytes, and values that cannot be converted. */
 #include "runtime/core/checkpoint/checkpoint.h"
 
 #include <math.h>
@@ -11,8 +12,11 @@ static const char load_call[] = "optc_load";
 /* Values that are converted at a time: whole blocks of codes, and little enough for the buffer. */
 enum { LOAD_CHUNK = 1 << 16 };
 
-/* A state of the list and its tensors in the file. from: the Type in the file; scales: of block codes in the file */
-typedef struct LoadState { const SavedItem *to; const SafeTensor *values, *scales; int from; } LoadState;
+/* A state of the list and its tensors in the file. from: the Type in the file; scales: of block
+ * codes in the file */
+typedef struct LoadState {
+    const SavedItem *to; const SafeTensor *values, *scales; int from;
+} LoadState;
 typedef struct CheckpointLoad {
     CheckpointSource source;
     SafeFile file;
@@ -25,8 +29,8 @@ typedef struct CheckpointLoad {
 
 static optc_status load_refuse(const CheckpointLoad *x, const char *why, const char *name)
 {
-    return fail(OPTC_ERROR_ARGUMENT, "%s: %s does not fit the binding: %s%.200s%s", load_call, source_name(&x->source),
-                why, name ? name : "", name ? "'" : "");
+    return fail(OPTC_ERROR_ARGUMENT, "%s: %s does not fit the binding: %s%.200s%s", load_call,
+                source_name(&x->source), why, name ? name : "", name ? "'" : "");
 }
 
 /* ---- the rule and its pieces ---- */
@@ -36,10 +40,14 @@ static optc_status compare_about(const CheckpointLoad *x, const SavedBinding *y,
         "its rule is '%.100s', and the binding's '%.100s'",
         "its wrappers are '%.100s', and the binding's '%.100s'",
         "its options are '%.200s', and the binding's '%.200s'",
-        "it is of rank '%.40s', and the binding of '%.40s': load each rank's own file, with the same number of ranks",
-        "its tensors are other pieces of larger ones (%.40s; here %.40s): bind the pieces that were saved",
-        "its tensors have other strides (%.40s; here %.40s): bind them with the strides that were saved",
-        "its tensors have another order or other groups (%.40s; here %.40s): bind them as they were saved"};
+        "it is of rank '%.40s', and the binding of '%.40s': load each rank's own file, with the "
+        "same number of ranks",
+        "its tensors are other pieces of larger ones (%.40s; here %.40s): bind the pieces that "
+        "were saved",
+        "its tensors have other strides (%.40s; here %.40s): bind them with the strides that were "
+        "saved",
+        "its tensors have another order or other groups (%.40s; here %.40s): bind them as they "
+        "were saved"};
     bool failed = false;
     char why[600] = "";
     SafeBuf own;
@@ -50,7 +58,8 @@ static optc_status compare_about(const CheckpointLoad *x, const SavedBinding *y,
     if (!failed && !text && k >= ABOUT_STRIDES)
         *why = 0;                                          /* an older version: warn_unrecorded */
     else if (!failed && !text)
-        snprintf(why, sizeof why, "it has no binding with the prefix '%.100s' (no '%s' in its metadata)", y->prefix,
+        snprintf(why, sizeof why,
+                 "it has no binding with the prefix '%.100s' (no '%s' in its metadata)", y->prefix,
                  about_key(k));
     else if (!failed && strcmp(text, own.s))
         snprintf(why, sizeof why, what[k], text, own.s);
@@ -62,10 +71,13 @@ static optc_status check_format(const CheckpointLoad *x)
 {
     const char *format = safe_meta(&x->file, "optc");
     if (!format)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is a safetensors file, but no checkpoint of optc (its metadata has no "
-                                         "'optc')", load_call, source_name(&x->source));
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: %s is a safetensors file, but no checkpoint of optc (its metadata has no "
+                    "'optc')",
+                    load_call, source_name(&x->source));
     return strcmp(format, CHECKPOINT_FORMAT)
-               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s has format %.20s, and this version of optc (%s) reads format %s",
+               ? fail(OPTC_ERROR_ARGUMENT,
+                      "%s: %s has format %.20s, and this version of optc (%s) reads format %s",
                       load_call, source_name(&x->source), format, OPTC_VERSION, CHECKPOINT_FORMAT)
                : OPTC_OK;
 }
@@ -105,7 +117,8 @@ static optc_status check_shape_of(const CheckpointLoad *x, const SavedItem *y, c
 }
 
 /* The Type of a state in the file; -1: unknown. Codes are named in the metadata. */
-static int type_in_file(const CheckpointLoad *x, const SavedItem *y, const SafeTensor *t, bool *failed)
+static int type_in_file(const CheckpointLoad *x, const SavedItem *y, const SafeTensor *t,
+                        bool *failed)
 {
     const SavedBinding *of = &x->list.binding[y->binding];
     const Program *p = of->b->program;
@@ -135,8 +148,11 @@ static optc_status find_state_in(CheckpointLoad *x, const SavedItem *y)
     if (s != OPTC_OK || failed)
         return failed ? no_memory(load_call) : s;
     if (from < 0 || ((type_is_integer(from) || type_is_integer(y->stored)) && from != y->stored))
-        return load_refuse(x, from < 0 ? "its dtype is none of a state: '"
-                                       : "bits of a parameter (master=) cannot be converted to another type: '", name);
+        return load_refuse(
+            x,
+            from < 0 ? "its dtype is none of a state: '"
+                     : "bits of a parameter (master=) cannot be converted to another type: '",
+            name);
     LoadState *l = &x->state[x->nstate++];
     l->to = y, l->values = t, l->from = from;
     if (!type_is_coded(from))
@@ -158,15 +174,16 @@ static optc_status find_state_in(CheckpointLoad *x, const SavedItem *y)
 
 static bool starts_with(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
 
-/* Another binding of the file may have this tensor: its prefix (P of the metadata P optc.rule) fits too. */
+/* Another binding of the file may have this tensor: its prefix (P of the metadata P optc.rule) fits
+ * too. */
 static bool of_another(const CheckpointLoad *x, const char *prefix, const char *name)
 {
     const char *rule = about_key(ABOUT_RULE);
     for (int64_t i = 0; i < x->file.nmeta; i++) {
         const char *key = x->file.meta[i].key;
         size_t all = strlen(key), end = strlen(rule), n = all < end ? 0 : all - end;
-        if (all >= end && !strcmp(key + n, rule) && (n != strlen(prefix) || strncmp(key, prefix, n)) &&
-            !strncmp(name, key, n))
+        if (all >= end && !strcmp(key + n, rule) &&
+            (n != strlen(prefix) || strncmp(key, prefix, n)) && !strncmp(name, key, n))
             return true;
     }
     return false;
@@ -177,7 +194,8 @@ static bool left_out(const CheckpointLoad *x, const char *name)
 {
     static const char param[] = "/param";
     size_t n = strlen(name), end = sizeof param - 1;
-    return !strcmp(name, CHECKPOINT_HASH) || (!x->list.params && n > end && !strcmp(name + n - end, param));
+    return !strcmp(name, CHECKPOINT_HASH) ||
+           (!x->list.params && n > end && !strcmp(name + n - end, param));
 }
 
 /* The file has no other tensors of these bindings. (It may have other bindings.) */
@@ -195,18 +213,20 @@ static optc_status check_unused(const CheckpointLoad *x)
             return no_memory(load_call);
         for (int64_t k = 0; k < x->file.n && !extra; k++) {
             const char *name = x->file.tensor[k].name;
-            if (!x->used[k] && starts_with(name, y->prefix) && !left_out(x, name) && !of_another(x, y->prefix, name))
+            if (!x->used[k] && starts_with(name, y->prefix) && !left_out(x, name) &&
+                !of_another(x, y->prefix, name))
                 extra = name;
         }
         if (have != want || extra)
-            return load_refuse(x, extra ? "the binding has no '" : "it lists another number of tensors", extra);
+            return load_refuse(
+                x, extra ? "the binding has no '" : "it lists another number of tensors", extra);
     }
     return OPTC_OK;
 }
 
 /* ---- hyperparameters and step counts ---- */
-/* A seed belongs to storage types that round stochastically: it is the only hyperparameter that may be on one side
- * alone. */
+/* A seed belongs to storage types that round stochastically: it is the only hyperparameter that may
+ * be on one side alone. */
 static bool may_lack(const char *name) { return !strcmp(name, "seed"); }
 
 /* A name of the file's list that the rule has not; NULL: none. */
@@ -223,8 +243,10 @@ static const char *unknown_hyper(const Program *p, const char *names)
     return NULL;
 }
 
-/* Reads the file's table over the binding's current numbers in the list, by name, and checks ranges. */
-static optc_status read_hypers(const CheckpointLoad *x, const SavedBinding *y, const SafeTensor *t, const char *names)
+/* Reads the file's table over the binding's current numbers in the list, by name, and checks
+ * ranges. */
+static optc_status read_hypers(const CheckpointLoad *x, const SavedBinding *y, const SafeTensor *t,
+                               const char *names)
 {
     const Program *p = y->b->program;
     const char *unknown = unknown_hyper(p, names);
@@ -232,8 +254,9 @@ static optc_status read_hypers(const CheckpointLoad *x, const SavedBinding *y, c
     if (unknown)
         return load_refuse(x, "the rule has no hyperparameter '", unknown);
     double *all = (double *)malloc(sizeof *all * ((size_t)columns * (size_t)y->b->ngroup + 1));
-    optc_status s = all ? source_read(&x->source, x->file.data + t->begin, all, (size_t)(t->end - t->begin))
-                        : no_memory(load_call);
+    optc_status s =
+        all ? source_read(&x->source, x->file.data + t->begin, all, (size_t)(t->end - t->begin))
+            : no_memory(load_call);
     for (int i = 0; i < y->b->ngroup * p->nhyper && s == OPTC_OK; i++) {
         const char *name = p->hyper[i % p->nhyper].name;
         int column = about_index(names, name);
@@ -250,7 +273,8 @@ static optc_status load_hypers(CheckpointLoad *x, const SavedItem *item)
 {
     const SavedBinding *y = &x->list.binding[item->binding];
     bool failed = false;
-    const char *names = about_in(&x->file, y->prefix, ABOUT_HYPERS, &failed), *name = saved_name(&x->list, item);
+    const char *names = about_in(&x->file, y->prefix, ABOUT_HYPERS, &failed),
+               *name = saved_name(&x->list, item);
     const SafeTensor *t = take_tensor(x, name);
     if (failed)
         return no_memory(load_call);
@@ -258,7 +282,8 @@ static optc_status load_hypers(CheckpointLoad *x, const SavedItem *item)
     if (!t || !names || t->type != item->type || t->rank != 2 || dim[1] != about_count(names))
         return load_refuse(x, "it lacks a table of hyperparameters, '", name);
     char why[160];
-    snprintf(why, sizeof why, "it has %lld groups, and the binding %d", (long long)dim[0], y->b->ngroup);
+    snprintf(why, sizeof why, "it has %lld groups, and the binding %d", (long long)dim[0],
+             y->b->ngroup);
     return dim[0] != y->b->ngroup ? load_refuse(x, why, NULL) : read_hypers(x, y, t, names);
 }
 
@@ -271,7 +296,8 @@ static optc_status load_steps(CheckpointLoad *x, const SavedItem *item)
         return load_refuse(x, "it lacks a table of step counts, '", name);
     char why[160];
     int64_t have = x->file.dim[t->dim];
-    snprintf(why, sizeof why, "it has %lld tensors, and the binding %d", (long long)have - 1, y->b->ntensor);
+    snprintf(why, sizeof why, "it has %lld tensors, and the binding %d", (long long)have - 1,
+             y->b->ntensor);
     return have != y->steps_dim[0] ? load_refuse(x, why, NULL)
                                    : source_read(&x->source, x->file.data + t->begin, y->steps,
                                                  (size_t)saved_bytes(item));
@@ -300,19 +326,23 @@ static optc_status put_hypers(const SavedBinding *y)
 }
 
 /* ---- states ---- */
-static optc_status write_state(CheckpointLoad *x, const LoadState *l, int64_t at, const void *data, size_t bytes)
+static optc_status write_state(CheckpointLoad *x, const LoadState *l, int64_t at, const void *data,
+                               size_t bytes)
 {
     const optc_binding *b = x->list.binding[l->to->binding].b;
     x->writing = true;
-    return bytes ? b->rule->device->write(b, l->to->at + at, data, bytes, true, load_call) : OPTC_OK;
+    return bytes ? b->rule->device->write(b, l->to->at + at, data, bytes, true, load_call)
+                 : OPTC_OK;
 }
 
 /* Copies a tensor of the file to offset `to` of a state, byte for byte. */
-static optc_status copy_tensor(CheckpointLoad *x, const LoadState *l, const SafeTensor *t, int64_t to)
+static optc_status copy_tensor(CheckpointLoad *x, const LoadState *l, const SafeTensor *t,
+                               int64_t to)
 {
     optc_status s = OPTC_OK;
     for (int64_t at = 0, n; at < t->end - t->begin && s == OPTC_OK; at += n) {
-        n = t->end - t->begin - at < CHECKPOINT_BUFFER ? t->end - t->begin - at : (int64_t)CHECKPOINT_BUFFER;
+        n = t->end - t->begin - at < CHECKPOINT_BUFFER ? t->end - t->begin - at
+                                                       : (int64_t)CHECKPOINT_BUFFER;
         s = source_read(&x->source, x->file.data + t->begin + at, x->buffer, (size_t)n);
         if (s == OPTC_OK)
             s = write_state(x, l, to + at, x->buffer, (size_t)n);
@@ -320,12 +350,14 @@ static optc_status copy_tensor(CheckpointLoad *x, const LoadState *l, const Safe
     return s;
 }
 
-static optc_status check_negative(const CheckpointLoad *x, const LoadState *l, int64_t at, int64_t n)
+static optc_status check_negative(const CheckpointLoad *x, const LoadState *l, int64_t at,
+                                  int64_t n)
 {
     char why[200];
     for (int64_t i = 0; type_is_unsigned(l->to->stored) && i < n; i++)
         if (x->value[i] < 0) {
-            snprintf(why, sizeof why, "value %lld is %g, and the binding stores values that are never negative of '",
+            snprintf(why, sizeof why,
+                     "value %lld is %g, and the binding stores values that are never negative of '",
                      (long long)(at + i), x->value[i]);
             return load_refuse(x, why, l->values->name);
         }
@@ -343,33 +375,40 @@ static bool has_limits(const CheckpointLoad *x, const LoadState *l)
     return array_of(x, l)->lower || (l->from != l->to->stored && type_is_unsigned(l->to->stored));
 }
 
-static optc_status check_triangle(const CheckpointLoad *x, const LoadState *l, int64_t at, int64_t n)
+static optc_status check_triangle(const CheckpointLoad *x, const LoadState *l, int64_t at,
+                                  int64_t n)
 {
     const optc_binding *b = x->list.binding[l->to->binding].b;
     char label[96], call[300];
     if (!array_of(x, l)->lower)
         return OPTC_OK;
     snprintf(call, sizeof call, "%s: %.250s", load_call, source_name(&x->source));
-    const NewValues v = {call, tensor_label(b, l->to->tensor, label), T_F64, sizeof *x->value, x->value, at,
-                         n};
-    return check_lower(array_of(x, l), b->tensor[shards_state_entry(b, l->to->tensor, l->to->array)].shape, &v);
+    const NewValues v = {
+        call, tensor_label(b, l->to->tensor, label), T_F64, sizeof *x->value, x->value, at, n};
+    return check_lower(array_of(x, l),
+                       b->tensor[shards_state_entry(b, l->to->tensor, l->to->array)].shape, &v);
 }
 
-/* Converts values through double, some blocks at a time. dry: only checks that they can be stored. */
+/* Converts values through double, some blocks at a time. dry: only checks that they can be
+ * stored. */
 static optc_status convert_state(CheckpointLoad *x, const LoadState *l, bool dry)
 {
     const ProgType *types = x->list.binding[l->to->binding].b->program->type;
-    int64_t size = types[l->from].bytes, block = types[l->from].block, out = types[l->to->stored].bytes;
+    int64_t size = types[l->from].bytes, block = types[l->from].block,
+            out = types[l->to->stored].bytes;
     int64_t out_block = types[l->to->stored].block, count = l->to->count;
-    int64_t scales = (count + out_block - 1) / out_block * out_block;          /* where the state's scales begin */
+    /* where the state's scales begin */
+    int64_t scales = (count + out_block - 1) / out_block * out_block;
     optc_status s = OPTC_OK;
     for (int64_t at = 0, n; at < count && s == OPTC_OK; at += n) {
         n = count - at < LOAD_CHUNK ? count - at : (int64_t)LOAD_CHUNK;
         int64_t blocks = (n + block - 1) / block;
-        s = source_read(&x->source, x->file.data + l->values->begin + at * size, x->buffer, (size_t)(n * size));
-        if (s == OPTC_OK && l->scales)                                         /* they follow the padded codes */
-            s = source_read(&x->source, x->file.data + l->scales->begin + at / block * 4, x->buffer + blocks * block,
-                            (size_t)(blocks * 4));
+        s = source_read(&x->source, x->file.data + l->values->begin + at * size, x->buffer,
+                        (size_t)(n * size));
+        /* they follow the padded codes */
+        if (s == OPTC_OK && l->scales)
+            s = source_read(&x->source, x->file.data + l->scales->begin + at / block * 4,
+                            x->buffer + blocks * block, (size_t)(blocks * 4));
         if (s != OPTC_OK)
             break;
         values_load(l->from, x->buffer, n, x->value);
@@ -382,7 +421,8 @@ static optc_status convert_state(CheckpointLoad *x, const LoadState *l, bool dry
         s = write_state(x, l, at * out, x->buffer, (size_t)(n * out));
         blocks = (n + out_block - 1) / out_block;
         if (s == OPTC_OK && type_is_coded(l->to->stored))
-            s = write_state(x, l, scales + at / out_block * 4, x->buffer + blocks * out_block, (size_t)(blocks * 4));
+            s = write_state(x, l, scales + at / out_block * 4, x->buffer + blocks * out_block,
+                            (size_t)(blocks * 4));
     }
     return s;
 }
@@ -393,7 +433,9 @@ static optc_status load_state(CheckpointLoad *x, const LoadState *l)
         return convert_state(x, l, false);
     optc_status s = copy_tensor(x, l, l->values, 0);
     int64_t block = x->list.binding[l->to->binding].b->program->type[l->from].block;
-    return s == OPTC_OK && l->scales ? copy_tensor(x, l, l->scales, (l->to->count + block - 1) / block * block) : s;
+    return s == OPTC_OK && l->scales
+               ? copy_tensor(x, l, l->scales, (l->to->count + block - 1) / block * block)
+               : s;
 }
 
 /* ---- warnings ---- */
@@ -409,7 +451,8 @@ static optc_status warn_conversions(const CheckpointLoad *x, const optc_checkpoi
 {
     for (int i = 0; i < x->list.nbinding; i++) {
         const Program *p = x->list.binding[i].b->program;
-        int64_t *count = (int64_t *)calloc((size_t)(p->narray * p->ntype * p->ntype), sizeof *count);
+        int64_t *count =
+            (int64_t *)calloc((size_t)(p->narray * p->ntype * p->ntype), sizeof *count);
         if (!count)
             return no_memory(load_call);
         for (int64_t k = 0; k < x->nstate; k++) {
@@ -421,10 +464,11 @@ static optc_status warn_conversions(const CheckpointLoad *x, const optc_checkpoi
             char text[300];
             if (!count[k])
                 continue;
-            snprintf(text, sizeof text, "state '%.100s' was converted from %s to %s, in %lld tensor%s: the run is not "
-                                        "that of the file, bit for bit", p->array[k / p->ntype / p->ntype].name,
-                     p->type[k / p->ntype % p->ntype].name, p->type[k % p->ntype].name, (long long)count[k],
-                     count[k] == 1 ? "" : "s");
+            snprintf(text, sizeof text,
+                     "state '%.100s' was converted from %s to %s, in %lld tensor%s: the run is not "
+                     "that of the file, bit for bit",
+                     p->array[k / p->ntype / p->ntype].name, p->type[k / p->ntype % p->ntype].name,
+                     p->type[k % p->ntype].name, (long long)count[k], count[k] == 1 ? "" : "s");
             warn_line(c, text);
         }
         free(count);
@@ -443,10 +487,12 @@ static optc_status warn_unrecorded(const CheckpointLoad *x, const optc_checkpoin
             ordered = ordered || y->steps[k + 1] != y->steps[1];
         }
         if (permuted && !about_in(&x->file, y->prefix, ABOUT_STRIDES, &failed) && !failed)
-            warn_line(c, "the file does not record strides (an older version wrote it): tensors that are not row-major "
+            warn_line(c, "the file does not record strides (an older version wrote it): tensors "
+                         "that are not row-major "
                          "must have the strides that were saved");
         if (ordered && !about_in(&x->file, y->prefix, ABOUT_ORDER, &failed) && !failed)
-            warn_line(c, "the file does not record the order of tensors (an older version wrote it): bind them in the "
+            warn_line(c, "the file does not record the order of tensors (an older version wrote "
+                         "it): bind them in the "
                          "order and the groups that were saved");
         if (failed)
             return no_memory(load_call);
@@ -472,7 +518,8 @@ static optc_status match_file(CheckpointLoad *x)
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
         s = compare_about(x, &x->list.binding[i], ABOUT_ORDER);
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
-        s = compare_about(x, &x->list.binding[i], ABOUT_CUT);              /* shapes have a clearer message */
+        /* shapes have a clearer message */
+        s = compare_about(x, &x->list.binding[i], ABOUT_CUT);
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
         s = compare_about(x, &x->list.binding[i], ABOUT_STRIDES);
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
@@ -502,7 +549,8 @@ static optc_status put_all(CheckpointLoad *x)
     if (s == OPTC_OK || !x->writing)
         return s;
     char why[MOST_MESSAGE];
-    snprintf(why, sizeof why, "%.1900s; some states have their new values: load again", optc_message());
+    snprintf(why, sizeof why, "%.1900s; some states have their new values: load again",
+             optc_message());
     return fail(s, "%s", why);
 }
 

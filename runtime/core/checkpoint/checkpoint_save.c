@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tensors are ordered by the size of their values, largest first: so each is aligned to its values. */
+/* Tensors are ordered by the size of their values, largest first: so each is aligned to its
+ * values. */
 static const int item_sizes[] = {8, 4, 2, 1};
 
 static void put_meta(SafeBuf *h, const char *prefix, const char *key, const char *text)
@@ -48,14 +49,16 @@ static void put_entry(SafeBuf *h, const SavedList *l, const SavedItem *x, int64_
         safe_print(h, "%s%lld", k ? "," : "", (long long)x->dim[k]);
     if (!x->dim)
         safe_print(h, "%lld", (long long)x->count);
-    safe_print(h, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)(at + saved_bytes(x)));
+    safe_print(h, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+               (long long)(at + saved_bytes(x)));
 }
 
 /* data: receives the bytes behind the header */
 static optc_status make_header(SafeBuf *h, const SavedList *l, const char *call, int64_t *data)
 {
     int64_t at = 0;
-    safe_print(h, "{\"__metadata__\":{\"optc\":\"%s\",\"optc.version\":\"%s\"", CHECKPOINT_FORMAT, OPTC_VERSION);
+    safe_print(h, "{\"__metadata__\":{\"optc\":\"%s\",\"optc.version\":\"%s\"", CHECKPOINT_FORMAT,
+               OPTC_VERSION);
     for (int i = 0; i < l->nbinding; i++)
         put_about(h, &l->binding[i]);
     safe_add(h, "}", 1);
@@ -65,16 +68,18 @@ static optc_status make_header(SafeBuf *h, const SavedList *l, const char *call,
                 put_entry(h, l, &l->item[i], at);
                 at += saved_bytes(&l->item[i]);
             }
-    safe_print(h, ",\"%s\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[%lld,%lld]}}", CHECKPOINT_HASH,
-               (long long)at, (long long)at + 8);
+    safe_print(h, ",\"%s\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[%lld,%lld]}}",
+               CHECKPOINT_HASH, (long long)at, (long long)at + 8);
     while (!h->failed && h->n % 8)
         safe_add(h, " ", 1);
     *data = at + 8;
     if (h->failed)
         return no_memory(call);
     return h->n > SAFE_HEADER_MOST
-               ? fail(OPTC_ERROR_ARGUMENT, "%s: the header has %zu bytes, and safetensors files have at most %d: save "
-                                           "fewer tensors in one file", call, h->n, (int)SAFE_HEADER_MOST)
+               ? fail(OPTC_ERROR_ARGUMENT,
+                      "%s: the header has %zu bytes, and safetensors files have at most %d: save "
+                      "fewer tensors in one file",
+                      call, h->n, (int)SAFE_HEADER_MOST)
                : OPTC_OK;
 }
 
@@ -115,8 +120,8 @@ static optc_status save_all(CheckpointSink *s, const SavedList *l, const SafeBuf
 }
 
 /* bytes: not NULL: only computes the size of the file */
-static optc_status save_bindings(optc_binding *const *b, int n, const optc_checkpoint *to, const char *call,
-                                 int64_t *bytes)
+static optc_status save_bindings(optc_binding *const *b, int n, const optc_checkpoint *to,
+                                 const char *call, int64_t *bytes)
 {
     SavedList l;
     SafeBuf h;
@@ -143,7 +148,8 @@ static optc_status save_bindings(optc_binding *const *b, int n, const optc_check
     return s;
 }
 
-static optc_status read_checkpoint(const char *call, const optc_checkpoint *c, size_t size, optc_checkpoint *out)
+static optc_status read_checkpoint(const char *call, const optc_checkpoint *c, size_t size,
+                                   optc_checkpoint *out)
 {
     const StructVersion as = STRUCT_VERSION(call, optc_checkpoint, call, warnings_size);
     memset(out, 0, sizeof *out);
@@ -159,11 +165,13 @@ optc_status optc_save_sized(optc_binding *const *b, int n, const optc_checkpoint
     return s == OPTC_OK ? save_bindings(b, n, &c, "optc_save", NULL) : s;
 }
 
-optc_status optc_save_bytes_sized(optc_binding *const *b, int n, const optc_checkpoint *to, size_t size, int64_t *bytes)
+optc_status optc_save_bytes_sized(optc_binding *const *b, int n, const optc_checkpoint *to,
+                                  size_t size, int64_t *bytes)
 {
     optc_checkpoint c;
-    optc_status s = bytes ? read_checkpoint("optc_save_bytes", to, size, &c)
-                          : fail(OPTC_ERROR_ARGUMENT, "optc_save_bytes: the result pointer is NULL");
+    optc_status s = bytes
+                        ? read_checkpoint("optc_save_bytes", to, size, &c)
+                        : fail(OPTC_ERROR_ARGUMENT, "optc_save_bytes: the result pointer is NULL");
     return s == OPTC_OK ? save_bindings(b, n, &c, "optc_save_bytes", bytes) : s;
 }
 

@@ -1,5 +1,6 @@
-/* Where a checkpoint is written. A file is written under another name in the same folder, synced and renamed, so that
- * the old file stays until the new one is complete. Two processes may write the same path: the last rename wins. */
+/* Where a checkpoint is written. A file is written under another name in the same folder, synced
+ * and renamed, so that the old file stays until the new one is complete. Two processes may write
+ * the same path: the last rename wins. */
 #include "runtime/core/checkpoint/checkpoint.h"
 
 #include "gen/abi/hash.h"
@@ -12,12 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-CORE uint64_t checkpoint_hash(uint64_t h, const void *data, size_t bytes) { return hash_bytes(h, data, bytes); }
+CORE uint64_t checkpoint_hash(uint64_t h, const void *data, size_t bytes)
+{
+    return hash_bytes(h, data, bytes);
+}
 
 static optc_status sink_error(const CheckpointSink *s, const char *what)
 {
-    return fail(errno == ENOMEM ? OPTC_ERROR_MEMORY : OPTC_ERROR_IO, "%s: %s%s: %s", s->call, s->path ? s->path : "",
-                what, strerror(errno));
+    return fail(errno == ENOMEM ? OPTC_ERROR_MEMORY : OPTC_ERROR_IO, "%s: %s%s: %s", s->call,
+                s->path ? s->path : "", what, strerror(errno));
 }
 
 /* Opens PATH.PID-N.tmp. O_EXCL: two writers never share one; the umask gives its mode. */
@@ -65,7 +69,8 @@ static optc_status open_path(CheckpointSink *s)
     return s->fd < 0 ? sink_error(s, "") : OPTC_OK;
 }
 
-CORE optc_status sink_open(CheckpointSink *s, const char *call, const optc_checkpoint *to, int64_t size)
+CORE optc_status sink_open(CheckpointSink *s, const char *call, const optc_checkpoint *to,
+                           int64_t size)
 {
     memset(s, 0, sizeof *s);
     s->call = call;
@@ -77,7 +82,8 @@ CORE optc_status sink_open(CheckpointSink *s, const char *call, const optc_check
         return fail(OPTC_ERROR_ARGUMENT, "%s: set one of path, memory and write%s", call,
                     targets ? "; several are set" : "");
     if (to->memory && to->size < size)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the memory has %lld bytes, and the checkpoint takes %lld", call,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the memory has %lld bytes, and the checkpoint takes %lld", call,
                     (long long)to->size, (long long)size);
     if (!(s->buffer = (char *)malloc(CHECKPOINT_BUFFER)))
         return no_memory(call);
@@ -91,8 +97,9 @@ static optc_status write_all(CheckpointSink *s, const char *data, size_t bytes)
     } else if (s->to->write) {
         int rc = s->to->write(s->to->context, data, bytes);
         if (rc)
-            return fail(OPTC_ERROR_IO, "%s: the caller's function `write` returned %d after %lld bytes", s->call, rc,
-                        (long long)s->written);
+            return fail(OPTC_ERROR_IO,
+                        "%s: the caller's function `write` returned %d after %lld bytes", s->call,
+                        rc, (long long)s->written);
     }
     for (size_t done = 0; s->fd >= 0 && done < bytes;) {
         ssize_t n = write(s->fd, data + done, bytes - done);
@@ -157,9 +164,11 @@ static optc_status sync_folder(const CheckpointSink *s)
     strcpy(folder + n, !slash ? "." : n ? "" : "/");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool synced = fd >= 0 && fsync(fd) == 0;
-    bool refused = !synced && (errno == EINVAL || errno == EACCES);    /* some file systems cannot sync folders */
-    optc_status status = synced || refused ? OPTC_OK
-                                           : sink_error(s, " is complete, but its folder could not be synced");
+    /* some file systems cannot sync folders */
+    bool refused = !synced && (errno == EINVAL || errno == EACCES);
+    optc_status status = synced || refused
+                             ? OPTC_OK
+                             : sink_error(s, " is complete, but its folder could not be synced");
     if (fd >= 0)
         close(fd);
     free(folder);

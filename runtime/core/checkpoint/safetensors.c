@@ -1,5 +1,6 @@
-/* The reader of safetensors headers, and the parts of text that the writer needs. The reader accepts hostile input: it
- * does not recurse, checks every sum, and uses memory in proportion to the header. */
+/* The reader of safetensors headers, and the parts of text that the writer needs. The reader
+ * accepts hostile input: it does not recurse, checks every sum, and uses memory in proportion to
+ * the header. */
 #include "runtime/core/checkpoint/safetensors.h"
 
 #include <stdarg.h>
@@ -9,9 +10,10 @@
 
 CORE const SafeType *safe_type(const char *name)
 {
-    static const SafeType types[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
-                                     {"F8_E8M0", 1}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1}, {"U64", 8},
-                                     {"U32", 4}, {"U16", 2}, {"U8", 1}, {"BOOL", 1}, {"C64", 8}};
+    static const SafeType types[] = {
+        {"F64", 8},     {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
+        {"F8_E8M0", 1}, {"I64", 8}, {"I32", 4}, {"I16", 2},  {"I8", 1},      {"U64", 8},
+        {"U32", 4},     {"U16", 2}, {"U8", 1},  {"BOOL", 1}, {"C64", 8}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(types[i].name, name))
             return &types[i];
@@ -58,17 +60,23 @@ CORE void safe_quote(SafeBuf *b, const char *s)
     safe_add(b, "\"", 1);
 }
 
-/* The length of the UTF-8 character at s; 0: it is none (overlong, a surrogate, above U+10FFFF, cut off). */
+/* The length of the UTF-8 character at s; 0: it is none (overlong, a surrogate, above U+10FFFF, cut
+ * off). */
 static size_t utf8_length(const unsigned char *s, size_t n)
 {
-    size_t len = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+    size_t len = s[0] < 0x80   ? 1
+                 : s[0] < 0xc2 ? 0
+                 : s[0] < 0xe0 ? 2
+                 : s[0] < 0xf0 ? 3
+                 : s[0] < 0xf5 ? 4
+                               : 0;
     if (len > n)
         return 0;
     for (size_t i = 1; i < len; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
-    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-               (s[0] == 0xf4 && s[1] > 0x8f);
+    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+               (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f);
     return bad ? 0 : len;
 }
 
@@ -90,7 +98,8 @@ static bool json_no(Json *j, const char *why)
     return false;
 }
 
-static char json_peek(Json *j)                 /* the next character that is not a blank; 0: the end */
+/* the next character that is not a blank; 0: the end */
+static char json_peek(Json *j)
 {
     while (j->at < j->end && (*j->at == ' ' || *j->at == '\t' || *j->at == '\n' || *j->at == '\r'))
         j->at++;
@@ -132,11 +141,13 @@ static int json_hex(const char *s)             /* four digits; -1: not four digi
     return x;
 }
 
-/* Writes the character of \uXXXX, or of a pair of them, at `to`; it is never longer than what it was read from. */
+/* Writes the character of \uXXXX, or of a pair of them, at `to`; it is never longer than what it
+ * was read from. */
 static bool json_unicode(Json *j, char **to)
 {
     int x = j->end - j->at >= 5 ? json_hex(j->at + 1) : -1;
-    bool pair = x >= 0xd800 && x < 0xdc00 && j->end - j->at >= 11 && j->at[5] == '\\' && j->at[6] == 'u';
+    bool pair =
+        x >= 0xd800 && x < 0xdc00 && j->end - j->at >= 11 && j->at[5] == '\\' && j->at[6] == 'u';
     int low = pair ? json_hex(j->at + 7) : -1;
     if (low >= 0xdc00 && low < 0xe000)
         x = 0x10000 + ((x - 0xd800) << 10) + (low - 0xdc00);
@@ -195,10 +206,12 @@ static bool json_number(Json *j, int64_t *out)
     int64_t x = 0;
     if (c == '-')
         return json_no(j, "a number is negative");
-    if (c < '0' || c > '9' || (c == '0' && j->at + 1 < j->end && j->at[1] >= '0' && j->at[1] <= '9'))
+    if (c < '0' || c > '9' ||
+        (c == '0' && j->at + 1 < j->end && j->at[1] >= '0' && j->at[1] <= '9'))
         return json_no(j, "a whole number is missing");
     for (; j->at < j->end && *j->at >= '0' && *j->at <= '9'; j->at++)
-        if (__builtin_mul_overflow(x, (int64_t)10, &x) || __builtin_add_overflow(x, (int64_t)(*j->at - '0'), &x))
+        if (__builtin_mul_overflow(x, (int64_t)10, &x) ||
+            __builtin_add_overflow(x, (int64_t)(*j->at - '0'), &x))
             return json_no(j, "a number is too large");
     *out = x;
     return j->at < j->end && strchr(".eE", *j->at) ? json_no(j, "a number is not whole") : true;
@@ -225,8 +238,8 @@ static bool read_meta(Json *j, SafeFile *f)
         return false;
     for (bool first = true; json_more(j, '}', first); first = false) {
         void *v = f->meta;
-        if (!json_string(j, &x.key) || !json_take(j, ':', "a colon is missing") || !json_string(j, &x.text) ||
-            !safe_grow(j, &v, f->nmeta, &f->meta_room, sizeof x))
+        if (!json_string(j, &x.key) || !json_take(j, ':', "a colon is missing") ||
+            !json_string(j, &x.text) || !safe_grow(j, &v, f->nmeta, &f->meta_room, sizeof x))
             return false;
         f->meta = (SafeText *)v;
         f->meta[f->nmeta++] = x;
@@ -256,8 +269,8 @@ static bool read_shape(Json *j, SafeFile *f, SafeTensor *t)
 static bool read_offsets(Json *j, SafeTensor *t)
 {
     return json_take(j, '[', "data_offsets is not a list") && json_number(j, &t->begin) &&
-           json_take(j, ',', "data_offsets has fewer than two numbers") && json_number(j, &t->end) &&
-           json_take(j, ']', "data_offsets has more than two numbers");
+           json_take(j, ',', "data_offsets has fewer than two numbers") &&
+           json_number(j, &t->end) && json_take(j, ']', "data_offsets has more than two numbers");
 }
 
 /* Bytes of a tensor of this type and shape; false: they are too many. */
@@ -293,7 +306,8 @@ static bool read_tensor(Json *j, SafeFile *f, const char *name)
         while (k < 3 && strcmp(members[k], key))
             k++;
         if (k == 3 || have >> k & 1)
-            return json_no(j, k == 3 ? "a tensor has an unknown member" : "a tensor has a member twice");
+            return json_no(j, k == 3 ? "a tensor has an unknown member"
+                                     : "a tensor has a member twice");
         have |= 1u << k;
         if (k == 0 ? !json_string(j, &type) : k == 1 ? !read_shape(j, f, &t) : !read_offsets(j, &t))
             return false;
@@ -315,7 +329,8 @@ static bool read_tensor(Json *j, SafeFile *f, const char *name)
 static int by_offset(const void *a, const void *b)
 {
     const SafeTensor *x = (const SafeTensor *)a, *y = (const SafeTensor *)b;
-    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin) : (x->end > y->end) - (x->end < y->end);
+    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
+                                : (x->end > y->end) - (x->end < y->end);
 }
 static int by_name(const void *a, const void *b)
 {
@@ -337,7 +352,8 @@ static bool check_layout(Json *j, SafeFile *f)
             return json_no(j, f->tensor[i].begin < at ? "the data of two tensors overlaps"
                                                       : "there is a gap in the data");
     if (at != f->bytes)
-        return json_no(j, at < f->bytes ? "the file is longer than its tensors" : "the file is cut off");
+        return json_no(j, at < f->bytes ? "the file is longer than its tensors"
+                                        : "the file is cut off");
     if (f->n)
         qsort(f->tensor, (size_t)f->n, sizeof *f->tensor, by_name);
     if (f->nmeta)
@@ -404,13 +420,15 @@ CORE const SafeTensor *safe_find(const SafeFile *f, const char *name)
     SafeTensor x;
     memset(&x, 0, sizeof x);
     x.name = name;
-    return f->n ? (const SafeTensor *)bsearch(&x, f->tensor, (size_t)f->n, sizeof x, by_name) : NULL;
+    return f->n ? (const SafeTensor *)bsearch(&x, f->tensor, (size_t)f->n, sizeof x, by_name)
+                : NULL;
 }
 
 CORE const char *safe_meta(const SafeFile *f, const char *key)
 {
     SafeText x = {key, NULL};
     const SafeText *t =
-        f->nmeta ? (const SafeText *)bsearch(&x, f->meta, (size_t)f->nmeta, sizeof x, by_meta_key) : NULL;
+        f->nmeta ? (const SafeText *)bsearch(&x, f->meta, (size_t)f->nmeta, sizeof x, by_meta_key)
+                 : NULL;
     return t ? t->text : NULL;
 }

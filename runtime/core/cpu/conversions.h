@@ -1,4 +1,5 @@
-/* Conversions between storage types and compute types. Packages contain them already, ahead of their stages. */
+/* Conversions between storage types and compute types. Packages contain them already, ahead of
+ * their stages. */
 #include <math.h>
 #ifndef OPTC_FN
 #define OPTC_FN static inline __attribute__((unused))

@@ -1,5 +1,5 @@
-/* The CPU device: runs a phase's tasks in order; the threads of a team share the units of each stage over all tensors.
- * Results must not depend on the number of threads. */
+/* The CPU device: runs a phase's tasks in order; the threads of a team share the units of each
+ * stage over all tensors. Results must not depend on the number of threads. */
 #include "runtime/core/api/core.h"
 
 #include "runtime/core/cpu/float_mode.h"
@@ -15,8 +15,9 @@
 
 /* ---- threads ---- */
 #ifdef _OPENMP
-/* Id of the process that first started a team of threads. All copies of this file in a program share OpenMP's threads,
- * so they share this variable: it is weak and has the same name in every package. */
+/* Id of the process that first started a team of threads. All copies of this file in a program
+ * share OpenMP's threads, so they share this variable: it is weak and has the same name in every
+ * package. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -26,14 +27,14 @@ __attribute__((weak, visibility("default"))) int optc_team_started_by = 0;
 #endif
 #endif
 
-/* fork() does not copy OpenMP's threads, and a child that waits for them waits for ever. So a process whose parent has
- * started threads uses one thread. The result bits are the same. */
+/* fork() does not copy OpenMP's threads, and a child that waits for them waits for ever. So a
+ * process whose parent has started threads uses one thread. The result bits are the same. */
 CORE int threads_allowed(int threads)
 {
 #ifdef _OPENMP
     int none = 0, here = threads > 1 ? (int)getpid() : 0;
-    if (threads > 1 && !__atomic_compare_exchange_n(&optc_team_started_by, &none, here, false, __ATOMIC_SEQ_CST,
-                                                    __ATOMIC_SEQ_CST))
+    if (threads > 1 && !__atomic_compare_exchange_n(&optc_team_started_by, &none, here, false,
+                                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         return none == here ? threads : 1;
     return threads;
 #else
@@ -58,7 +59,8 @@ CORE void parallel_for(int team, int64_t n, void (*each)(void *with, int64_t i),
 }
 
 /* ---- binding ---- */
-/* Large blocks use huge pages: a step reads several arrays at once, and small pages would cause TLB misses. */
+/* Large blocks use huge pages: a step reads several arrays at once, and small pages would cause TLB
+ * misses. */
 static void *block_alloc(size_t bytes)
 {
     size_t page = 2 << 20, align = bytes >= 4 * page ? page : 64;
@@ -78,14 +80,15 @@ static void fill_segment(void *with, int64_t i)
     const Program *p = x->b->program;
     const ProgArray *m = &p->array[x->array];
     const Tensor *t = &x->b->tensor[x->tensor];
-    int64_t at = i * FILL_SEGMENT, left = x->n - at, side = axis_len(dom_info[m->dom].axis[0], t->shape);
+    int64_t at = i * FILL_SEGMENT, left = x->n - at,
+            side = axis_len(dom_info[m->dom].axis[0], t->shape);
     const char *src = m->copies_p ? (const char *)t->mem[0] + at * p->type[p->p].bytes : NULL;
     state_fill(x->b, m, t->group, (char *)t->mem[x->array] + at * p->type[m->type].bytes, src,
                state_span(t, at, left < FILL_SEGMENT ? left : FILL_SEGMENT, side));
 }
 
-/* Initialises all states. Large ones in segments by all threads: the first touch decides on which NUMA node a page
- * is. */
+/* Initialises all states. Large ones in segments by all threads: the first touch decides on which
+ * NUMA node a page is. */
 static void fill_states(optc_binding *b)
 {
     const Program *p = b->program;
@@ -95,10 +98,14 @@ static void fill_states(optc_binding *b)
             continue;
         for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
             state_fill(b, m, i, b->group[i].mem[k], NULL, state_span(NULL, 0, 1, 1));
-        int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
+        int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0
+                                                             : from          ? b->nall
+                                                                             : b->nheld;
         for (int i = from; i < to; i++) {
-            bool no_p = m->copies_p && !b->tensor[i].mem[0];       /* a ghost: an exchange fills it */
-            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k) && !no_p && !b->tensor[i].borrows;
+            /* a ghost: an exchange fills it */
+            bool no_p = m->copies_p && !b->tensor[i].mem[0];
+            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k) && !no_p &&
+                        !b->tensor[i].borrows;
             Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
             if (p->type[m->type].block > 1)                                /* zeros, byte by byte */
                 x.n = stored_bytes(p->type, m->type, x.n, b->tensor[i].whole.n);
@@ -123,12 +130,14 @@ CORE optc_status cpu_bind(optc_binding *b)
         : block_alloc(b->storage_bytes);
     if (!b->block)
         return fail(OPTC_ERROR_MEMORY,
-                    "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes",
+                    "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors "
+                    "take %zu bytes",
                     b->program->name, b->ntensor, b->storage_bytes);
     memory_account(e, (int64_t)b->storage_bytes);
     if ((uintptr_t)b->block % 64)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: the caller's allocator returned memory that is not aligned to 64 bytes");
+        return fail(
+            OPTC_ERROR_ARGUMENT,
+            "optc_bind: the caller's allocator returned memory that is not aligned to 64 bytes");
     s = layout_place(b);
     if (s == OPTC_OK)
         s = shards_send_params(b);
@@ -163,15 +172,18 @@ static void run_unit(optc_stage_fn fn, const int *at, const optc_view *v, int64_
 }
 
 /* Units [lo, hi) of one tensor, or view of its blocks, that are scheduled for this step. */
-static void run_staggered(const optc_binding *b, const ProgStage *s, const Tensor *t, int64_t lo, int64_t hi)
+static void run_staggered(const optc_binding *b, const ProgStage *s, const Tensor *t, int64_t lo,
+                          int64_t hi)
 {
     for (; lo < hi; lo++)
         if (stagger_active(b, &b->stagger, s->stagger, t, stagger_matrix(s, t, lo)))
             run_unit(b->fn[s->fn], s->at, &t->view, lo);
 }
 
-/* Units [lo, hi) of a stage: a binary search finds the first tensor. leaves: run tensors that do not take part, too. */
-static void run_units(const optc_binding *b, const Units *u, const ProgStage *s, bool leaves, int64_t lo, int64_t hi)
+/* Units [lo, hi) of a stage: a binary search finds the first tensor. leaves: run tensors that do
+ * not take part, too. */
+static void run_units(const optc_binding *b, const Units *u, const ProgStage *s, bool leaves,
+                      int64_t lo, int64_t hi)
 {
     const int64_t *prefix = u->prefix[s->kind];
     optc_stage_fn fn = b->fn[s->fn];
@@ -192,13 +204,15 @@ static void run_units(const optc_binding *b, const Units *u, const ProgStage *s,
             lo = end;
             continue;
         }
-        for (int64_t from = prefix[i] - (s->kind == S_FLAT ? b->tensor[u->tensor[i]].first_unit : 0); lo < end; lo++)
+        for (int64_t from =
+                 prefix[i] - (s->kind == S_FLAT ? b->tensor[u->tensor[i]].first_unit : 0);
+             lo < end; lo++)
             run_unit(fn, s->at, v, lo - from);
     }
 }
 
-/* The stage writes values that are folded over all tensors. It must write the neutral value for tensors that do not
- * take part. */
+/* The stage writes values that are folded over all tensors. It must write the neutral value for
+ * tensors that do not take part. */
 static bool folds_tensors(const optc_binding *b, const ProgStage *s)
 {
     for (int k = 0; b->nabsent && s->kind == S_TENSOR && k < s->nwrites; k++) {
@@ -209,10 +223,14 @@ static bool folds_tensors(const optc_binding *b, const ProgStage *s)
     return false;
 }
 
-static int64_t next_units(Counter *c, int64_t n) { return __atomic_fetch_add(&c->next, n, __ATOMIC_RELAXED); }
+static int64_t next_units(Counter *c, int64_t n)
+{
+    return __atomic_fetch_add(&c->next, n, __ATOMIC_RELAXED);
+}
 
-/* Every thread takes the next units until none are left. The assignment to threads changes no bit. Element passes
- * alternate their direction: the data at the end of one pass is still in the cache when the next starts there. */
+/* Every thread takes the next units until none are left. The assignment to threads changes no bit.
+ * Element passes alternate their direction: the data at the end of one pass is still in the cache
+ * when the next starts there. */
 static void run_stage(const optc_binding *b, const Task *t, Counter *c, int threads)
 {
     const ProgStage *s = &b->program->stage[t->action->stage];
@@ -223,7 +241,8 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
         return;
     }
     const Units *u = task_units(b, t);
-    int64_t total = u->prefix[s->kind][u->n], grain = b->grain ? b->grain : total / (threads * 64) + 1;
+    int64_t total = u->prefix[s->kind][u->n],
+            grain = b->grain ? b->grain : total / (threads * 64) + 1;
     bool back = s->time % 2, leaves = folds_tensors(b, s);
     for (int64_t at; (at = next_units(c, grain)) < total;) {
         int64_t end = at + grain < total ? at + grain : total;
@@ -231,8 +250,8 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
     }
 }
 
-/* Jobs are numbered across the tensors, last tensor first: tensors are sorted by shape and the last are the largest. A
- * thread's job numbers only grow, so it iterates over the tensors once. */
+/* Jobs are numbered across the tensors, last tensor first: tensors are sorted by shape and the last
+ * are the largest. A thread's job numbers only grow, so it iterates over the tensors once. */
 static void run_call(const optc_binding *b, const Task *t, Counter *c, int thread)
 {
     const Program *p = b->program;
@@ -258,7 +277,8 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
     size_t size = (size_t)b->program->type[m->type].bytes;
     for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->nheld); i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
-        if (mem[a->to] && mem[a->from] && (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
+        if (mem[a->to] && mem[a->from] &&
+            (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
             memcpy(mem[a->to], mem[a->from],
                    (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size);
     }
@@ -289,13 +309,16 @@ static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, i
 }
 
 #ifdef _OPENMP
-/* Too little work for several threads. One thread does consecutive small tasks, without barriers between them. */
+/* Too little work for several threads. One thread does consecutive small tasks, without barriers
+ * between them. */
 static bool is_small(const optc_binding *b, const Task *t)
 {
-    const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->program->stage[t->action->stage] : NULL;
+    const ProgStage *s =
+        t->action->kind == ACT_LAUNCH ? &b->program->stage[t->action->stage] : NULL;
     const Units *u = s && s->kind != S_GROUP ? task_units(b, t) : NULL;
     if (u && s->kind == S_CALL)
-        return u->n == 1 && callee_info(s->call)->jobs(b->program, s->call, b->tensor[*u->tensor].shape) <= 1;
+        return u->n == 1 &&
+               callee_info(s->call)->jobs(b->program, s->call, b->tensor[*u->tensor].shape) <= 1;
     return !u || u->prefix[s->kind][u->n] <= 1;
 }
 
@@ -307,7 +330,8 @@ static int small_until(const optc_binding *b, const Tasks *x, int i, int end)
 }
 
 /* Runs tasks [i, end), whose first and last are not small. Called by all threads of a team. */
-static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end, Barrier *t, int threads)
+static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end,
+                         Barrier *t, int threads)
 {
     int thread = omp_get_thread_num();
     unsigned long long mode = float_mode_set();
@@ -315,7 +339,8 @@ static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int 
         profile_joined(b->profile, x->n);
     for (int next; i < end; i = next) {
         next = small_until(b, x, i, end);
-        bool timed = b->profile && next == i && !thread;       /* by one thread, to the end of all threads' work */
+        /* by one thread, to the end of all threads' work */
+        bool timed = b->profile && next == i && !thread;
         int64_t at = timed ? profile_clock(b->profile) : 0;
         if (next > i && next_units(&c[i], 1) == 0)
             run_alone(b, x, i, next, thread);
@@ -330,7 +355,8 @@ static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int 
 }
 #endif
 
-/* The calling thread does the small tasks at the beginning and at the end alone, outside of the team. */
+/* The calling thread does the small tasks at the beginning and at the end alone, outside of the
+ * team. */
 static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int threads)
 {
     if (threads == 1) {
@@ -344,7 +370,8 @@ static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int thr
     run_alone(b, x, 0, first, 0);
     if (first < end) {
         Barrier t = {0, 0, 0};
-        profile_task(b->profile, x->n, profile_clock(b->profile));         /* until the threads have started */
+        /* until the threads have started */
+        profile_task(b->profile, x->n, profile_clock(b->profile));
 #pragma omp parallel num_threads(threads)
         run_together(b, x, c, first, end, &t, omp_get_num_threads());
         profile_joined(b->profile, end - 1);
@@ -367,7 +394,8 @@ CORE void cpu_follow(optc_binding *b) { cohorts_copy_states(b, copy_group); }
 static optc_status cpu_run(optc_binding *b, int entry, int phase)
 {
     const Tasks *x = &b->tasks[entry * program_phases(b->program) + phase];
-    int64_t per_thread = 1 << 15;                  /* with fewer elements, waking a thread costs more than it saves */
+    /* with fewer elements, waking a thread costs more than it saves */
+    int64_t per_thread = 1 << 15;
     int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
     if (!b->threads && b->effort / per_thread + 1 < threads)
         threads = (int)(b->effort / per_thread) + 1;
@@ -393,7 +421,8 @@ CORE optc_status cpu_sync(optc_binding *b)
     return OPTC_OK;
 }
 
-static optc_status cpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what)
+static optc_status cpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p,
+                                   const char *what)
 {
     (void)b, (void)tensor, (void)was, (void)p, (void)what;
     return OPTC_OK;
@@ -401,22 +430,24 @@ static optc_status cpu_use_pointer(optc_binding *b, int tensor, const void *was,
 
 static void cpu_set_stream(optc_binding *b, void *stream) { (void)b, (void)stream; }
 
-static optc_status cpu_read(const optc_binding *b, void *host, const void *from, size_t bytes, const char *call)
+static optc_status cpu_read(const optc_binding *b, void *host, const void *from, size_t bytes,
+                            const char *call)
 {
     (void)b, (void)call;
     memcpy(host, from, bytes);
     return OPTC_OK;
 }
 
-static optc_status cpu_write(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait,
-                             const char *call)
+static optc_status cpu_write(const optc_binding *b, void *to, const void *host, size_t bytes,
+                             bool wait, const char *call)
 {
     (void)b, (void)call, (void)wait;
     memcpy(to, host, bytes);
     return OPTC_OK;
 }
 
-static optc_status cpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call)
+static optc_status cpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value,
+                              const char *call)
 {
     (void)b, (void)call;
     for (int i = 0; i < n; i++)
@@ -424,7 +455,8 @@ static optc_status cpu_spread(const optc_binding *b, void *to, size_t pitch, int
     return OPTC_OK;
 }
 
-static optc_status cpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call)
+static optc_status cpu_send_hyper(const optc_binding *b, int first, int n, int at, double value,
+                                  const char *call)
 {
     (void)b, (void)first, (void)n, (void)at, (void)value, (void)call;
     return OPTC_OK;
@@ -467,7 +499,8 @@ static int64_t available(void)
             kib = -1;
     if (f)
         fclose(f);
-    return kib < 0 ? (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) : (int64_t)kib * 1024;
+    return kib < 0 ? (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE)
+                   : (int64_t)kib * 1024;
 }
 
 static optc_status cpu_memory(optc_engine *e, optc_memory *out)
@@ -478,25 +511,29 @@ static optc_status cpu_memory(optc_engine *e, optc_memory *out)
     return OPTC_OK;
 }
 
-static optc_status cpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes)
+static optc_status cpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all,
+                              size_t bytes)
 {
     (void)e;
     return !c->all_gather(c->context, own, all, bytes, NULL)
                ? OPTC_OK
                : fail(OPTC_ERROR_DEVICE,
-                      "optc_bind_sharded: communication with the other ranks failed on rank %d of %d", c->rank,
-                      c->ranks);
+                      "optc_bind_sharded: communication with the other ranks failed on rank %d of "
+                      "%d",
+                      c->rank, c->ranks);
 }
 
 /* ---- memory for callers ---- */
 static optc_status cpu_take(optc_engine *e, size_t bytes, void *stream, void **out)
 {
     (void)stream;
-    void *p = e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL) : block_alloc(bytes);
+    void *p =
+        e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL) : block_alloc(bytes);
     if (p && (uintptr_t)p % 64) {
         e->memory.release(e->memory.context, p, bytes, NULL);
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_alloc: the caller's allocator returned memory that is not aligned to 64 bytes");
+        return fail(
+            OPTC_ERROR_ARGUMENT,
+            "optc_alloc: the caller's allocator returned memory that is not aligned to 64 bytes");
     }
     *out = p;
     if (!p)
@@ -537,7 +574,8 @@ static optc_status cpu_copy(optc_engine *e, const MemoryCopy *c, void *stream)
     return OPTC_OK;
 }
 
-static int cpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv)
+static int cpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n,
+                             void *send, void *recv)
 {
     (void)b;
     for (int i = 0; i < n; i++)
@@ -547,12 +585,12 @@ static int cpu_gather_values(optc_binding *b, const optc_comm *c, void *const *f
 
 CORE const Device *cpu_device(void)
 {
-    static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
-                             cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
-                             cpu_send_hyper, cpu_get_t,      cpu_put_t,  cpu_more,  cpu_grown,
-                             cpu_arranged,   NULL,           0,          cpu_memory, true,
-                             NULL,           cpu_call_bytes, cpu_gather, exchange_run,
-                             cpu_take,       cpu_give,       cpu_fills,  cpu_set,   cpu_copy,  cpu_gather_values, NULL,
-                             NULL,           NULL,           NULL,      false};
+    static const Device d = {
+        "cpu",          cpu_bind, cpu_unbind, cpu_run,        cpu_sync,       cpu_use_pointer,
+        cpu_set_stream, cpu_read, cpu_write,  cpu_spread,     cpu_send_hyper, cpu_get_t,
+        cpu_put_t,      cpu_more, cpu_grown,  cpu_arranged,   NULL,           0,
+        cpu_memory,     true,     NULL,       cpu_call_bytes, cpu_gather,     exchange_run,
+        cpu_take,       cpu_give, cpu_fills,  cpu_set,        cpu_copy,       cpu_gather_values,
+        NULL,           NULL,     NULL,       NULL,           false};
     return &d;
 }

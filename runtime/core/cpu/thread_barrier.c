@@ -1,6 +1,7 @@
-/* Barrier between the stages of a step. OpenMP's barrier spins for milliseconds before it yields the core (libgomp's
- * default); on a busy machine the thread that the others wait for may need that core. This barrier spins for some
- * microseconds, which is the usual wait after a balanced stage, then sleeps. */
+/* Barrier between the stages of a step. OpenMP's barrier spins for milliseconds before it yields
+ * the core (libgomp's default); on a busy machine the thread that the others wait for may need that
+ * core. This barrier spins for some microseconds, which is the usual wait after a balanced stage,
+ * then sleeps. */
 #include "runtime/core/api/core.h"
 
 #include <limits.h>
@@ -10,7 +11,8 @@
 #endif
 
 #ifdef _OPENMP
-/* FUTEX_WAIT_PRIVATE and FUTEX_WAKE_PRIVATE of linux/futex.h; some systems have the calls without that header */
+/* FUTEX_WAIT_PRIVATE and FUTEX_WAKE_PRIVATE of linux/futex.h; some systems have the calls without
+ * that header */
 enum { WAIT_PRIVATE = 128, WAKE_PRIVATE = 129 };
 
 static void rest(void)
@@ -40,7 +42,8 @@ CORE void barrier_wait(Barrier *t, int threads)
     enum { SPINS = 1000 };
     unsigned generation = __atomic_load_n(&t->generation, __ATOMIC_ACQUIRE);
     if (__atomic_add_fetch(&t->arrived, 1, __ATOMIC_ACQ_REL) == threads) {
-        __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);            /* no thread arrives before the new generation */
+        /* no thread arrives before the new generation */
+        __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);
         __atomic_add_fetch(&t->generation, 1, __ATOMIC_SEQ_CST);
 #ifdef __linux__
         if (__atomic_load_n(&t->asleep, __ATOMIC_SEQ_CST))

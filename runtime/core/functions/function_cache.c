@@ -1,4 +1,5 @@
-/* The engine's table of compiled and bound functions of matrices. function.h describes its owner and its limits. */
+/* The engine's table of compiled and bound functions of matrices. function.h describes its owner
+ * and its limits. */
 #include "runtime/core/functions/function.h"
 
 #include "gen/abi/hash.h"
@@ -10,12 +11,16 @@
 /* ---- an entry's memory ---- */
 static int64_t slot_bytes(const FunctionForm *f, const FunctionSlot *s)
 {
-    int64_t bytes = dom_times(dom_times(s->rows, s->cols), dom_times(f->batch, number_type[f->compute].bytes));
+    int64_t bytes =
+        dom_times(dom_times(s->rows, s->cols), dom_times(f->batch, number_type[f->compute].bytes));
     return count_up(bytes, 256) * 256;
 }
 
 /* Results that the spec does not have are in the entry's own memory. */
-static int64_t result_bytes(const FunctionForm *f, int i) { return f->out[i].name ? 0 : slot_bytes(f, &f->out[i]); }
+static int64_t result_bytes(const FunctionForm *f, int i)
+{
+    return f->out[i].name ? 0 : slot_bytes(f, &f->out[i]);
+}
 
 static bool is_parameter(const FunctionSlot *s) { return s->name && !strcmp(s->name, "p"); }
 
@@ -37,7 +42,8 @@ static int64_t parameter_bytes(const FunctionForm *f)
 
 CORE int64_t function_bytes(const FunctionForm *f)
 {
-    int64_t bytes = parameter_bytes(f) + count_up(dom_times(2 * (int64_t)sizeof(unsigned), f->batch), 256) * 256;
+    int64_t bytes = parameter_bytes(f) +
+                    count_up(dom_times(2 * (int64_t)sizeof(unsigned), f->batch), 256) * 256;
     for (int i = 0; i < f->nin; i++)
         bytes += slot_bytes(f, &f->in[i]);
     for (int i = 0; i < f->nout; i++)
@@ -109,12 +115,14 @@ static void text_key(const char *text, size_t n, char key[FUNCTION_KEY])
              (unsigned long long)hash_bytes(2, text, n));
 }
 
-/* Rules of the table are not counted as the engine's, so that the engine can be closed without the caller's help. */
+/* Rules of the table are not counted as the engine's, so that the engine can be closed without the
+ * caller's help. */
 static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule **out)
 {
     MatrixFunctions *m = e->functions;
     char all[MOST_SPEC + 80], key[FUNCTION_KEY];
-    int n = snprintf(all, sizeof all, "%s|%s|%a|%a", f->spec, number_type[f->compute].name, f->exponent, f->low);
+    int n = snprintf(all, sizeof all, "%s|%s|%a|%a", f->spec, number_type[f->compute].name,
+                     f->exponent, f->low);
     text_key(all, (size_t)n, key);
     if ((*out = find_rule(e, key)))
         return OPTC_OK;
@@ -149,8 +157,9 @@ static void give_rule(optc_engine *e, FunctionRule *r)
 }
 
 /* ---- entries ---- */
-/* The memory is free for work of `stream` after the entry's last call. The host waits for that call if the stream
- * cannot, or if a caller's allocator may give the memory to another stream at once. */
+/* The memory is free for work of `stream` after the entry's last call. The host waits for that call
+ * if the stream cannot, or if a caller's allocator may give the memory to another stream at
+ * once. */
 static void settle_entry(optc_engine *e, FunctionEntry *x, void *stream)
 {
     const Driver *d = e->gpu->d;
@@ -224,14 +233,16 @@ static optc_status make_event(optc_engine *e, const FunctionForm *f, FunctionEnt
 static void entry_key(const FunctionForm *f, char key[FUNCTION_KEY])
 {
     char all[MOST_SPEC + 240];
-    int n = snprintf(all, sizeof all, "%s|%s|%a|%a|%lld,%lld,%lld,%lld,%lld,%d,%lld", f->spec,
-                     number_type[f->compute].name, f->exponent, f->low, (long long)f->batch,
-                     (long long)f->shape[1], (long long)f->shape[2], (long long)f->in[0].rows,
-                     (long long)(f->nin ? f->in[f->nin - 1].cols : 0), f->nout, (long long)f->scratch);
+    int n =
+        snprintf(all, sizeof all, "%s|%s|%a|%a|%lld,%lld,%lld,%lld,%lld,%d,%lld", f->spec,
+                 number_type[f->compute].name, f->exponent, f->low, (long long)f->batch,
+                 (long long)f->shape[1], (long long)f->shape[2], (long long)f->in[0].rows,
+                 (long long)(f->nin ? f->in[f->nin - 1].cols : 0), f->nout, (long long)f->scratch);
     text_key(all, (size_t)n, key);
 }
 
-static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char *key, FunctionEntry **out)
+static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char *key,
+                              FunctionEntry **out)
 {
     FunctionEntry *x = (FunctionEntry *)calloc(1, sizeof *x);
     if (!x)
@@ -248,7 +259,8 @@ static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char 
         char why[MOST_MESSAGE];
         snprintf(why, sizeof why, "%s", optc_message());
         entry_free(e, x, f->stream);
-        return strncmp(why, f->call, strlen(f->call)) ? fail(s, "%s: %.1900s", f->call, why) : fail(s, "%s", why);
+        return strncmp(why, f->call, strlen(f->call)) ? fail(s, "%s: %.1900s", f->call, why)
+                                                      : fail(s, "%s", why);
     }
     optc_held held;
     x->bytes = x->own_bytes;
@@ -269,7 +281,8 @@ static bool same_numbers(const FunctionEntry *x, const FunctionForm *f)
     return true;
 }
 
-static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, const char *key, bool numbers)
+static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, const char *key,
+                                   bool numbers)
 {
     for (; *list; list = &(*list)->next)
         if (!strcmp((*list)->key, key) && (!numbers || same_numbers(*list, f))) {
@@ -281,14 +294,16 @@ static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, 
     return NULL;
 }
 
-CORE optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out)
+CORE optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing,
+                               FunctionEntry **out)
 {
     MatrixFunctions *m = e->functions;
     char key[FUNCTION_KEY];
     entry_key(f, key);
     pthread_mutex_lock(&m->lock);
     FunctionEntry *x = unlink_entry(&m->idle, f, key, capturing);
-    if (!x && capturing)                       /* captures without a call between them share an entry */
+    /* captures without a call between them share an entry */
+    if (!x && capturing)
         x = unlink_entry(&m->captured, f, key, true);
     pthread_mutex_unlock(&m->lock);
     *out = x;
@@ -297,8 +312,9 @@ CORE optc_status function_take(optc_engine *e, const FunctionForm *f, bool captu
         return OPTC_OK;
     }
     if (capturing)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the first call for these sizes, type and numbers allocates memory, which "
-                                         "is not possible in a capture; make one call before capturing",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the first call for these sizes, type and numbers allocates memory, which "
+                    "is not possible in a capture; make one call before capturing",
                     f->call);
     optc_status s = make_entry(e, f, key, out);
     if (s == OPTC_ERROR_MEMORY && optc_functions_drop(e) == OPTC_OK)
@@ -308,7 +324,8 @@ CORE optc_status function_take(optc_engine *e, const FunctionForm *f, bool captu
     return s;
 }
 
-/* The last entry used, and others of the same call, stay in any case: a capture after the call needs all of them. */
+/* The last entry used, and others of the same call, stay in any case: a capture after the call
+ * needs all of them. */
 static bool of_last_call(const FunctionEntry *list, const FunctionEntry *x)
 {
     return x == list || (x->group && x->group == list->group);
@@ -340,7 +357,8 @@ static void free_list(optc_engine *e, FunctionEntry *x, void *stream)
     }
 }
 
-/* The entry's next call waits for this one. A captured call is ordered by its graph: its event would be the graph's. */
+/* The entry's next call waits for this one. A captured call is ordered by its graph: its event
+ * would be the graph's. */
 static void mark_done(optc_engine *e, FunctionEntry *x, void *stream, bool captured)
 {
     const Driver *d = gpu_enter(e->gpu);
@@ -385,7 +403,8 @@ optc_status optc_functions_drop(optc_engine *e)
 optc_status optc_functions_held(optc_engine *e, int64_t *bytes)
 {
     if (!e || !bytes)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_functions_held: %s is NULL", e ? "the result pointer" : "the engine");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_functions_held: %s is NULL",
+                    e ? "the result pointer" : "the engine");
     MatrixFunctions *m = e->functions;
     *bytes = 0;
     pthread_mutex_lock(&m->lock);

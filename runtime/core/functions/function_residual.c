@@ -1,6 +1,7 @@
-/* How far the result of a function is from its definition, in the Frobenius norm. The host estimates it with random
- * vectors of signs, in f64, from the operands and results of an entry; a GPU's matrices are copied to the host. Inverse
- * roots and orthonormal columns have it from the step already (optc_factors). */
+/* How far the result of a function is from its definition, in the Frobenius norm. The host
+ * estimates it with random vectors of signs, in f64, from the operands and results of an entry; a
+ * GPU's matrices are copied to the host. Inverse roots and orthonormal columns have it from the
+ * step already (optc_factors). */
 #include "runtime/core/functions/function.h"
 
 #include <math.h>
@@ -9,10 +10,11 @@
 
 enum { RESIDUAL_VECTORS = 2, MOST_PROBE_POWER = 16 };
 
-/* A matrix of the batch on the host, of f64 or f32. lower: the values above the diagonal are not part of it. */
+/* A matrix of the batch on the host, of f64 or f32. lower: the values above the diagonal are not
+ * part of it. */
 typedef struct ProbeMatrix { char *at; int64_t rows, cols; bool f64, lower; } ProbeMatrix;
-/* b: of optc_solve. value: eigenvalues. p / q: the exponent of a power, whose operand is a plus shift times the
- * identity. v, w, more: scratch for as many values as the longest side. */
+/* b: of optc_solve. value: eigenvalues. p / q: the exponent of a power, whose operand is a plus
+ * shift times the identity. v, w, more: scratch for as many values as the longest side. */
 typedef struct Probe {
     ProbeMatrix a, b, x, value;
     bool right, upper;
@@ -22,7 +24,8 @@ typedef struct Probe {
 
 static double probe_value(const ProbeMatrix *m, int64_t i)
 {
-    return m->f64 ? ((const double *)(const void *)m->at)[i] : (double)((const float *)(const void *)m->at)[i];
+    return m->f64 ? ((const double *)(const void *)m->at)[i]
+                  : (double)((const float *)(const void *)m->at)[i];
 }
 
 /* to = m v, or m.T v */
@@ -70,8 +73,10 @@ static void probe_power(const ProbeMatrix *m, double shift, int times, double *v
     }
 }
 
-/* Each of these returns the square of the error for one vector. *size: the square of what it is relative to. */
-static double probe_eigh(const Probe *x, int nth, double *size)            /* a x - x diag(value), to x diag(value) */
+/* Each of these returns the square of the error for one vector. *size: the square of what it is
+ * relative to. */
+/* a x - x diag(value), to x diag(value) */
+static double probe_eigh(const Probe *x, int nth, double *size)
 {
     int64_t n = x->a.rows;
     probe_signs(x->v, n, nth);
@@ -95,7 +100,8 @@ static double probe_cholesky(const Probe *x, int nth, double *size)        /* a 
     return squares_between(x->more, x->v, n);
 }
 
-static double probe_solve(const Probe *x, int nth, double *size)           /* a x - b, or x a - b, to b */
+/* a x - b, or x a - b, to b */
+static double probe_solve(const Probe *x, int nth, double *size)
 {
     int64_t n = x->a.rows;
     probe_signs(x->v, x->right ? x->x.rows : x->x.cols, nth);
@@ -106,7 +112,8 @@ static double probe_solve(const Probe *x, int nth, double *size)           /* a 
     return squares_between(x->v, x->more, n);
 }
 
-static double probe_orthogonal(const Probe *x, int nth, double *size)      /* x.T x - 1, or x x.T - 1 if x is wide */
+/* x.T x - 1, or x x.T - 1 if x is wide */
+static double probe_orthogonal(const Probe *x, int nth, double *size)
 {
     bool wide = x->x.rows < x->x.cols;
     int64_t n = wide ? x->x.rows : x->x.cols;
@@ -189,17 +196,18 @@ static size_t probe_bytes(const ProbeMatrix *m)
 }
 
 /* Reads matrix `nth` of a batch in the device's memory. */
-static optc_status read_probe(const FunctionForm *f, const FunctionEntry *e, ProbeMatrix *m, const char *from,
-                              int64_t nth)
+static optc_status read_probe(const FunctionForm *f, const FunctionEntry *e, ProbeMatrix *m,
+                              const char *from, int64_t nth)
 {
     size_t bytes = probe_bytes(m);
-    return !from || !bytes ? OPTC_OK
-                           : e->b->rule->device->read(e->b, m->at, from + (size_t)nth * bytes, bytes, f->call);
+    return !from || !bytes
+               ? OPTC_OK
+               : e->b->rule->device->read(e->b, m->at, from + (size_t)nth * bytes, bytes, f->call);
 }
 
 /* from: of a, b, x and value, in the device's memory. */
-static optc_status measure_batch(const FunctionForm *f, const FunctionEntry *e, Probe *x, const char *const from[4],
-                                 double *out)
+static optc_status measure_batch(const FunctionForm *f, const FunctionEntry *e, Probe *x,
+                                 const char *const from[4], double *out)
 {
     ProbeMatrix *m[4] = {&x->a, &x->b, &x->x, &x->value};
     optc_status s = OPTC_OK;
@@ -209,7 +217,8 @@ static optc_status measure_batch(const FunctionForm *f, const FunctionEntry *e, 
         if (s != OPTC_OK)
             break;
         if (f->name == FUNCTION_MATRIX_POWER)
-            x->shift = f->given->ridge + f->given->relative * (f->given->relative ? largest_row_sum(&x->a) : 0);
+            x->shift = f->given->ridge +
+                       f->given->relative * (f->given->relative ? largest_row_sum(&x->a) : 0);
         double r = probe_residual(x, f->name);
         *out = r > *out ? r : *out;
     }
@@ -237,7 +246,8 @@ static char *take_probe(Probe *x)
     return memory;
 }
 
-static optc_status measure_function(optc_engine *e, const FunctionForm *f, const FunctionEntry *entry, double *out)
+static optc_status measure_function(optc_engine *e, const FunctionForm *f,
+                                    const FunctionEntry *entry, double *out)
 {
     const optc_function *given = f->given;
     const char *from[4] = {NULL, NULL, entry->result[0], NULL};
@@ -253,7 +263,8 @@ static optc_status measure_function(optc_engine *e, const FunctionForm *f, const
     if (f->name == FUNCTION_MATRIX_POWER && !read_exponent(given, &x))
         return OPTC_OK;
     int64_t bytes = 0;
-    void *own = NULL;                                      /* the step replaced its copy of b by the result */
+    /* the step replaced its copy of b by the result */
+    void *own = NULL;
     optc_status s = OPTC_OK;
     if (f->name == FUNCTION_SOLVE) {
         x.b = probe_matrix(f, &f->in[1]);
@@ -273,7 +284,8 @@ static optc_status measure_function(optc_engine *e, const FunctionForm *f, const
     return s;
 }
 
-/* Whether the step computed a residual: of an inverse root by products, an inverse, or orthonormal columns. */
+/* Whether the step computed a residual: of an inverse root by products, an inverse, or orthonormal
+ * columns. */
 static bool step_measures(const FunctionForm *f, const optc_binding *b)
 {
     const Program *p = b->program;
@@ -286,7 +298,8 @@ static bool step_measures(const FunctionForm *f, const optc_binding *b)
     return f->name == FUNCTION_QR;
 }
 
-CORE optc_status function_residual(optc_engine *e, const FunctionForm *f, const FunctionEntry *x, double *out)
+CORE optc_status function_residual(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
+                                   double *out)
 {
     optc_factors about = {0, 0, 0};
     optc_status s = OPTC_OK;

@@ -1,5 +1,5 @@
-/* Functions of matrices without a rule: reads and checks the caller's struct, writes the spec, copies operands in, runs
- * the entry's binding and copies results out. */
+/* Functions of matrices without a rule: reads and checks the caller's struct, writes the spec,
+ * copies operands in, runs the entry's binding and copies results out. */
 #include "runtime/core/functions/function.h"
 
 #include <stdio.h>
@@ -18,9 +18,11 @@ static optc_status set_numbers(const FunctionForm *f, FunctionEntry *x)
     return s;
 }
 
-/* The binding uses the caller's stream until the call ends, after the work of the entry's last call. In a capture the
- * host waits for that work: an event from outside cannot be waited for there. */
-static optc_status follow_stream(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
+/* The binding uses the caller's stream until the call ends, after the work of the entry's last
+ * call. In a capture the host waits for that work: an event from outside cannot be waited for
+ * there. */
+static optc_status follow_stream(optc_engine *e, const FunctionForm *f, FunctionEntry *x,
+                                 bool capturing)
 {
     if (!e->gpu)
         return OPTC_OK;
@@ -35,15 +37,17 @@ static optc_status clear_bad(optc_engine *e, const FunctionForm *f, FunctionEntr
 {
     size_t bytes = 2 * sizeof(unsigned) * (size_t)f->batch;
     if (e->gpu)
-        TRY(e->gpu, cuMemsetD8Async((CUdeviceptr)(uintptr_t)x->bad, 0, bytes, (CUstream)f->stream), f->call);
+        TRY(e->gpu, cuMemsetD8Async((CUdeviceptr)(uintptr_t)x->bad, 0, bytes, (CUstream)f->stream),
+            f->call);
     else
         memset(x->bad, 0, bytes);
     return OPTC_OK;
 }
 
-/* Reads the marks of all matrices; the device has then done everything before. *which: the first marked matrix, -1:
- * none. *mark: 0: not finite, 1: not symmetric. */
-static optc_status read_bad(optc_engine *e, const FunctionForm *f, const FunctionEntry *x, int64_t *which, int *mark)
+/* Reads the marks of all matrices; the device has then done everything before. *which: the first
+ * marked matrix, -1: none. *mark: 0: not finite, 1: not symmetric. */
+static optc_status read_bad(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
+                            int64_t *which, int *mark)
 {
     size_t bytes = 2 * sizeof(unsigned) * (size_t)f->batch;
     unsigned *bad = e->gpu ? (unsigned *)malloc(bytes) : x->bad;
@@ -51,7 +55,8 @@ static optc_status read_bad(optc_engine *e, const FunctionForm *f, const Functio
     if (!bad)
         return no_memory(f->call);
     if (e->gpu) {
-        int rc = e->gpu->d->cuMemcpyDtoHAsync_v2(bad, (CUdeviceptr)(uintptr_t)x->bad, bytes, (CUstream)f->stream);
+        int rc = e->gpu->d->cuMemcpyDtoHAsync_v2(bad, (CUdeviceptr)(uintptr_t)x->bad, bytes,
+                                                 (CUstream)f->stream);
         rc = rc ? rc : e->gpu->d->cuStreamSynchronize((CUstream)f->stream);
         if (rc) {
             free(bad);
@@ -71,12 +76,16 @@ static optc_status copy_in(optc_engine *e, const FunctionForm *f, FunctionEntry 
     optc_status s = f->unchecked ? OPTC_OK : clear_bad(e, f, x);
     unsigned looks = COPY_FINITE | COPY_SYMMETRIC;
     for (int i = 0; i < f->nin && s == OPTC_OK; i++)
-        s = function_copy(e, f, &f->in[i], f->unchecked ? f->in[i].flags & ~looks : f->in[i].flags, x->in[i], x->bad);
+        s = function_copy(e, f, &f->in[i], f->unchecked ? f->in[i].flags & ~looks : f->in[i].flags,
+                          x->in[i], x->bad);
     return s;
 }
 
 /* Numbers of messages: of a matrix, and of how many there are. */
-static long long nth_of_all(const FunctionForm *f, int64_t which) { return (long long)(f->first + which); }
+static long long nth_of_all(const FunctionForm *f, int64_t which)
+{
+    return (long long)(f->first + which);
+}
 static long long all_of(const FunctionForm *f) { return (long long)(f->of ? f->of : f->batch); }
 
 static optc_status check_operands(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
@@ -87,12 +96,14 @@ static optc_status check_operands(optc_engine *e, const FunctionForm *f, const F
     if (s != OPTC_OK || which < 0)
         return s;
     if (mark)
-        return fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s is not symmetric; set lower = 1 if only its lower "
-                                      "triangle is meant", f->call, nth_of_all(f, which), all_of(f),
-                    f->in[0].label);
+        return fail(
+            OPTC_ERROR_RANGE,
+            "%s: matrix %lld of %lld of %s is not symmetric; set lower = 1 if only its lower "
+            "triangle is meant",
+            f->call, nth_of_all(f, which), all_of(f), f->in[0].label);
     bool either = f->nin > 1 && strcmp(f->in[0].label, f->in[1].label);
-    return fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s%s%s contains a NaN or an infinity", f->call,
-                nth_of_all(f, which), all_of(f), f->in[0].label, either ? " or " : "",
+    return fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s%s%s contains a NaN or an infinity",
+                f->call, nth_of_all(f, which), all_of(f), f->in[0].label, either ? " or " : "",
                 either ? f->in[1].label : "");
 }
 
@@ -104,21 +115,25 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, Function
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
         FunctionSlot own;
         memset(&own, 0, sizeof own);
-        own.label = "the result", own.at = x->result[i], own.rows = f->out[i].rows, own.cols = f->out[i].cols;
+        own.label = "the result", own.at = x->result[i], own.rows = f->out[i].rows,
+        own.cols = f->out[i].cols;
         own.ld = own.cols, own.next = own.rows * own.cols;
         own.computed = f->out[i].computed, own.wide = f->out[i].wide;
         s = function_copy(e, f, &own, COPY_FITS, x->result[i], x->bad);
     }
     if (s == OPTC_OK)
         s = read_bad(e, f, x, &which, &mark);
-    return s == OPTC_OK && which >= 0
-               ? fail(OPTC_ERROR_RANGE, "%s: there is no result for matrix %lld of %lld: %s%sa value of it exceeds the "
-                                        "range of %s", f->call, nth_of_all(f, which), all_of(f), f->why,
-                      *f->why ? ", or " : "", number_type[f->type].name)
-               : s;
+    return s == OPTC_OK && which >= 0 ? fail(OPTC_ERROR_RANGE,
+                                             "%s: there is no result for matrix %lld of %lld: "
+                                             "%s%sa value of it exceeds the "
+                                             "range of %s",
+                                             f->call, nth_of_all(f, which), all_of(f), f->why,
+                                             *f->why ? ", or " : "", number_type[f->type].name)
+                                      : s;
 }
 
-static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
+static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntry *x,
+                             bool capturing)
 {
     double residual = 0;
     optc_status s = follow_stream(e, f, x, capturing);
@@ -146,15 +161,17 @@ static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntr
 }
 
 /* Loads the kernels for copies, and takes an entry. */
-static optc_status take_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
+static optc_status take_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
+                               bool *capturing)
 {
     CUstreamCaptureStatus status = (CUstreamCaptureStatus)0;
     *capturing = false;
     if (e->gpu) {
         TRY(e->gpu, cuStreamIsCapturing((CUstream)f->stream, &status), f->call);
         if (status && (!f->unchecked || f->residual))
-            return fail(OPTC_ERROR_ARGUMENT, "%s: checks and the residual wait for the device, which is not possible "
-                                             "in a capture; set unchecked = 1 and residual = NULL",
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "%s: checks and the residual wait for the device, which is not possible "
+                        "in a capture; set unchecked = 1 and residual = NULL",
                         f->call);
         MatrixKit *k;
         optc_status s = matrices_kit(e, f->call, &k);
@@ -190,7 +207,8 @@ CORE optc_status function_run(optc_engine *e, const FunctionForm *f)
     return gpu_leave(e->gpu, run_function_inside(e, f));
 }
 
-static optc_status memory_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
+static optc_status memory_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
+                                 bool *capturing)
 {
     optc_status s = take_inside(e, f, out, capturing);
     if (s == OPTC_OK)
@@ -202,7 +220,8 @@ static optc_status memory_inside(optc_engine *e, const FunctionForm *f, Function
     return s;
 }
 
-CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
+CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
+                                 bool *capturing)
 {
     optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
     *out = NULL;
@@ -213,8 +232,8 @@ CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, Function
     return gpu_leave(e->gpu, memory_inside(e, f, out, capturing));
 }
 
-static optc_status look_inside(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags,
-                               FunctionEntry *x)
+static optc_status look_inside(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
+                               unsigned flags, FunctionEntry *x)
 {
     int64_t which = -1;
     int mark;
@@ -224,13 +243,14 @@ static optc_status look_inside(optc_engine *e, const FunctionForm *f, const Func
     if (st == OPTC_OK)
         st = read_bad(e, f, x, &which, &mark);
     return st == OPTC_OK && which >= 0
-               ? fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s contains a NaN or an infinity", f->call,
+               ? fail(OPTC_ERROR_RANGE,
+                      "%s: matrix %lld of %lld of %s contains a NaN or an infinity", f->call,
                       (long long)which, (long long)f->batch, s->label)
                : st;
 }
 
-static optc_status look_at_slot(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags,
-                                FunctionEntry *x)
+static optc_status look_at_slot(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
+                                unsigned flags, FunctionEntry *x)
 {
     if (!e->gpu)
         return look_inside(e, f, s, flags, x);
@@ -238,12 +258,14 @@ static optc_status look_at_slot(optc_engine *e, const FunctionForm *f, const Fun
     return gpu_leave(e->gpu, look_inside(e, f, s, flags, x));
 }
 
-CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
+                                 FunctionEntry *x)
 {
     return look_at_slot(e, f, s, COPY_LOOK | COPY_FINITE, x);
 }
 
-CORE optc_status function_fits(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+CORE optc_status function_fits(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
+                               FunctionEntry *x)
 {
     return look_at_slot(e, f, s, COPY_FITS, x);
 }
@@ -252,7 +274,8 @@ CORE optc_status function_fits(optc_engine *e, const FunctionForm *f, const Func
 static Operand slot_operand(const FunctionSlot *s)
 {
     bool turned = s->flags & COPY_TRANSPOSED;
-    return operand_of(s->at, turned ? s->cols : s->rows, turned ? s->rows : s->cols, s->ld, s->next, false);
+    return operand_of(s->at, turned ? s->cols : s->rows, turned ? s->rows : s->cols, s->ld, s->next,
+                      false);
 }
 
 static optc_status check_slot(optc_engine *e, const FunctionForm *f, FunctionSlot *s, bool result)
@@ -262,15 +285,18 @@ static optc_status check_slot(optc_engine *e, const FunctionForm *f, FunctionSlo
     optc_status st = operand_check(f->call, s->label, &x, f->batch, size, false);
     s->ld = x.ld, s->next = x.next;
     if (st == OPTC_OK && result && operand_folds(&x, f->batch))
-        st = fail(OPTC_ERROR_ARGUMENT, "%s: the matrices of %s overlap; its next must be at least a whole matrix",
+        st = fail(OPTC_ERROR_ARGUMENT,
+                  "%s: the matrices of %s overlap; its next must be at least a whole matrix",
                   f->call, s->label);
     return st == OPTC_OK ? operand_here(e, f->call, s->label, &x, f->batch, size) : st;
 }
 
-/* A result may be an operand's memory if it is stored in the same way: all operands are read before it is written. */
+/* A result may be an operand's memory if it is stored in the same way: all operands are read before
+ * it is written. */
 static bool same_place(const FunctionSlot *a, const FunctionSlot *b)
 {
-    return a->at == b->at && a->rows == b->rows && a->cols == b->cols && a->ld == b->ld && a->next == b->next;
+    return a->at == b->at && a->rows == b->rows && a->cols == b->cols && a->ld == b->ld &&
+           a->next == b->next;
 }
 
 static optc_status check_aliases(const FunctionForm *f)
@@ -282,27 +308,30 @@ static optc_status check_aliases(const FunctionForm *f)
             Operand x = slot_operand(&f->out[i]), y = slot_operand(other);
             if (other->at && operands_meet(&x, &y, f->batch, size) &&
                 !(k < f->nin && same_place(&f->out[i], other)))
-                return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give it its own memory", f->call,
+                return fail(OPTC_ERROR_ARGUMENT,
+                            "%s: %s overlaps %s in memory; give it its own memory", f->call,
                             f->out[i].label, other->label);
         }
     return OPTC_OK;
 }
 
 /* Reads what all functions share. */
-static optc_status read_function(optc_engine *e, const char *call, const optc_function *from, size_t size,
-                                 optc_function *x, FunctionForm *f)
+static optc_status read_function(optc_engine *e, const char *call, const optc_function *from,
+                                 size_t size, optc_function *x, FunctionForm *f)
 {
     char sized[64];
     snprintf(sized, sizeof sized, "%s_sized", call);
     const StructVersion as = STRUCT_VERSION(sized, optc_function, call, bytes);
     memset(f, 0, sizeof *f);
     if (!e || !from)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !e ? "the engine" : "the function");
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call,
+                    !e ? "the engine" : "the function");
     optc_status s = struct_read(&as, x, from, size);
     if (s != OPTC_OK)
         return s;
     if (x->m < 0 || x->n < 0 || x->batch < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: m = %lld, n = %lld, batch = %lld; none may be negative", call,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: m = %lld, n = %lld, batch = %lld; none may be negative", call,
                     (long long)x->m, (long long)x->n, (long long)x->batch);
     f->call = call;
     f->why = "";
@@ -316,9 +345,11 @@ static optc_status read_function(optc_engine *e, const char *call, const optc_fu
 
 CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body)
 {
-    snprintf(f->spec, sizeof f->spec,
-             "return optimizer { name = \"%s\", view = \"last\", %s\n  matrix = function() %s end,\n"
-             "  step = function() p = 0 end }", name, declares, body);
+    snprintf(
+        f->spec, sizeof f->spec,
+        "return optimizer { name = \"%s\", view = \"last\", %s\n  matrix = function() %s end,\n"
+        "  step = function() p = 0 end }",
+        name, declares, body);
 }
 
 static bool exceeds_memory(int64_t rows, int64_t cols, int64_t batch)
@@ -334,7 +365,8 @@ static optc_status check_and_run(optc_engine *e, FunctionForm *f)
     for (int i = 0; i < f->nin + f->nout; i++) {
         const FunctionSlot *x = i < f->nin ? &f->in[i] : &f->out[i - f->nin];
         if (exceeds_memory(x->rows, x->cols, f->batch))
-            return fail(OPTC_ERROR_ARGUMENT, "%s: %lld matrices of %lld x %lld are larger than memory can be", f->call,
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "%s: %lld matrices of %lld x %lld are larger than memory can be", f->call,
                         (long long)f->batch, (long long)x->rows, (long long)x->cols);
     }
     if (f->bytes) {
@@ -358,9 +390,10 @@ static optc_status check_and_run(optc_engine *e, FunctionForm *f)
 }
 
 /* ---- the functions ---- */
-/* The spec has the leading columns of a, as many as the result has. y = x.T a, whose values below the diagonal are
- * rounding errors. */
-static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const FunctionEntry *x, int64_t row, int64_t rows)
+/* The spec has the leading columns of a, as many as the result has. y = x.T a, whose values below
+ * the diagonal are rounding errors. */
+static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
+                               int64_t row, int64_t rows)
 {
     const FunctionSlot *q = &f->out[0], *a = &f->in[f->nin - 1];
     int64_t size = number_type[f->compute].bytes;
@@ -368,7 +401,8 @@ static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const Func
     memset(&p, 0, sizeof p);
     p.a = x->result[0] + row * size, p.b = x->in[f->nin - 1] + row * size;
     p.c = x->result[1] + (row * a->cols + row) * size, p.type = (optc_type)(f->compute + 1);
-    p.m = rows, p.n = a->cols - row, p.k = q->rows, p.batch = f->batch, p.turn_a = 1, p.stream = f->stream;
+    p.m = rows, p.n = a->cols - row, p.k = q->rows, p.batch = f->batch, p.turn_a = 1,
+    p.stream = f->stream;
     p.lda = q->cols, p.ldb = p.ldc = a->cols;
     p.next_a = q->rows * q->cols, p.next_b = q->rows * a->cols, p.next_c = q->cols * a->cols;
     return optc_multiply(e, &p);
@@ -378,7 +412,8 @@ static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const Func
 static optc_status make_r(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
 {
     enum { BLOCK = 64 };
-    int64_t rows = f->out[0].cols, cols = f->in[f->nin - 1].cols, size = number_type[f->compute].bytes;
+    int64_t rows = f->out[0].cols, cols = f->in[f->nin - 1].cols,
+            size = number_type[f->compute].bytes;
     int64_t each = e->gpu || rows < 2 * BLOCK ? rows : (int64_t)BLOCK;
     optc_status s = OPTC_OK;
     for (int64_t row = 0; row < rows && s == OPTC_OK; row += each)
@@ -388,7 +423,8 @@ static optc_status make_r(optc_engine *e, const FunctionForm *f, const FunctionE
     return s;
 }
 
-static optc_status run_function(optc_engine *e, FunctionName name, const optc_function *from, size_t size)
+static optc_status run_function(optc_engine *e, FunctionName name, const optc_function *from,
+                                size_t size)
 {
     optc_function x;
     FunctionForm f;

@@ -1,4 +1,5 @@
-/* Products without a rule: reads and checks the caller's struct, then calls the CPU's or the GPU's implementation. */
+/* Products without a rule: reads and checks the caller's struct, then calls the CPU's or the GPU's
+ * implementation. */
 #include "runtime/core/functions/multiply.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@ CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, i
 
 CORE optc_status too_little(const Multiply *x, int64_t least)
 {
-    return fail(OPTC_ERROR_ARGUMENT, "%s: the workspace is %lld bytes; this product needs at least %lld", x->call,
+    return fail(OPTC_ERROR_ARGUMENT,
+                "%s: the workspace is %lld bytes; this product needs at least %lld", x->call,
                 (long long)x->limit, (long long)least);
 }
 
@@ -79,11 +81,15 @@ CORE const char *matrix_kernel_name(MatrixKernels which, bool second)
 
 CORE CUfunction *matrix_kernel_at(MatrixKit *k, MatrixKernels which, bool second)
 {
-    return second ? k->blocks : which == MATRIX_COPY ? k->copy : which == MATRIX_GRAM ? k->gram : k->kron;
+    return second                 ? k->blocks
+           : which == MATRIX_COPY ? k->copy
+           : which == MATRIX_GRAM ? k->gram
+                                  : k->kron;
 }
 
 /* ---- memory ---- */
-CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream, void **out)
+CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream,
+                               void **out)
 {
     char why[MOST_MESSAGE];
     *out = NULL;
@@ -95,7 +101,8 @@ CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, 
     return fail(s, "%s: temporary memory: %.1900s", call, why);
 }
 
-/* Nothing is freed in the order of a stream that is being captured; then the default stream's order is used. */
+/* Nothing is freed in the order of a stream that is being captured; then the default stream's order
+ * is used. */
 CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream)
 {
     if (memory && e->device->give(e, memory, (size_t)bytes, stream) != OPTC_OK && stream)
@@ -106,17 +113,20 @@ CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *strea
 /* Bytes from the first value of all matrices to the end of the last; -1: overflow. */
 static int64_t extent(const Operand *x, int64_t batch, int64_t size)
 {
-    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all, more;
+    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all,
+            more;
     if (!rows || !cols || !batch)
         return 0;
-    if (__builtin_mul_overflow(rows - 1, x->ld, &all) || __builtin_mul_overflow(batch - 1, x->next, &more) ||
+    if (__builtin_mul_overflow(rows - 1, x->ld, &all) ||
+        __builtin_mul_overflow(batch - 1, x->next, &more) ||
         __builtin_add_overflow(all, more, &all) || __builtin_add_overflow(all, cols, &all) ||
         __builtin_mul_overflow(all, size, &all))
         return -1;
     return all;
 }
 
-CORE optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch, int64_t size, bool one)
+CORE optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch,
+                               int64_t size, bool one)
 {
     int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols;
     if (!x->at)
@@ -125,16 +135,20 @@ CORE optc_status operand_check(const char *call, const char *name, Operand *x, i
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is not aligned to its type", call, name);
     x->ld = x->ld ? x->ld : cols;
     if (x->ld < cols)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: rows of %s have %lld values, but its leading dimension is %lld", call,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: rows of %s have %lld values, but its leading dimension is %lld", call,
                     name, (long long)cols, (long long)x->ld);
     if (x->next < (one ? (int64_t)OPTC_ONE : 0))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the distance between matrices of %s is %lld values; it must be 0 or "
-                                         "more%s", call, name, (long long)x->next, one ? ", or OPTC_ONE" : "");
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the distance between matrices of %s is %lld values; it must be 0 or "
+                    "more%s",
+                    call, name, (long long)x->next, one ? ", or OPTC_ONE" : "");
     if (!x->next && __builtin_mul_overflow(rows, x->ld, &x->next))
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name);
     x->next = x->next == OPTC_ONE ? 0 : x->next;
-    return extent(x, batch, size) < 0 ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name)
-                                      : OPTC_OK;
+    return extent(x, batch, size) < 0
+               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name)
+               : OPTC_OK;
 }
 
 CORE bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size)
@@ -148,11 +162,12 @@ CORE bool operand_folds(const Operand *c, int64_t batch)
     return batch > 1 && c->rows && c->cols && c->next < (c->rows - 1) * c->ld + c->cols;
 }
 
-CORE optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x, int64_t batch,
-                         int64_t size)
+CORE optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x,
+                              int64_t batch, int64_t size)
 {
     bool here = true;
-    optc_status s = e->gpu && extent(x, batch, size) ? gpu_owns_pointer(e->gpu, x->at, call, &here) : OPTC_OK;
+    optc_status s =
+        e->gpu && extent(x, batch, size) ? gpu_owns_pointer(e->gpu, x->at, call, &here) : OPTC_OK;
     return s == OPTC_OK && !here
                ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is not in the memory of %s", call, name, e->name)
                : s;
@@ -166,8 +181,8 @@ static optc_status check_memory(optc_engine *e, const ProductNames *n, const Mul
         if ((all[i].x == &m->b && m->gram) || (all[i].x == &m->d && !m->chain))
             continue;
         if (i < 3 && operands_meet(all[i].x, &m->c, m->batch, m->size))
-            return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give %s its own memory", n->call, n->c,
-                        all[i].name, n->c);
+            return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give %s its own memory",
+                        n->call, n->c, all[i].name, n->c);
         optc_status s = operand_here(e, n->call, all[i].name, all[i].x, m->batch, m->size);
         if (s != OPTC_OK)
             return s;
@@ -181,13 +196,15 @@ CORE optc_status matrix_type(const char *call, optc_type t, Type *out)
     if (type < 0 || type >= NTYPES)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", call, (int)t);
     if (!number_type[type].number)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", call, number_type[type].name);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", call,
+                    number_type[type].name);
     *out = (Type)type;
     return OPTC_OK;
 }
 
 /* ---- products ---- */
-static optc_status read_product(optc_engine *e, const optc_product *p, const ProductNames *names, Multiply *m)
+static optc_status read_product(optc_engine *e, const optc_product *p, const ProductNames *names,
+                                Multiply *m)
 {
     const char *call = names->call;
     Type type = T_F32;
@@ -196,14 +213,16 @@ static optc_status read_product(optc_engine *e, const optc_product *p, const Pro
     if (s != OPTC_OK)
         return s;
     if (p->m < 0 || n < 0 || p->k < 1 || p->batch < 0 || (p->d && (p->p < 0 || n < 1)))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, k = %lld, batch = %lld are not "
-                                         "allowed", call, (long long)p->m,
-                    (long long)n, (long long)p->k, (long long)p->batch);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the sizes m = %lld, n = %lld, k = %lld, batch = %lld are not "
+                    "allowed",
+                    call, (long long)p->m, (long long)n, (long long)p->k, (long long)p->batch);
     bool tf32 = p->products && !strcmp(p->products, "tf32");
     if ((p->products && !tf32) || (tf32 && type != T_F32))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: products = '%.40s' is not possible for %s; only \"tf32\" with f32 "
-                                         "is", call,
-                    p->products, number_type[type].name);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: products = '%.40s' is not possible for %s; only \"tf32\" with f32 "
+                    "is",
+                    call, p->products, number_type[type].name);
     if (!isfinite(p->scale) || !isfinite(p->add))
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is %g; it must be a finite number", call,
                     isfinite(p->scale) ? "add" : "scale", isfinite(p->scale) ? p->add : p->scale);
@@ -211,8 +230,10 @@ static optc_status read_product(optc_engine *e, const optc_product *p, const Pro
         return fail(OPTC_ERROR_ARGUMENT, "%s: workspace is %lld bytes; it must be 0 or more", call,
                     (long long)p->workspace);
     if (p->d && !p->b)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
-                                         "matrix", call);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
+                    "matrix",
+                    call);
     m->call = call;
     m->type = type;
     m->product = product_of_type(tf32 ? PRODUCT_TF32 : PRODUCT_F32, (int)type);
@@ -241,7 +262,8 @@ static optc_status read_product(optc_engine *e, const optc_product *p, const Pro
     if (s == OPTC_OK)
         s = operand_check(call, names->c, &m->c, m->batch, m->size, false);
     if (s == OPTC_OK && operand_folds(&m->c, m->batch))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: the matrices of %s overlap; next_c must be at least a whole matrix", call,
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "%s: the matrices of %s overlap; next_c must be at least a whole matrix", call,
                  names->c);
     return s == OPTC_OK ? check_memory(e, names, m) : s;
 }
@@ -273,10 +295,12 @@ CORE optc_status multiply_named(optc_engine *e, const optc_product *x, const Pro
 
 optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size)
 {
-    const StructVersion as = STRUCT_VERSION("optc_multiply_sized", optc_product, multiply_call, stream);
+    const StructVersion as =
+        STRUCT_VERSION("optc_multiply_sized", optc_product, multiply_call, stream);
     optc_product all;
     if (!e || !x)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", multiply_call, !e ? "the engine" : "the product");
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", multiply_call,
+                    !e ? "the engine" : "the product");
     optc_status s = struct_read(&as, &all, x, size);
     return s == OPTC_OK ? multiply_named(e, &all, &multiply_names) : s;
 }
@@ -285,19 +309,23 @@ optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t si
 optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *from, size_t size)
 {
     static const ProductNames names = {"optc_kron_apply", "a", "x", "b", "y"};
-    const StructVersion as = STRUCT_VERSION("optc_kron_apply_sized", optc_kron_vector, names.call, stream);
+    const StructVersion as =
+        STRUCT_VERSION("optc_kron_apply_sized", optc_kron_vector, names.call, stream);
     optc_kron_vector x;
     if (!e || !from)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call, !e ? "the engine" : "the product");
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call,
+                    !e ? "the engine" : "the product");
     optc_status s = struct_read(&as, &x, from, size);
     if (s != OPTC_OK)
         return s;
     if (!x.b || !x.x)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call, !x.b ? "b" : "x");
     if (x.m < 0 || x.p < 0 || x.n < 1 || x.q < 1 || x.batch < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, p = %lld, q = %lld, batch = %lld are not "
-                                         "allowed", names.call, (long long)x.m, (long long)x.n, (long long)x.p,
-                    (long long)x.q, (long long)x.batch);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the sizes m = %lld, n = %lld, p = %lld, q = %lld, batch = %lld are not "
+                    "allowed",
+                    names.call, (long long)x.m, (long long)x.n, (long long)x.p, (long long)x.q,
+                    (long long)x.batch);
     optc_product p;
     memset(&p, 0, sizeof p);
     p.a = x.a, p.b = x.x, p.d = x.b, p.c = x.y, p.type = x.type;
@@ -315,11 +343,13 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
     optc_status s = matrix_type(kron_call, x->type, &type);
     if (s != OPTC_OK)
         return s;
-    if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 || __builtin_mul_overflow(x->m, x->p, &rows) ||
-        __builtin_mul_overflow(x->n, x->q, &cols))
+    if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 ||
+        __builtin_mul_overflow(x->m, x->p, &rows) || __builtin_mul_overflow(x->n, x->q, &cols))
         return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: %lld x %lld and %lld x %lld, batch = %lld; a size is negative, or the result too large",
-                    kron_call, (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q, (long long)x->batch);
+                    "%s: %lld x %lld and %lld x %lld, batch = %lld; a size is negative, or the "
+                    "result too large",
+                    kron_call, (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q,
+                    (long long)x->batch);
     x->batch = x->batch ? x->batch : 1;
     m->type = type;
     m->size = number_type[type].bytes;
@@ -345,7 +375,8 @@ optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size
     Multiply m;
     MatrixKit *k = NULL;
     if (!e || !x)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", kron_call, !e ? "the engine" : "the product");
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", kron_call,
+                    !e ? "the engine" : "the product");
     memset(&m, 0, sizeof m);
     optc_status s = struct_read(&as, &all, x, size);
     if (s == OPTC_OK)

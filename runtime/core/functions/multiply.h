@@ -7,31 +7,37 @@
 
 #include <pthread.h>
 
-/* rows x cols after a transpose. ld: row stride in memory; next: distance of matrices; both in values. next 0: one
- * matrix for the whole batch. */
+/* rows x cols after a transpose. ld: row stride in memory; next: distance of matrices; both in
+ * values. next 0: one matrix for the whole batch. */
 typedef struct Operand { char *at; int64_t rows, cols, ld, next; bool transposed; } Operand;
-OPTC_COUNT Operand operand_of(const void *at, int64_t rows, int64_t cols, int64_t ld, int64_t next, bool transposed)
+OPTC_COUNT Operand operand_of(const void *at, int64_t rows, int64_t cols, int64_t ld, int64_t next,
+                              bool transposed)
 {
     Operand x = {(char *)(uintptr_t)at, rows, cols, ld, next, transposed};
     return x;
 }
 
-/* A storage type of matrices: types whose values stand for themselves. compute: the type that functions compute in;
+/* A storage type of matrices: types whose values stand for themselves. compute: the type that
+ * functions compute in;
  * digits: significant bits. */
-typedef struct NumberType { const char *name; int bytes; Type compute; int digits; bool number; } NumberType;
+typedef struct NumberType {
+    const char *name; int bytes; Type compute; int digits; bool number;
+} NumberType;
 static const NumberType number_type[NTYPES] __attribute__((unused)) = {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, ...) \
     {name, bits / 8, T_##compute, digits, true},
 #define CODED(ID, name, bits, block, planes, draws, c, load, store, compute, digits, ...) \
     {name, bits / 8, T_##compute, digits, false},
-#define DRAWN(PLAIN, rounds, ID, name, bits, block, planes, draws, c, load, store, compute, digits, ...) \
+#define DRAWN(PLAIN, rounds, ID, name, bits, block, planes, draws, c, load, store, compute, \
+              digits, ...) \
     {name, bits / 8, T_##compute, digits, false},
 #define INTEGER(ID, name, bits, block, planes, draws, c, load, store, compute, digits, ...) \
     {name, bits / 8, T_##compute, digits, false},
 #include "gen/abi/types.def"
 };
-/* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. size: bytes of a value. product: the
- * precision on a GPU (products.def); NPRODUCT: cuBLAS has no products of this type. */
+/* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. size: bytes of a
+ * value. product: the precision on a GPU (products.def); NPRODUCT: cuBLAS has no products of this
+ * type. */
 typedef struct Multiply {
     const char *call;                                      /* of messages */
     Type type;
@@ -49,8 +55,9 @@ CORE optc_status multiply_named(optc_engine *e, const optc_product *x, const Pro
 
 /* Kernels that belong to no rule, by template. Host.kernels loads them. */
 typedef enum MatrixKernels { MATRIX_COPY, MATRIX_GRAM, MATRIX_KRON, NMATRIXKERNELS } MatrixKernels;
-/* An engine's resources for products without a rule. On a GPU, under the lock of MatrixFunctions: cuBLAS's handle, and
- * our kernels by storage type. loaded: by MatrixKernels; module: what the host unloads, or NULL. */
+/* An engine's resources for products without a rule. On a GPU, under the lock of MatrixFunctions:
+ * cuBLAS's handle, and our kernels by storage type. loaded: by MatrixKernels; module: what the host
+ * unloads, or NULL. */
 typedef struct MatrixKit {
     Blas blas;
     Cublas cublas;
@@ -59,31 +66,41 @@ typedef struct MatrixKit {
     bool loaded[NMATRIXKERNELS];
     CUfunction kron[NTYPES], copy[NTYPES], gram[NTYPES], blocks[NTYPES];
 } MatrixKit;
-/* An engine's memory and caches for products and functions without a rule. functions: see function.h. */
+/* An engine's memory and caches for products and functions without a rule. functions: see
+ * function.h. */
 typedef struct MatrixFunctions {
     pthread_mutex_t lock;              /* protects all members */
     MatrixKit *kit;                    /* NULL until the first product */
     struct FunctionEntry *idle, *captured;
     struct FunctionRule *rules;
 } MatrixFunctions;
-CORE optc_status matrices_open(optc_engine *e);            /* by the host, when it opens the engine */
+/* by the host, when it opens the engine */
+CORE optc_status matrices_open(optc_engine *e);
 CORE void matrices_close(optc_engine *e);                  /* after functions_close */
-CORE optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out);      /* makes it on first use */
-/* The names of kernels of a template and type, and where the kit has them; second: "" or another one's. */
+/* makes it on first use */
+CORE optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out);
+/* The names of kernels of a template and type, and where the kit has them; second: "" or another
+ * one's. */
 CORE const char *matrix_kernel_name(MatrixKernels which, bool second);
 CORE CUfunction *matrix_kernel_at(MatrixKit *k, MatrixKernels which, bool second);
-/* Loads kernels on first use. That allocates memory, so it must not happen in a capture. Inside gpu_enter and the
- * lock. */
+/* Loads kernels on first use. That allocates memory, so it must not happen in a capture. Inside
+ * gpu_enter and the lock. */
 CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernels which);
-/* Fills in ld and next, and checks an operand: NULL, alignment, strides, size. one: next may be OPTC_ONE. */
-CORE optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch, int64_t size, bool one);
-CORE bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size); /* their memory overlaps */
+/* Fills in ld and next, and checks an operand: NULL, alignment, strides, size. one: next may be
+ * OPTC_ONE. */
+CORE optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch,
+                               int64_t size, bool one);
+/* their memory overlaps */
+CORE bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size);
 CORE bool operand_folds(const Operand *x, int64_t batch);       /* its own matrices overlap */
-CORE optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x, int64_t batch,
-                         int64_t size);
-/* Memory of the device for one call, or for as long as an entry lives. `call` is named in messages. */
-CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream, void **out);
-CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream);         /* memory NULL: nothing */
+CORE optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x,
+                              int64_t batch, int64_t size);
+/* Memory of the device for one call, or for as long as an entry lives. `call` is named in
+ * messages. */
+CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream,
+                               void **out);
+/* memory NULL: nothing */
+CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream);
 /* The compiler's type of a caller's; refuses types that no matrix is stored in. */
 CORE optc_status matrix_type(const char *call, optc_type t, Type *out);
 /* Address of value (row, col) of the nth matrix. */

@@ -1,5 +1,5 @@
-/* Products without a rule on a GPU, by cuBLAS with strides: the only device memory of ours is the workspace. The
- * core's cublas_gemm makes the calls, as for rules. */
+/* Products without a rule on a GPU, by cuBLAS with strides: the only device memory of ours is the
+ * workspace. The core's cublas_gemm makes the calls, as for rules. */
 #include "runtime/core/functions/multiply.h"
 
 #include <assert.h>
@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* LEAST_SPACE: the smallest workspace for cuBLAS (its manual: with 16 KiB its calls do not fail). MOST_BATCH: matrices
- * per call; some of its kernels count them in 16 bits. */
+/* LEAST_SPACE: the smallest workspace for cuBLAS (its manual: with 16 KiB its calls do not fail).
+ * MOST_BATCH: matrices per call; some of its kernels count them in 16 bits. */
 enum { LEAST_SPACE = 1 << 16, MOST_BATCH = 65535 };
 
-static optc_status product_refused(const MatrixKit *k, const char *call, const char *function, int rc)
+static optc_status product_refused(const MatrixKit *k, const char *call, const char *function,
+                                   int rc)
 {
     char what[80];
     snprintf(what, sizeof what, "%s: %s", call, function);
@@ -24,7 +25,8 @@ static optc_status open_blas(optc_engine *e, MatrixKit *k)
     char why[400];
     cublasHandle_t h;
     if (!cublas_open(&k->cublas, e->gpu->d->version, NULL, why, sizeof why))
-        return fail(OPTC_ERROR_UNAVAILABLE, "%s: products without a rule need cuBLAS on a GPU: %s", call, why);
+        return fail(OPTC_ERROR_UNAVAILABLE, "%s: products without a rule need cuBLAS on a GPU: %s",
+                    call, why);
     int rc = cublas_handle_take(&k->cublas, e->gpu, &h);
     if (rc && h)
         spare_keep(e->gpu, h, k->cublas.cublasDestroy_v2);
@@ -37,8 +39,10 @@ static optc_status refuse_capture(optc_engine *e, void *stream, const char *call
 {
     CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)0;
     TRY(e->gpu, cuStreamIsCapturing((CUstream)stream, &capturing), call);
-    return capturing ? fail(OPTC_ERROR_ARGUMENT, "%s: the first product of a kind loads its code, which is not "
-                                                 "possible in a capture; make one product before capturing", call)
+    return capturing ? fail(OPTC_ERROR_ARGUMENT,
+                            "%s: the first product of a kind loads its code, which is not "
+                            "possible in a capture; make one product before capturing",
+                            call)
                      : OPTC_OK;
 }
 
@@ -73,18 +77,23 @@ static GemmMatrices gemm_addresses(CUdeviceptr at)
     return y;
 }
 
-/* Multiplies n matrices of x, from number `from` on. Inside gpu_enter; the handle's stream is set. */
-static optc_status multiply_matrices(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
+/* Multiplies n matrices of x, from number `from` on. Inside gpu_enter; the handle's stream is
+ * set. */
+static optc_status multiply_matrices(const MatrixKit *k, const Multiply *x, const char *call,
+                                     int64_t from, int64_t n)
 {
     GpuGemm y;
     memset(&y, 0, sizeof y);
-    y.type = call_type_of(x->product), y.strided = true, y.trans_a = x->a.transposed, y.trans_b = x->b.transposed;
-    y.m = x->c.rows, y.n = x->c.cols, y.k = x->a.cols, y.lda = x->a.ld, y.ldb = x->b.ld, y.ldc = x->c.ld;
+    y.type = call_type_of(x->product), y.strided = true, y.trans_a = x->a.transposed,
+    y.trans_b = x->b.transposed;
+    y.m = x->c.rows, y.n = x->c.cols, y.k = x->a.cols, y.lda = x->a.ld, y.ldb = x->b.ld,
+    y.ldc = x->c.ld;
     y.count = n, y.alpha = x->scale, y.beta = x->add;
     y.a = gemm_matrices(&x->a, from, x->size), y.b = gemm_matrices(&x->b, from, x->size);
     y.c = gemm_matrices(&x->c, from, x->size);
     if (gemm_is_long(&y) && !k->cublas.cublasGemmStridedBatchedEx_64)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: a length exceeds 32 bits, which %.300s does not support", call,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: a length exceeds 32 bits, which %.300s does not support", call,
                     k->cublas.path);
     int rc = cublas_gemm(&k->cublas, k->handle, &y);
     return rc ? product_refused(k, call, "cublasGemmStridedBatchedEx", rc) : OPTC_OK;
@@ -94,7 +103,8 @@ static optc_status multiply_batch(const MatrixKit *k, const Multiply *x, const c
 {
     optc_status s = OPTC_OK;
     for (int64_t at = 0; at < x->batch && s == OPTC_OK; at += MOST_BATCH)
-        s = multiply_matrices(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : (int64_t)MOST_BATCH);
+        s = multiply_matrices(k, x, call, at,
+                              x->batch - at < MOST_BATCH ? x->batch - at : (int64_t)MOST_BATCH);
     return s;
 }
 
@@ -107,16 +117,20 @@ typedef struct GramArgs {
 } GramArgs;
 static_assert(sizeof(GramArgs) == sizeof(Args), "all launches are of one size");
 
-/* rows: of a block; down: whole blocks a side; each: blocks of a matrix; bytes: of their addresses; tiles: of a mirror,
- * 0: no mirror, because this is no Gram matrix or has no code. rows 0: one product computes all of it. */
+/* rows: of a block; down: whole blocks a side; each: blocks of a matrix; bytes: of their addresses;
+ * tiles: of a mirror,
+ * 0: no mirror, because this is no Gram matrix or has no code. rows 0: one product computes all of
+ * it. */
 typedef struct Gram { int64_t rows, down, each, bytes, tiles; } Gram;
 
-/* cuBLAS does not check the alignment of matrices that it is given by address (gpu_call_build.c). */
+/* cuBLAS does not check the alignment of matrices that it is given by address
+ * (gpu_call_build.c). */
 static bool aligned_blocks(const Multiply *x, const CallType *t)
 {
     int64_t all = (int64_t)(uintptr_t)x->a.at | (int64_t)(uintptr_t)x->c.at |
                   (x->a.ld | x->a.next | x->c.ld | x->c.next) * x->size;
-    return (t->bytes > 2 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32) || (all % 16 == 0 && x->a.cols % 8 == 0);
+    return (t->bytes > 2 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32) ||
+           (all % 16 == 0 && x->a.cols % 8 == 0);
 }
 
 static Gram gram_of(const optc_engine *e, const Multiply *x)
@@ -139,28 +153,34 @@ static Gram gram_of(const optc_engine *e, const Multiply *x)
     return g;
 }
 
-static optc_status launch_gram(const optc_engine *e, const Multiply *x, CUfunction fn, unsigned blocks, GramArgs *args)
+static optc_status launch_gram(const optc_engine *e, const Multiply *x, CUfunction fn,
+                               unsigned blocks, GramArgs *args)
 {
     void *params[] = {args};
-    TRY(e->gpu, cuLaunchKernel(fn, blocks, 1, 1, 256, 1, 1, 0, (CUstream)x->stream, params, NULL), "optc_multiply");
+    TRY(e->gpu, cuLaunchKernel(fn, blocks, 1, 1, 256, 1, 1, 0, (CUstream)x->stream, params, NULL),
+        "optc_multiply");
     return OPTC_OK;
 }
 
 /* The whole blocks, in as few calls as possible. at: the addresses */
-static optc_status multiply_blocks(const optc_engine *e, const MatrixKit *k, const Multiply *x, const Gram *g,
-                                   CUdeviceptr at, const char *call)
+static optc_status multiply_blocks(const optc_engine *e, const MatrixKit *k, const Multiply *x,
+                                   const Gram *g, CUdeviceptr at, const char *call)
 {
     int64_t all = g->each * x->batch, size = sizeof(void *);
-    GramArgs args = {x->a.at, x->c.at, (void *)(uintptr_t)at, x->a.next, x->c.next, (int)g->down, (int)g->rows,
-                     x->a.transposed ? 1 : (int)x->a.ld, (int)x->c.ld};
+    GramArgs args = {
+        x->a.at,     x->c.at,      (void *)(uintptr_t)at, x->a.next,
+        x->c.next,   (int)g->down, (int)g->rows,          x->a.transposed ? 1 : (int)x->a.ld,
+        (int)x->c.ld};
     optc_status s = launch_gram(e, x, k->blocks[x->type], (unsigned)x->batch, &args);
     for (int64_t i = 0; i < all && s == OPTC_OK; i += MOST_BATCH) {
         GpuGemm y;
         memset(&y, 0, sizeof y);
         y.type = call_type_of(x->product), y.trans_a = x->a.transposed, y.trans_b = x->b.transposed;
         y.m = y.n = g->rows, y.k = x->a.cols, y.lda = x->a.ld, y.ldb = x->b.ld, y.ldc = x->c.ld;
-        y.count = all - i < MOST_BATCH ? all - i : (int64_t)MOST_BATCH, y.alpha = x->scale, y.beta = x->add;
-        y.a = gemm_addresses(at + (CUdeviceptr)(i * size)), y.b = gemm_addresses(at + (CUdeviceptr)((all + i) * size));
+        y.count = all - i < MOST_BATCH ? all - i : (int64_t)MOST_BATCH, y.alpha = x->scale,
+        y.beta = x->add;
+        y.a = gemm_addresses(at + (CUdeviceptr)(i * size)),
+        y.b = gemm_addresses(at + (CUdeviceptr)((all + i) * size));
         y.c = gemm_addresses(at + (CUdeviceptr)((2 * all + i) * size));
         int rc = cublas_gemm(&k->cublas, k->handle, &y);
         s = rc ? product_refused(k, call, "cublasGemmBatchedEx", rc) : OPTC_OK;
@@ -168,8 +188,8 @@ static optc_status multiply_blocks(const optc_engine *e, const MatrixKit *k, con
     return s;
 }
 
-static optc_status multiply_gram(const optc_engine *e, const MatrixKit *k, const Multiply *x, const Gram *g,
-                                 CUdeviceptr at, const char *call)
+static optc_status multiply_gram(const optc_engine *e, const MatrixKit *k, const Multiply *x,
+                                 const Gram *g, CUdeviceptr at, const char *call)
 {
     int64_t top = g->rows * g->down, left = x->c.rows - top;
     Multiply rest = *x;                        /* the rows below the last whole block */
@@ -179,13 +199,15 @@ static optc_status multiply_gram(const optc_engine *e, const MatrixKit *k, const
     optc_status s = g->rows ? multiply_blocks(e, k, x, g, at, call) : OPTC_OK;
     if (s == OPTC_OK && left)
         s = multiply_batch(k, &rest, call);
-    GramArgs args = {x->a.at, x->c.at, NULL, x->a.next, x->c.next, (int)x->c.rows, (int)g->tiles, 0, (int)x->c.ld};
+    GramArgs args = {x->a.at,        x->c.at,       NULL, x->a.next,   x->c.next,
+                     (int)x->c.rows, (int)g->tiles, 0,    (int)x->c.ld};
     int64_t tiles = g->tiles * (g->tiles + 1) / 2 * x->batch;
     return s == OPTC_OK ? launch_gram(e, x, k->gram[x->type], (unsigned)tiles, &args) : s;
 }
 
 /* ---- chains: a b is stored between the two products ---- */
-typedef struct Between { CUdeviceptr at; int64_t rows, matrices; } Between;      /* rows, and matrices, per round */
+/* rows, and matrices, per round */
+typedef struct Between { CUdeviceptr at; int64_t rows, matrices; } Between;
 
 static Multiply part_of(const Multiply *x, int64_t nth, int64_t matrices, int64_t row, int64_t rows)
 {
@@ -199,7 +221,8 @@ static Multiply part_of(const Multiply *x, int64_t nth, int64_t matrices, int64_
     return y;
 }
 
-static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, const Between *t, const char *call)
+static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, const Between *t,
+                                  const char *call)
 {
     optc_status s = OPTC_OK;
     for (int64_t nth = 0; nth < x->batch; nth += t->matrices)
@@ -207,7 +230,8 @@ static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, const B
             int64_t n = x->batch - nth < t->matrices ? x->batch - nth : t->matrices;
             int64_t rows = x->c.rows - row < t->rows ? x->c.rows - row : t->rows, wide = x->b.cols;
             Multiply first = part_of(x, nth, n, row, rows), second = first;
-            first.c = second.a = operand_of((const void *)(uintptr_t)t->at, rows, wide, wide, rows * wide, false);
+            first.c = second.a =
+                operand_of((const void *)(uintptr_t)t->at, rows, wide, wide, rows * wide, false);
             first.scale = 1, first.add = 0;
             second.b = first.d;
             s = multiply_batch(k, &first, call);
@@ -236,10 +260,12 @@ static int64_t blas_space(const optc_engine *e, int64_t limit)
     return (share < full ? share : full) / 256 * 256;
 }
 
-static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply *x, const char *call)
+static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply *x,
+                                   const char *call)
 {
     Gram g = gram_of(e, x);
-    int64_t space = blas_space(e, x->limit - g.bytes), line = dom_times(x->b.cols, x->size), bytes = space + g.bytes;
+    int64_t space = blas_space(e, x->limit - g.bytes), line = dom_times(x->b.cols, x->size),
+            bytes = space + g.bytes;
     Between t = {0, 0, 0};
     CUdeviceptr at = 0;
     if (x->limit < LEAST_SPACE)
@@ -253,13 +279,15 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     if (s == OPTC_OK) {
         pthread_mutex_lock(&e->functions->lock);
         s = load_blas(e, k, x->stream, call);
-        int rc = s == OPTC_OK ? cublas_handle_use(&k->cublas, k->handle, (CUstream)x->stream, (void *)(uintptr_t)at,
-                                                  (size_t)space) : 0;
+        int rc = s == OPTC_OK ? cublas_handle_use(&k->cublas, k->handle, (CUstream)x->stream,
+                                                  (void *)(uintptr_t)at, (size_t)space)
+                              : 0;
         if (rc)
             s = product_refused(k, call, "cublasSetStream", rc);
         if (s == OPTC_OK && g.tiles) {
             s = matrices_load(e, x->stream, call, MATRIX_GRAM);
-            if (s == OPTC_ERROR_UNAVAILABLE)               /* without NVRTC the product computes both halves */
+            /* without NVRTC the product computes both halves */
+            if (s == OPTC_ERROR_UNAVAILABLE)
                 g.tiles = 0, s = OPTC_OK;
         }
         if (s == OPTC_OK)
@@ -272,7 +300,8 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     return s;
 }
 
-/* cuBLAS reports one error for every launch that fails. The stream, and the memory that is left, tell more. */
+/* cuBLAS reports one error for every launch that fails. The stream, and the memory that is left,
+ * tell more. */
 static optc_status explain_refusal(const optc_engine *e, const Multiply *x, optc_status s)
 {
     enum { INVALIDATED = 2 };                  /* CU_STREAM_CAPTURE_STATUS_INVALIDATED */
@@ -280,11 +309,14 @@ static optc_status explain_refusal(const optc_engine *e, const Multiply *x, optc
     CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)0;
     size_t left = 0, all = 0;
     snprintf(why, sizeof why, "%s", optc_message());
-    if (e->gpu->d->cuStreamIsCapturing((CUstream)x->stream, &capturing) == 0 && (int)capturing == INVALIDATED)
+    if (e->gpu->d->cuStreamIsCapturing((CUstream)x->stream, &capturing) == 0 &&
+        (int)capturing == INVALIDATED)
         return fail(s, "%.1800s; another call ended the capture of the stream", why);
     if (e->gpu->d->cuMemGetInfo_v2(&left, &all) == 0)
-        return fail(s, "%.1800s; %zu of %zu MB of the GPU's memory are free, and loading a kernel takes some", why,
-                    left >> 20, all >> 20);
+        return fail(
+            s,
+            "%.1800s; %zu of %zu MB of the GPU's memory are free, and loading a kernel takes some",
+            why, left >> 20, all >> 20);
     return s;
 }
 
@@ -292,7 +324,8 @@ CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 {
     optc_status s = gpu_alive(e->gpu);
     if (s == OPTC_OK && x->product == NPRODUCT)
-        s = fail(OPTC_ERROR_UNAVAILABLE, "optc_multiply: cuBLAS has no products of %s", number_type[x->type].name);
+        s = fail(OPTC_ERROR_UNAVAILABLE, "optc_multiply: cuBLAS has no products of %s",
+                 number_type[x->type].name);
     if (s != OPTC_OK)
         return s;
     gpu_enter(e->gpu);
@@ -316,7 +349,8 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
     int64_t high = x->m * x->p, wide = x->n * x->q, all;
     if (high > INT_MAX || wide > INT_MAX || __builtin_mul_overflow(high * x->batch, wide, &all) ||
         count_up(all, OF_A_BLOCK) > INT_MAX)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_kron: a result of %lld x %lld, batch = %lld is too large for one launch",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_kron: a result of %lld x %lld, batch = %lld is too large for one launch",
                     (long long)high, (long long)wide, (long long)x->batch);
     pthread_mutex_lock(&e->functions->lock);
     optc_status s = matrices_load(e, x->stream, "optc_kron", MATRIX_KRON);
@@ -326,8 +360,10 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
     KronArgs args = {x->a, x->b, x->c, all, (int)x->m, (int)x->n, (int)x->p, (int)x->q, 0, 0};
     args.flags = (x->next_a ? 0 : 1) | (x->next_b ? 0 : 2);
     void *params[] = {&args};
-    TRY(e->gpu, cuLaunchKernel(k->kron[type], (unsigned)count_up(all, OF_A_BLOCK), 1, 1, THREADS, 1, 1, 0,
-                               (CUstream)x->stream, params, NULL), "optc_kron");
+    TRY(e->gpu,
+        cuLaunchKernel(k->kron[type], (unsigned)count_up(all, OF_A_BLOCK), 1, 1, THREADS, 1, 1, 0,
+                       (CUstream)x->stream, params, NULL),
+        "optc_kron");
     return OPTC_OK;
 }
 

@@ -1,12 +1,13 @@
-/* Sharded bindings on a GPU: the ranks compare which tensors take part in a step, and their guards. The host does not
- * wait. Each rank keeps words in device memory ahead of its buffer to send: its guard, then a bit per tensor. They
- * travel with the step's first gather, or, where a step writes states ahead of that, with a gather of their own. The
- * kernel AGREE_KERNEL compares them. If they differ, this step and all later ones change nothing on any rank, and the
- * next call on each rank fails. A rank that cannot run, or whose host has read a guard that is set, takes part in the
+/* Sharded bindings on a GPU: the ranks compare which tensors take part in a step, and their guards.
+ * The host does not wait. Each rank keeps words in device memory ahead of its buffer to send: its
+ * guard, then a bit per tensor. They travel with the step's first gather, or, where a step writes
+ * states ahead of that, with a gather of their own. The kernel AGREE_KERNEL compares them. If they
+ * differ, this step and all later ones change nothing on any rank, and the next call on each rank
+ * fails. A rank that cannot run, or whose host has read a guard that is set, takes part in the
  * exchanges of its step without its stages, with a mark in its first word.
  *
- * Libraries' products do not look at the views that the kernel marks. In steps where they write states, the host
- * waits for the comparison, unless the step is captured. */
+ * Libraries' products do not look at the views that the kernel marks. In steps where they write
+ * states, the host waits for the comparison, unless the step is captured. */
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/shard/shard.h"
 
@@ -20,14 +21,16 @@ typedef struct AgreeArgs {
 } AgreeArgs;
 
 enum { AGREE_THREADS = 128, AGREE_BLOCKS = 32 };
-/* optc_difference of templates/stage_cuda.txt: DIFFERS, whether rank 0 has the bit, the other rank, the bit's number */
+/* optc_difference of templates/stage_cuda.txt: DIFFERS, whether rank 0 has the bit, the other rank,
+ * the bit's number */
 static const unsigned long long DIFFERS = 1ull << 63, RANK_0_HAS = 1ull << 62;
 
 /* bits of the first word: optc_guard writes the first one */
 enum { BIT_GUARD, BIT_FAILED };
 
 typedef struct GpuAgree {
-    volatile unsigned long long *found;    /* in host memory that the device writes; 0: no difference so far */
+    volatile unsigned long long *found;    /* in host memory that the device writes; 0: no
+                                            * difference so far */
     unsigned long long *words;             /* the host's copy */
     int nword;
     AgreeMode *mode;                       /* by entry, then phase */
@@ -51,12 +54,14 @@ CORE optc_status gpu_agree_bind(optc_binding *b)
     if (!b->shards || !b->shards->head)
         return OPTC_OK;
     GpuAgree *x = TAKE(b, GpuAgree, 1);
-    if (!x || !(x->mode = TAKE(b, AgreeMode, n)) || !(x->rides = TAKE(b, bool, b->shards->nexchange)))
+    if (!x || !(x->mode = TAKE(b, AgreeMode, n)) ||
+        !(x->rides = TAKE(b, bool, b->shards->nexchange)))
         return no_memory("optc_bind_sharded");
     x->nword = b->ntensor / 64 + 2;
     for (int i = 0; i < n; i++) {
         int exchange = -1;
-        x->mode[i] = compare_mode(b, &p->entry[i / program_phases(p)].phase[i % program_phases(p)], &exchange);
+        x->mode[i] = compare_mode(b, &p->entry[i / program_phases(p)].phase[i % program_phases(p)],
+                                  &exchange);
         if (x->mode[i] == AGREE_RIDES)
             x->rides[exchange] = true;
         any = any || x->mode[i] != AGREE_NOT;
@@ -64,8 +69,10 @@ CORE optc_status gpu_agree_bind(optc_binding *b)
     if (!any)
         return OPTC_OK;
     if (!b->gpu->code->agree)
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_bind_sharded: the package of rule '%s' was made by an older version "
-                                            "that cannot be sharded; make the package again", p->name);
+        return fail(OPTC_ERROR_UNAVAILABLE,
+                    "optc_bind_sharded: the package of rule '%s' was made by an older version "
+                    "that cannot be sharded; make the package again",
+                    p->name);
     if (!(x->words = TAKE(b, unsigned long long, x->nword)))
         return no_memory("optc_bind_sharded");
     void *host = spare_take(g, (SpareGone)g->d->cuMemFreeHost);
@@ -77,7 +84,8 @@ CORE optc_status gpu_agree_bind(optc_binding *b)
     return OPTC_OK;
 }
 
-/* Freeing the host memory could wait for the device, and for ranks that have ended: another binding reuses it. */
+/* Freeing the host memory could wait for the device, and for ranks that have ended: another binding
+ * reuses it. */
 CORE void gpu_agree_unbind(optc_binding *b)
 {
     GpuAgree *x = b->gpu->agree;
@@ -98,7 +106,8 @@ CORE optc_status gpu_agree_send(optc_binding *b)
             x->words[1 + i / 64] |= 1ull << i % 64;
     /* the first word is the device's; pageable: copied before it returns */
     TRY(b->rule->engine->gpu,
-        cuMemcpyHtoDAsync_v2(words_at(b) + 8, x->words + 1, sizeof *x->words * (size_t)(x->nword - 1), b->gpu->stream),
+        cuMemcpyHtoDAsync_v2(words_at(b) + 8, x->words + 1,
+                             sizeof *x->words * (size_t)(x->nword - 1), b->gpu->stream),
         "which tensors take part");
     return OPTC_OK;
 }
@@ -131,8 +140,10 @@ CORE optc_status gpu_agree_launch(const optc_binding *b, size_t stride)
     a.counts = x->counts;
     void *args[] = {&a};
     int blocks = b->nall / AGREE_THREADS + 1;
-    TRY(g, cuLaunchKernel(t->code->agree, (unsigned)(blocks < AGREE_BLOCKS ? blocks : (int)AGREE_BLOCKS), 1, 1,
-                          AGREE_THREADS, 1, 1, 0, t->stream, args, NULL),
+    TRY(g,
+        cuLaunchKernel(t->code->agree,
+                       (unsigned)(blocks < AGREE_BLOCKS ? blocks : (int)AGREE_BLOCKS), 1, 1,
+                       AGREE_THREADS, 1, 1, 0, t->stream, args, NULL),
         "the ranks' comparison");
     return OPTC_OK;
 }
@@ -143,8 +154,8 @@ static optc_status gather_apart(const optc_binding *b)
     const optc_comm *c = &x->comm;
     CUdeviceptr recv = (CUdeviceptr)(uintptr_t)b->block + (CUdeviceptr)(x->at + x->recv_at);
     message_clear();                               /* for exchange_failed */
-    if (c->all_gather(c->context, (void *)(uintptr_t)words_at(b), (void *)(uintptr_t)recv, (size_t)x->head,
-                      b->gpu->stream))
+    if (c->all_gather(c->context, (void *)(uintptr_t)words_at(b), (void *)(uintptr_t)recv,
+                      (size_t)x->head, b->gpu->stream))
         return exchange_failed(b);
     return gpu_agree_launch(b, (size_t)x->head);
 }
@@ -174,7 +185,8 @@ static optc_status write_mark(const optc_binding *b, unsigned long long mark)
     return OPTC_OK;
 }
 
-/* The other ranks wait in all exchanges of this step, unless their hosts wait for the comparison ahead of them. */
+/* The other ranks wait in all exchanges of this step, unless their hosts wait for the comparison
+ * ahead of them. */
 CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase, bool guard)
 {
     GpuAgree *x = b->gpu->agree;
@@ -193,7 +205,10 @@ CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase, bool gu
     return s == OPTC_OK ? write_mark(b, 0) : s;
 }
 
-CORE bool gpu_agree_differs(const optc_binding *b) { return b->gpu->agree && *b->gpu->agree->found; }
+CORE bool gpu_agree_differs(const optc_binding *b)
+{
+    return b->gpu->agree && *b->gpu->agree->found;
+}
 
 CORE optc_status gpu_agree_check(const optc_binding *b)
 {
@@ -204,17 +219,22 @@ CORE optc_status gpu_agree_check(const optc_binding *b)
     if (!(found & DIFFERS))
         return OPTC_OK;
     if (bit == BIT_FAILED)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_run: rank %d could not run a step; its own message says why. No rank "
-                                         "has changed anything since: bind again",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: rank %d could not run a step; its own message says why. No rank "
+                    "has changed anything since: bind again",
                     has);
     if (bit == BIT_GUARD)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: the guard was set on rank %d and not on rank %d in a step; all ranks need the "
-                    "same value, such as the maximum of theirs. No rank has changed anything since: bind again",
+                    "optc_run: the guard was set on rank %d and not on rank %d in a step; all "
+                    "ranks need the "
+                    "same value, such as the maximum of theirs. No rank has changed anything "
+                    "since: bind again",
                     has, lacks);
-    return fail(OPTC_ERROR_ARGUMENT,
-                "optc_run: %s had a gradient on rank %d and none on rank %d in a step; all ranks must pass "
-                "gradients for the same tensors (zeros where a rank has none). No rank has changed anything since: "
-                "bind again",
-                tensor_label(b, bit - 64, label), has, lacks);
+    return fail(
+        OPTC_ERROR_ARGUMENT,
+        "optc_run: %s had a gradient on rank %d and none on rank %d in a step; all ranks must pass "
+        "gradients for the same tensors (zeros where a rank has none). No rank has changed "
+        "anything since: "
+        "bind again",
+        tensor_label(b, bit - 64, label), has, lacks);
 }

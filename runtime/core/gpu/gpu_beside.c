@@ -1,7 +1,7 @@
-/* Small bindings beside a large one (optc_run_all): a model's norms and biases in f32 beside its matrices in bf16. The
- * small ones run in a stream of their own, which starts where the caller's stream is and which the caller's stream
- * waits for. One after another, their few short kernels would cost a GPU more than the bytes they move. Captures
- * contain both streams. */
+/* Small bindings beside a large one (optc_run_all): a model's norms and biases in f32 beside its
+ * matrices in bf16. The small ones run in a stream of their own, which starts where the caller's
+ * stream is and which the caller's stream waits for. One after another, their few short kernels
+ * would cost a GPU more than the bytes they move. Captures contain both streams. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdlib.h>
@@ -47,8 +47,10 @@ static optc_status begin(optc_binding *const *b, int n, int lead)
     GpuTables *t = b[lead]->gpu;
     for (int i = 0; i < n; i++)
         if (b[i]->gpu->stream != t->stream)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: bindings %d and %d have different streams; give all of "
-                                             "them one by optc_set_stream", lead, i);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run_all: bindings %d and %d have different streams; give all of "
+                        "them one by optc_set_stream",
+                        lead, i);
     optc_status s = t->beside ? OPTC_OK : make(b[lead]);
     if (s != OPTC_OK)
         return gpu_beside_unbind(b[lead]), s;

@@ -1,4 +1,5 @@
-/* A binding on a GPU: memory, tables on the device, initial states, additional cohorts, checks of pointers. */
+/* A binding on a GPU: memory, tables on the device, initial states, additional cohorts, checks of
+ * pointers. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <math.h>
@@ -16,7 +17,8 @@ static size_t pack_end(Packer *p, size_t bytes)
     return at;
 }
 
-/* Whether a tile or band at the edge of its matrix has at most half of the elements of the matrix's first one. */
+/* Whether a tile or band at the edge of its matrix has at most half of the elements of the matrix's
+ * first one. */
 static bool is_edge(int k, Shape s, int64_t unit)
 {
     const StageInfo *x = &stage_info[k];
@@ -28,14 +30,17 @@ static bool is_edge(int k, Shape s, int64_t unit)
     return 2 * (cols < x->cols ? cols : x->cols) * (rows < x->rows ? rows : x->rows) <= most;
 }
 
-/* Lists the units of tiled stages: half of the small edges come first, the others last. A GPU starts units in this
- * order or, in every other pass, from the end. With long units last, most multiprocessors would wait for a few of
- * them: GPT-2 has 2242 long tiles and 144 edges, and two tiles run on each of 132 multiprocessors. */
+/* Lists the units of tiled stages: half of the small edges come first, the others last. A GPU
+ * starts units in this order or, in every other pass, from the end. With long units last, most
+ * multiprocessors would wait for a few of
+ * them: GPT-2 has 2242 long tiles and 144 edges, and two tiles run on each of 132
+ * multiprocessors. */
 static void list_tiles(Unit *to, const optc_binding *b, const Units *u, int k)
 {
     int64_t edges = 0, seen = 0, next = 0;
     for (int pass = 0; pass < 2; pass++) {
-        int64_t after = u->prefix[k][u->n] - edges;                      /* index of edge 0 if all came last */
+        /* index of edge 0 if all came last */
+        int64_t after = u->prefix[k][u->n] - edges;
         next = edges / 2;
         for (int i = 0; i < u->n; i++)
             for (int64_t x = 0; x < u->prefix[k][i + 1] - u->prefix[k][i]; x++) {
@@ -56,7 +61,8 @@ static void list_tiles(Unit *to, const optc_binding *b, const Units *u, int k)
 static size_t pack_units(Packer *p, const optc_binding *b, const Units *u, int k)
 {
     Unit *to = p->host ? (Unit *)(void *)(p->host + p->at) : NULL;
-    int64_t place[BRIEF + 1], *brief = k == S_FLAT ? place : NULL;       /* by length - 1: index of the next unit */
+    /* by length - 1: index of the next unit */
+    int64_t place[BRIEF + 1], *brief = k == S_FLAT ? place : NULL;
     int64_t next = brief ? u->shorter[BRIEF] : 0;
     if (to && brief)
         memcpy(brief, u->shorter, sizeof *brief * (BRIEF + 1));
@@ -99,7 +105,8 @@ static optc_view device_view(const optc_binding *b, const GpuTables *t, int i)
     return v;
 }
 
-static CUdeviceptr pack_views(Packer *p, const optc_binding *b, const GpuTables *t, CUdeviceptr base, int first, int n)
+static CUdeviceptr pack_views(Packer *p, const optc_binding *b, const GpuTables *t,
+                              CUdeviceptr base, int first, int n)
 {
     for (int i = 0; p->host && i < n; i++) {
         optc_view v = device_view(b, t, first + i);
@@ -133,12 +140,14 @@ static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr
     for (int v = 0; v < pr->nvariant; v++)
         for (int k = 0; k < NSTAGEKIND; k++)
             if (has_stage(pr, v, k))
-                t->units[v][k] = base + pack_units(p, b, kind_blocked(k) ? &b->blocks[v] : &b->units[v], k);
+                t->units[v][k] =
+                    base + pack_units(p, b, kind_blocked(k) ? &b->blocks[v] : &b->units[v], k);
     for (int i = 0; i < b->nbatch; i++)
         for (int k = 0; k < NSTAGEKIND; k++)
             if (has_stage(pr, b->batch[i].variant, k))
                 t->batch_units[i * NSTAGEKIND + k] =
-                    base + pack_units(p, b, kind_blocked(k) ? &b->batch[i].blocks : &b->batch[i].units, k);
+                    base +
+                    pack_units(p, b, kind_blocked(k) ? &b->batch[i].blocks : &b->batch[i].units, k);
 }
 
 static optc_status make_tables(optc_binding *b)
@@ -166,14 +175,17 @@ static optc_status make_tables(optc_binding *b)
 }
 
 /* ---- additional cohorts ---- */
-typedef struct GpuCohortMemory { struct GpuCohortMemory *next; CUdeviceptr at; size_t bytes; } GpuCohortMemory;
+typedef struct GpuCohortMemory {
+    struct GpuCohortMemory *next; CUdeviceptr at; size_t bytes;
+} GpuCohortMemory;
 
 static optc_status more_memory(optc_binding *b, size_t bytes, CUdeviceptr *out)
 {
     GpuCohortMemory *m = TAKE(b, GpuCohortMemory, 1);
     if (!m)
         return no_memory("optc_run");
-    optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "tensors with other step counts", out);
+    optc_status s =
+        gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "tensors with other step counts", out);
     if (s != OPTC_OK)
         return s;
     m->at = *out;
@@ -199,8 +211,8 @@ CORE optc_status gpu_alloc_cohorts(optc_binding *b, size_t bytes, void **out)
     return s;
 }
 
-/* New tables for more cohorts, and new launch lists. (A graph of the caller would use the old tables:
- * gpu_may_change_participation refuses that.) */
+/* New tables for more cohorts, and new launch lists. (A graph of the caller would use the old
+ * tables: gpu_may_change_participation refuses that.) */
 static optc_status grown_inside(optc_binding *b)
 {
     GpuTables was = *b->gpu, *t = b->gpu;
@@ -220,7 +232,8 @@ static optc_status grown_inside(optc_binding *b)
     free(p.host);
     if (s == OPTC_OK)
         s = gpu_build_lists(b);
-    if (s == OPTC_OK && t->close) {                /* tuning still has launch lists with the old tables: end it */
+    /* tuning still has launch lists with the old tables: end it */
+    if (s == OPTC_OK && t->close) {
         t->close(b);
         t->begin = NULL, t->end = NULL, t->close = NULL;
     }
@@ -245,7 +258,8 @@ CORE void gpu_participation_changed(optc_binding *b, bool moved)
     b->gpu->moved = b->gpu->moved || moved;
 }
 
-/* Inside gpu_enter, not in a capture. Cohorts that are not stale keep the t that they have on the device. */
+/* Inside gpu_enter, not in a capture. Cohorts that are not stale keep the t that they have on the
+ * device. */
 CORE optc_status gpu_send_views(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -257,9 +271,12 @@ CORE optc_status gpu_send_views(optc_binding *b)
     for (int i = 0; i < b->nall + b->ncohort; i++)
         v[i] = device_view(b, t, i);
     /* pageable: copied before it returns */
-    int rc = b->nall ? g->d->cuMemcpyHtoDAsync_v2(t->views, v, sizeof *v * (size_t)b->nall, t->stream) : 0;
+    int rc = b->nall
+                 ? g->d->cuMemcpyHtoDAsync_v2(t->views, v, sizeof *v * (size_t)b->nall, t->stream)
+                 : 0;
     if (!rc)
-        rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->nall, sizeof *v * (size_t)b->ncohort, t->stream);
+        rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->nall, sizeof *v * (size_t)b->ncohort,
+                                        t->stream);
     free(v);
     char *mem = (char *)malloc(row * (size_t)b->ncohort);
     for (int i = 0; i < b->ncohort && mem; i++)
@@ -289,19 +306,21 @@ static bool is_zero(const ProgArray *m)
     return !m->copies_p && !m->hyper && !m->kernel && m->value == 0 && !signbit(m->value);
 }
 
-/* A copy of p of the same type is a device copy. Other initial values are made on the host, in parts. A copy without p
- * belongs to a ghost of a sharded binding: an exchange fills it. */
-static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
+/* A copy of p of the same type is a device copy. Other initial values are made on the host, in
+ * parts. A copy without p belongs to a ghost of a sharded binding: an exchange fills it. */
+static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst,
+                            const void *param, StateSpan x)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const Program *p = b->program;
-    int64_t n = x.n, piece = n < 1 << 20 ? n : 1 << 20, size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
+    int64_t n = x.n, piece = n < 1 << 20 ? n : 1 << 20, size = p->type[m->type].bytes,
+            psize = p->type[p->p].bytes;
     if (!dst || !n || (m->copies_p && !param))
         return OPTC_OK;
     if (m->copies_p && m->type == p->p) {
         TRY(g,
-            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)param, (size_t)(n * size),
-                                 b->gpu->stream),
+            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)param,
+                                 (size_t)(n * size), b->gpu->stream),
             m->name);
         return OPTC_OK;
     }
@@ -310,7 +329,8 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void
     for (int64_t at = 0; s == OPTC_OK && at < n; at += piece) {
         int64_t k = n - at < piece ? n - at : piece;
         if (m->copies_p)
-            s = gpu_read(b, src, (const char *)param + at * psize, (size_t)(k * psize), "optc_bind");
+            s = gpu_read(b, src, (const char *)param + at * psize, (size_t)(k * psize),
+                         "optc_bind");
         if (s == OPTC_OK) {
             state_fill(b, m, group, buf, src, state_span(x.of, at, k, x.side));
             s = gpu_write(b, (char *)dst + at * size, buf, (size_t)(k * size), true, "optc_bind");
@@ -320,8 +340,8 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void
     return s;
 }
 
-/* A constant of a 4-byte type: the state's arrays follow each other in the block, so one call fills them all, including
- * the gaps. */
+/* A constant of a 4-byte type: the state's arrays follow each other in the block, so one call fills
+ * them all, including the gaps. */
 static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -339,7 +359,10 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
     type_store(m->type, &room, 0, m->value);
     memcpy(&bits, &room, sizeof bits);
     if (lo)
-        TRY(g, cuMemsetD32Async((CUdeviceptr)(uintptr_t)lo, bits, (size_t)(hi - lo) / 4, b->gpu->stream), m->name);
+        TRY(g,
+            cuMemsetD32Async((CUdeviceptr)(uintptr_t)lo, bits, (size_t)(hi - lo) / 4,
+                             b->gpu->stream),
+            m->name);
     return OPTC_OK;
 }
 
@@ -348,22 +371,27 @@ static optc_status init_states(optc_binding *b)
     const Program *p = b->program;
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
-    TRY(g, cuMemsetD8Async((CUdeviceptr)(uintptr_t)b->block, 0, b->storage_bytes, b->gpu->stream), "states");
+    TRY(g, cuMemsetD8Async((CUdeviceptr)(uintptr_t)b->block, 0, b->storage_bytes, b->gpu->stream),
+        "states");
     s = shards_send_params(b);
     for (int k = 0; k < p->narray && s == OPTC_OK; k++) {
         const ProgArray *m = &p->array[k];
         if (m->kind != MEM_STATE || is_zero(m))
             continue;
-        if (!m->copies_p && !m->hyper && !m->eye && p->type[m->type].bytes == 4 && m->dom != GROUP) {
+        if (!m->copies_p && !m->hyper && !m->eye && p->type[m->type].bytes == 4 &&
+            m->dom != GROUP) {
             s = fill_range(b, k, m);
             continue;
         }
         for (int i = 0; m->dom == GROUP && i < b->ngroup && s == OPTC_OK; i++)
             s = fill_one(b, m, i, b->group[i].mem[k], NULL, state_span(NULL, 0, 1, 1));
-        int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
+        int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0
+                                                             : from          ? b->nall
+                                                                             : b->nheld;
         for (int i = from; i < to && s == OPTC_OK; i++)
             s = fill_one(b, m, b->tensor[i].group,
-                         state_caller_owned(b, i, k) || b->tensor[i].borrows ? NULL : b->tensor[i].mem[k],
+                         state_caller_owned(b, i, k) || b->tensor[i].borrows ? NULL
+                                                                             : b->tensor[i].mem[k],
                          b->tensor[i].mem[0],
                          state_span(&b->tensor[i], 0, dom_len(m->dom, b->tensor[i].shape),
                                     axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape)));
@@ -372,7 +400,8 @@ static optc_status init_states(optc_binding *b)
 }
 
 /* ---- binding ---- */
-CORE optc_status gpu_pointer_place(GpuEngine *g, const void *p, const char *what, MemoryPlace *place)
+CORE optc_status gpu_pointer_place(GpuEngine *g, const void *p, const char *what,
+                                   MemoryPlace *place)
 {
     int type = 0, ordinal = g->ordinal, managed = 0;
     const Driver *d = gpu_enter(g);
@@ -384,7 +413,8 @@ CORE optc_status gpu_pointer_place(GpuEngine *g, const void *p, const char *what
         rc = d->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
     gpu_leave(g, OPTC_OK);
     optc_status s = gpu_alive(g);
-    if (s == OPTC_OK && rc && rc != CUDA_ERROR_INVALID_VALUE)      /* INVALID_VALUE: not CUDA memory */
+    /* INVALID_VALUE: not CUDA memory */
+    if (s == OPTC_OK && rc && rc != CUDA_ERROR_INVALID_VALUE)
         return gpu_error(g, "cuPointerGetAttribute", rc, what);
     *place = rc                           ? PLACE_HOST
              : type == CU_MEMORYTYPE_HOST ? PLACE_PINNED
@@ -412,7 +442,8 @@ static optc_status check_pointer(optc_binding *b, int tensor, const void *p, con
     return s;
 }
 
-CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what)
+CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p,
+                                 const char *what)
 {
     if (p == was)
         return OPTC_OK;
@@ -421,7 +452,8 @@ CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, c
     return s;
 }
 
-/* Adds to the message how much of a failed allocation is workspace. The core does not choose a smaller workspace by
+/* Adds to the message how much of a failed allocation is workspace. The core does not choose a
+ * smaller workspace by
  * itself: which matrices share a call decides bits, and free memory must not change them. */
 CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes)
 {
@@ -429,8 +461,10 @@ CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t b
     if (s != OPTC_ERROR_MEMORY || !bytes)
         return s;
     snprintf(why, sizeof why, "%.700s", optc_message());
-    return fail(s, "%s; %lld of them are workspace: a smaller one, below %lld, takes less memory and more time "
-                   "(optc_engine_options.workspace, or OPTC_WORKSPACE)",
+    return fail(s,
+                "%s; %lld of them are workspace: a smaller one, below %lld, takes less memory and "
+                "more time "
+                "(optc_engine_options.workspace, or OPTC_WORKSPACE)",
                 why, (long long)bytes, (long long)b->rule->engine->workspace);
 }
 
@@ -439,8 +473,8 @@ static optc_status bind_inside(optc_binding *b)
     GpuEngine *g = b->rule->engine->gpu;
     char what[100];
     CUdeviceptr block;
-    snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors", b->program->name,
-             b->ntensor);
+    snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors",
+             b->program->name, b->ntensor);
     b->storage_bytes += 256;
     optc_status s = gpu_alloc(b->rule->engine, b->storage_bytes, b->gpu->stream, what, &block);
     s = workspace_fails(b, s, b->pool_bytes);
@@ -467,7 +501,8 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = gpu_agree_send(b);
     if (s == OPTC_OK)
-        TRY(g, cuStreamSynchronize(b->gpu->stream), what);      /* the first step may run in another stream */
+        /* the first step may run in another stream */
+        TRY(g, cuStreamSynchronize(b->gpu->stream), what);
     return s;
 }
 
@@ -479,14 +514,16 @@ static optc_status bind_checked(optc_binding *b)
         if (s == OPTC_OK)
             s = check_pointer(b, i, b->tensor[i].mem[1], "optc_bind: the gradient");
         for (int k = 0; b->tensor[i].caller_owned && k < b->program->narray && s == OPTC_OK; k++)
-            s = check_pointer(b, i, state_caller_owned(b, i, k) ? b->tensor[i].mem[k] : NULL, "optc_bind: a state");
+            s = check_pointer(b, i, state_caller_owned(b, i, k) ? b->tensor[i].mem[k] : NULL,
+                              "optc_bind: a state");
     }
     if (s != OPTC_OK)
         return s;
     b->gpu = (GpuTables *)calloc(1, sizeof *b->gpu);
     if (!b->gpu)
         return no_memory("optc_bind");
-    s = b->runs ? HOST()->runs(b, &b->gpu->code, &b->fn) : HOST()->code(b->rule, b->elems, &b->gpu->code);
+    s = b->runs ? HOST()->runs(b, &b->gpu->code, &b->fn)
+                : HOST()->code(b->rule, b->elems, &b->gpu->code);
     return s == OPTC_OK ? bind_inside(b) : s;
 }
 

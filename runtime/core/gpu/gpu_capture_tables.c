@@ -1,10 +1,10 @@
-/* Capture tables: the array pointers of captured steps. A kernel finds its arrays through the table in its launch
- * arguments. A step that is captured while changed pointers are not yet on the device (such as gradients allocated
- * in the capture itself) gets its own table. Graphs with different pointers have different tables, and a replay
- * copies nothing.
+/* Capture tables: the array pointers of captured steps. A kernel finds its arrays through the table
+ * in its launch arguments. A step that is captured while changed pointers are not yet on the device
+ * (such as gradients allocated in the capture itself) gets its own table. Graphs with different
+ * pointers have different tables, and a replay copies nothing.
  *
- * CUDA does not report when a graph is destroyed, so tables live as long as the binding. Captures with the same
- * pointers share one. */
+ * CUDA does not report when a graph is destroyed, so tables live as long as the binding. Captures
+ * with the same pointers share one. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdlib.h>
@@ -12,7 +12,10 @@
 
 typedef struct CaptureTable { struct CaptureTable *next; char *host; CUdeviceptr at; } CaptureTable;
 
-static size_t table_row(const optc_binding *b) { return sizeof(void *) * (size_t)b->program->narray; }
+static size_t table_row(const optc_binding *b)
+{
+    return sizeof(void *) * (size_t)b->program->narray;
+}
 
 static size_t table_bytes(const optc_binding *b) { return table_row(b) * (size_t)b->nall; }
 
@@ -29,10 +32,12 @@ CORE char *table_now(const optc_binding *b)
 static optc_status fill_table(optc_binding *b, CaptureTable *k, CUstream stream)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    optc_status s = gpu_alloc(b->rule->engine, table_bytes(b), stream, "pointers of a captured step", &k->at);
+    optc_status s =
+        gpu_alloc(b->rule->engine, table_bytes(b), stream, "pointers of a captured step", &k->at);
     if (s != OPTC_OK)
         return s;
-    TRY(g, cuMemcpyHtoDAsync_v2(k->at, k->host, table_bytes(b), stream), "pointers of a captured step");
+    TRY(g, cuMemcpyHtoDAsync_v2(k->at, k->host, table_bytes(b), stream),
+        "pointers of a captured step");
     TRY(g, cuStreamSynchronize(stream), "pointers of a captured step");
     return OPTC_OK;
 }

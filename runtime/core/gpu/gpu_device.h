@@ -1,15 +1,16 @@
 /* Rules on an NVIDIA GPU: each stage is a kernel, with one launch over all tensors.
  *
- *   GpuEngine   the device's primary context (retained, pushed around the core's work, never reset). A sticky error of
- *               the device ends it: `why` holds the first message, and every call that needs the device fails
+ *   GpuEngine   the device's primary context (retained, pushed around the core's work, never
+ *               reset). A sticky error of the device ends it: `why` holds the first message, and
+ *               every call that needs the device fails
  *   GpuCode     a rule's kernels for one choice of launches, by stage number. The host makes them
- *   GpuTables   the binding's tables on the device: views, pointers, hyperparameters with t, lists of units. The
- *               binding has the host's copy. Changed pointers are sent before the next step, hyperparameters when
- *               they are set
- *   LaunchList  the launches of one entry in one phase, built when binding. From its second run on it is a CUDA graph,
- *               which costs the host one call
- *   SlotList    a launch list over the tensors of one combination of stagger slots, with its graph. Built at the first
- *               step with that combination, and kept (gpu_stagger.c)
+ *   GpuTables   the binding's tables on the device: views, pointers, hyperparameters with t, lists
+ *               of units. The binding has the host's copy. Changed pointers are sent before the
+ *               next step, hyperparameters when they are set
+ *   LaunchList  the launches of one entry in one phase, built when binding. From its second run on
+ *               it is a CUDA graph, which costs the host one call
+ *   SlotList    a launch list over the tensors of one combination of stagger slots, with its graph.
+ *               Built at the first step with that combination, and kept (gpu_stagger.c)
  *
  * Only binding, reading of states and optc_sync wait for the device. */
 #ifndef OPTC_CORE_GPU_H
@@ -17,10 +18,10 @@
 #include "runtime/core/api/core.h"
 #include "runtime/core/gpu/cuda_driver.h"
 
-/* Method for eigenvectors: chosen by size, GPU and available libraries, or fixed (for tests and measurements):
- * rotations by one thread block, divide and conquer, cuSOLVER in f32 or f64. For roots, EIGEN_F32 and EIGEN_F64 are
- * products in f32 or f64. Files of tuned results contain these numbers: one that changes its meaning needs another
- * method_key (tune_methods.c). */
+/* Method for eigenvectors: chosen by size, GPU and available libraries, or fixed (for tests and
+ * measurements): rotations by one thread block, divide and conquer, cuSOLVER in f32 or f64. For
+ * roots, EIGEN_F32 and EIGEN_F64 are products in f32 or f64. Files of tuned results contain these
+ * numbers: one that changes its meaning needs another method_key (tune_methods.c). */
 typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_DIVIDED, EIGEN_F32, EIGEN_F64 } EigenMethod;
 
 enum { MOST_SPARE = 64 };
@@ -30,53 +31,66 @@ typedef struct GpuEngine {
     Driver own;
     CUdevice device;
     CUcontext ctx;
-    int ordinal, arch, sms, shared, pools, l2;     /* shared: bytes of memory that a block's threads can share */
+    /* shared: bytes of memory that a block's threads can share */
+    int ordinal, arch, sms, shared, pools, l2;
     int cooperative;                               /* blocks of a launch can wait for each other */
     bool f64_fast;                         /* of `arch`; tests may set it */
-    int driver;                            /* major version of the kernel driver (580), or of CUDA if that is unknown */
+    int driver;                            /* major version of the kernel driver (580), or of CUDA
+                                            * if that is unknown */
     int64_t memory;                        /* total bytes */
     char name[128];
     int dead;                              /* atomic; 1: failed, 2: failed and `why` is complete */
     char why[400];
     bool no_graphs;
-    bool bodies_cooperate;                 /* bodies of conditional nodes may contain cooperative launches */
-    int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
+    bool bodies_cooperate;                 /* bodies of conditional nodes may contain cooperative
+                                            * launches */
+    int block;                             /* rows of blocks of symmetric products, for
+                                            * measurements; 0: from a table */
     int symmetric_rows;                    /* see gpu_symmetric.c, for tests; 0: the default */
     int probed_rows;                       /* see gpu_roots.c, for tests; 0: the default */
     EigenMethod eigen;
-    /* The tuned method for matrices of 2^power rows, stored in f64 or less, in a bucket of the number of matrices
-     * (size_bucket); EIGEN_BY_SIZE: not measured. NULL: no tuned results */
+    /* The tuned method for matrices of 2^power rows, stored in f64 or less, in a bucket of the
+     * number of matrices (size_bucket); EIGEN_BY_SIZE: not measured. NULL: no tuned results */
     EigenMethod (*measured)(const optc_engine *e, bool roots, bool f64, int power, int bucket);
     struct Spare *spare[MOST_SPARE];       /* atomic, each */
-    struct JointGraph *joint; bool joint_locked;           /* graphs of several bindings (gpu_joint_graph.c) */
+    /* graphs of several bindings (gpu_joint_graph.c) */
+    struct JointGraph *joint; bool joint_locked;
 } GpuEngine;
 
-/* Library handles that no binding uses any more. Destroying one waits for the whole device, which ends every
- * capture on it, in any capture mode (H200, CUDA 13.0). So the next binding reuses the handle, and gpu_close
- * destroys it. gone: the library's destroy function, which also identifies the kind of handle. */
+/* Library handles that no binding uses any more. Destroying one waits for the whole device, which
+ * ends every capture on it, in any capture mode (H200, CUDA 13.0). So the next binding reuses the
+ * handle, and gpu_close destroys it. gone: the library's destroy function, which also identifies
+ * the kind of handle. */
 typedef int (*SpareGone)(void *handle);
 CORE void *spare_take(GpuEngine *g, SpareGone gone);               /* NULL: there is none */
 CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone);
-CORE void spare_drop(GpuEngine *g);                                /* destroys all; inside gpu_enter */
+/* destroys all; inside gpu_enter */
+CORE void spare_drop(GpuEngine *g);
 
-/* A tuned method in a package. Methods are measured for one number of matrices, METHOD_ROOTS or METHOD_VECTORS: results
- * must not depend on how many matrices a binding steps. */
+/* A tuned method in a package. Methods are measured for one number of matrices, METHOD_ROOTS or
+ * METHOD_VECTORS: results must not depend on how many matrices a binding steps. */
 typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMethod;
 /* range of powers of rows; METHOD_REACH: how many buckets away a result is still used */
-enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_VECTORS = 1, METHOD_REACH = 2 };
+enum {
+    METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_VECTORS = 1, METHOD_REACH = 2
+};
 
-/* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
- * available. Other kernels, except advance_t and read_ahead, are NULL until Host.load has loaded them.
- * empty_symmetric: the kernels of gpu_symmetric.c do nothing: the code is PTX, or of an NVRTC before HALVES_NEEDED.
- * read_ahead, move, agree: GUARD_KERNEL, MOVE_KERNEL and AGREE_KERNEL; NULL in packages from before they existed. */
+/* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where
+ * conditional nodes are not available. Other kernels, except advance_t and read_ahead, are NULL
+ * until Host.load has loaded them.
+ * empty_symmetric: the kernels of gpu_symmetric.c do nothing: the code is PTX, or of an NVRTC
+ * before HALVES_NEEDED.
+ * read_ahead, move, agree: GUARD_KERNEL, MOVE_KERNEL and AGREE_KERNEL; NULL in packages from before
+ * they existed. */
 typedef struct GpuCode {
     Launch *launch;
     CUfunction *fn, advance_t, read_ahead, move, agree, call[NCALLKERNEL];
     bool empty_symmetric;
 } GpuCode;
 enum { HALVES_NEEDED = 12040 };            /* templates/hopper_cuda.txt has the reason */
-/* Kernels that a binding launches. fn: by ProgStage.fn, nfn of them. shards: move and agree. meanwhile: unless NULL,
- * the host calls it with `b` while other threads load or compile kernels. */
+/* Kernels that a binding launches. fn: by ProgStage.fn, nfn of them. shards: move and agree.
+ * meanwhile: unless NULL, the host calls it with `b` while other threads load or compile
+ * kernels. */
 typedef struct KernelNeeds {
     const bool *fn; int nfn;
     bool call[NCALLKERNEL], shards;
@@ -88,7 +102,9 @@ typedef struct KernelNeeds {
 #define AGREE_KERNEL "optc_agree"
 
 /* optc_launch of templates/cuda_helpers.h */
-typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, advance_t; Brief brief; } Args;
+typedef struct Args {
+    CUdeviceptr views, mem, units; long long count; int guard, advance_t; Brief brief;
+} Args;
 typedef struct LaunchItem {
     CUfunction fn; unsigned blocks, threads; Args args;
     const ProgStage *stage;                /* NULL: the step counter */
@@ -101,10 +117,10 @@ typedef struct LaunchItem {
 } LaunchItem;
 /* A graph of n consecutive items of a list, or NULL: they are launched one by one */
 typedef struct Segment { int first, n; CUgraphExec exec; } Segment;
-/* Items with 0 blocks launch nothing. exec: the graph, from the second run on; segment: likewise, of lists with items
- * that no graph can contain. copies, calls, stagger: the list contains such items; exchanges are copies. probed: its
- * calls have found the memory that they need. of: the list of all units that this one is a part of, or NULL. nodes: of
- * its graphs */
+/* Items with 0 blocks launch nothing. exec: the graph, from the second run on; segment: likewise,
+ * of lists with items that no graph can contain. copies, calls, stagger: the list contains such
+ * items; exchanges are copies. probed: its calls have found the memory that they need. of: the list
+ * of all units that this one is a part of, or NULL. nodes: of its graphs */
 typedef struct LaunchList {
     LaunchItem *item;
     int n, runs, nsegment;
@@ -116,14 +132,17 @@ typedef struct LaunchList {
 } LaunchList;
 typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cuda_helpers.h */
 
-/* The pointers of staggered calls over the scheduled matrices (gpu_call_slots.c). at: by set, the index of its first
- * pointer; now: by group, how many matrices. moves: the number of changes of pointers that they contain */
-typedef struct CallSlots { int64_t npointer, *at, *now; CUdeviceptr addresses, pointers; unsigned moves; } CallSlots;
-/* NODE_BYTES: of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the host (H200, CUDA 13,
- * graphs of 1000 to 20000 kernels) */
+/* The pointers of staggered calls over the scheduled matrices (gpu_call_slots.c). at: by set, the
+ * index of its first pointer; now: by group, how many matrices. moves: the number of changes of
+ * pointers that they contain */
+typedef struct CallSlots {
+    int64_t npointer, *at, *now; CUdeviceptr addresses, pointers; unsigned moves;
+} CallSlots;
+/* NODE_BYTES: of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the
+ * host (H200, CUDA 13, graphs of 1000 to 20000 kernels) */
 enum { NODE_BYTES = 7168 };
-/* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and graphs, as counted in
- * optc_held.graphs. used: the binding's step count at its last use */
+/* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and
+ * graphs, as counted in optc_held.graphs. used: the binding's step count at its last use */
 typedef struct SlotList {
     LaunchList list;
     StaggerNow now;
@@ -140,18 +159,26 @@ typedef struct GpuTables {
     CUdeviceptr views, groups, mem, group_mem, hyper, units[MOST_ROLES][NSTAGEKIND];
     CUdeviceptr *batch_units;              /* by batch, then kind of stage */
     struct GpuCalls *calls;                /* NULL: the rule has none */
-    bool calls_behind;                     /* the calls' addresses are older than the device's tables */
-    bool captured;                         /* a step was captured: from then on only the device knows t */
-    bool guarded;                          /* a guard was set: likewise; the device's views may mark a skipped run */
-    /* A launch failed after others of its step, or guard_undo failed: parameters and states, or t, may be those of two
-     * steps, until t is set again. */
+    bool calls_behind;                     /* the calls' addresses are older than the device's
+                                            * tables */
+    bool captured;                         /* a step was captured: from then on only the device
+                                            * knows t */
+    bool guarded;                          /* a guard was set: likewise; the device's views may mark
+                                            * a skipped run */
+    /* A launch failed after others of its step, or guard_undo failed: parameters and states, or t,
+     * may be those of two steps, until t is set again. */
     bool half_done;
-    bool launched;                         /* a launch or copy of this run succeeded: states may differ */
-    unsigned captured_out;                 /* participation masks of the captured steps (optc_binding.leaves_out) */
-    bool dirty;                            /* participation or cohorts differ from the device's views */
+    bool launched;                         /* a launch or copy of this run succeeded: states may
+                                            * differ */
+    unsigned captured_out;                 /* participation masks of the captured steps
+                                            * (optc_binding.leaves_out) */
+    bool dirty;                            /* participation or cohorts differ from the device's
+                                            * views */
     struct GpuCohortMemory *cohort_memory; /* memory of cohorts that were added */
-    bool moved;                            /* a gradient's or input's pointer differs from the device's table */
-    CUdeviceptr table;                     /* not 0: capture table of the current step, instead of mem */
+    bool moved;                            /* a gradient's or input's pointer differs from the
+                                            * device's table */
+    CUdeviceptr table;                     /* not 0: capture table of the current step, instead of
+                                            * mem */
     struct CaptureTable *capture_tables;
     struct GpuBeside *beside;              /* NULL: no other binding has run beside this one */
     struct GpuExchanges *exchanges;        /* NULL: the binding is not sharded */
@@ -159,34 +186,38 @@ typedef struct GpuTables {
     struct GpuAgree *agree;                /* NULL: the ranks need not compare anything */
     LaunchList *launch_list;               /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
-    /* Kept slot lists, the last used one first; slots: of the current run, NULL: it covers all units; passing: the last
-     * one that was not kept; slots_full: one did not fit into the limit with its graphs; slots_cycle: steps until
-     * all combinations of slots have occurred */
+    /* Kept slot lists, the last used one first; slots: of the current run, NULL: it covers all
+     * units; passing: the last one that was not kept; slots_full: one did not fit into the limit
+     * with its graphs; slots_cycle: steps until all combinations of slots have occurred */
     SlotList *slot_lists, *slots, *passing;
     bool slots_full;
     int64_t slots_cycle;
     /* The library's tuning during real steps; all NULL without it. */
     struct Live *live;
-    LaunchList *(*begin)(optc_binding *b, LaunchList *p);      /* the launch list that this step runs */
+    /* the launch list that this step runs */
+    LaunchList *(*begin)(optc_binding *b, LaunchList *p);
     void (*end)(optc_binding *b);                  /* after its launch */
     void (*forget)(optc_binding *b);               /* after graphs were dropped; inside gpu_enter */
     void (*close)(optc_binding *b);                /* inside gpu_enter */
 } GpuTables;
 
 /* ---- cuda_driver.c ---- */
-/* Opens the driver, of CUDA version `cuda` or newer; never unloads it. false: `why` has the reason */
+/* Opens the driver, of CUDA version `cuda` or newer; never unloads it. false: `why` has the
+ * reason */
 CORE bool driver_open(Driver *d, int cuda, char *why, size_t n);
 
 /* ---- gpu_engine.c ---- */
 CORE optc_status gpu_open(optc_engine *e, int ordinal);
 CORE void gpu_close(optc_engine *e);
 CORE int gpu_count(void);
-CORE int gpu_best(void);                        /* the one with the most multiprocessors, then memory; -1: none */
-CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);      /* call: up to its '(' */
+/* the one with the most multiprocessors, then memory; -1: none */
+CORE int gpu_best(void);
+/* call: up to its '(' */
+CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);
 CORE bool f64_fast(int arch);              /* f64 products run at half the rate of f32 or more */
 
-/* Chooses among images (machine code or PTX) for a GPU of `arch`, as the driver does: x is better than `best` (arch 0:
- * none so far). compiles: the driver can compile the PTX */
+/* Chooses among images (machine code or PTX) for a GPU of `arch`, as the driver does: x is better
+ * than `best` (arch 0: none so far). compiles: the driver can compile the PTX */
 typedef struct Image { int arch; bool ptx; } Image;
 CORE bool image_suits(Image x, Image best, int arch, bool compiles);
 CORE optc_status gpu_alive(GpuEngine *g);                  /* fails after a sticky error */
@@ -195,7 +226,8 @@ CORE const Driver *gpu_enter(const GpuEngine *g);
 CORE optc_status gpu_leave(const GpuEngine *g, optc_status s);         /* returns s */
 /* if s is a failed allocation that includes `bytes` of workspace: adds a hint to the message */
 CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes);
-CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out);
+CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what,
+                           CUdeviceptr *out);
 CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream);
 CORE optc_status gpu_memory(optc_engine *e, optc_memory *out);
 #define TRY(g, call, what)                                          \
@@ -215,10 +247,12 @@ CORE optc_status gpu_may_change_participation(const optc_binding *b, const Parti
 CORE optc_status gpu_send_views(optc_binding *b);
 /* Where memory is. PLACE_HOST: pageable host memory, or an address that the driver does not know */
 typedef enum { PLACE_HOST, PLACE_PINNED, PLACE_HERE, PLACE_OTHER_GPU } MemoryPlace;
-CORE optc_status gpu_pointer_place(GpuEngine *g, const void *p, const char *what, MemoryPlace *place);
+CORE optc_status gpu_pointer_place(GpuEngine *g, const void *p, const char *what,
+                                   MemoryPlace *place);
 /* here: p is in the memory of this GPU */
 CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what, bool *here);
-CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
+CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p,
+                                 const char *what);
 
 /* ---- gpu_memory.c: memory for callers ---- */
 CORE optc_status gpu_memory_take(optc_engine *e, size_t bytes, void *stream, void **out);
@@ -228,66 +262,87 @@ CORE optc_status gpu_memory_set(optc_engine *e, void *to, int byte, size_t bytes
 CORE optc_status gpu_memory_copy(optc_engine *e, const MemoryCopy *c, void *stream);
 
 /* ---- gpu_calls.c, gpu_products.c: calls ---- */
-CORE const char *call_kernel(const Program *p, int k);     /* kernel name; NULL: the program does not need it */
-CORE bool call_conditions(const Program *p);               /* captured steps use conditional nodes */
+/* kernel name; NULL: the program does not need it */
+CORE const char *call_kernel(const Program *p, int k);
+/* captured steps use conditional nodes */
+CORE bool call_conditions(const Program *p);
 /* "; " and how products are computed; "" for rules without products */
 CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n);
 CORE int64_t gpu_call_bytes(const optc_binding *b);
-CORE optc_status calls_bind(optc_binding *b);              /* after layout_place; inside gpu_enter */
+/* after layout_place; inside gpu_enter */
+CORE optc_status calls_bind(optc_binding *b);
 CORE void calls_unbind(optc_binding *b);                   /* inside gpu_enter */
-CORE optc_status calls_update(optc_binding *b);            /* after pointers or participation changed on the device */
+/* after pointers or participation changed on the device */
+CORE optc_status calls_update(optc_binding *b);
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c);
-CORE void calls_need(const optc_binding *b, bool *need);   /* marks our kernels that the binding's calls launch */
-CORE void calls_warm(optc_binding *b);                     /* lets libraries load the code of their first call */
-CORE optc_status calls_probe(optc_binding *b, LaunchList *p);              /* before a run: memory is available */
+/* marks our kernels that the binding's calls launch */
+CORE void calls_need(const optc_binding *b, bool *need);
+/* lets libraries load the code of their first call */
+CORE void calls_warm(optc_binding *b);
+/* before a run: memory is available */
+CORE optc_status calls_probe(optc_binding *b, LaunchList *p);
 CORE CUstream calls_stream(const optc_binding *b);         /* private stream, to capture in */
-CORE int64_t calls_body_nodes(const optc_binding *b);      /* nodes of the conditional bodies that calls have made */
+/* nodes of the conditional bodies that calls have made */
+CORE int64_t calls_body_nodes(const optc_binding *b);
 
 /* ---- gpu_call_slots.c: calls over the scheduled matrices only ---- */
-CORE size_t calls_slots_bytes(optc_binding *b, CallSlots *s);          /* for b->stagger; fills at and now */
+/* for b->stagger; fills at and now */
+CORE size_t calls_slots_bytes(optc_binding *b, CallSlots *s);
 CORE optc_status calls_slots_send(optc_binding *b, CallSlots *s, CUdeviceptr memory);
-CORE void calls_slots_select(optc_binding *b, const CallSlots *s);     /* for the following launches */
+/* for the following launches */
+CORE void calls_slots_select(optc_binding *b, const CallSlots *s);
 CORE optc_status calls_slots_update(optc_binding *b, CallSlots *s);    /* if pointers have moved */
 CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups);
 
 /* ---- gpu_roots_f32.c: roots in f32, and the matrices that need f64 ---- */
-CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p);    /* before a run that is not captured */
+/* before a run that is not captured */
+CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p);
 CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p);     /* after its launch */
 
 /* ---- gpu_stagger.c: rules with every(k, { stagger = true }) ---- */
 CORE bool gpu_stagger_any(const LaunchList *p);
 CORE void gpu_stagger_bind(optc_binding *b);
-CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p);   /* before a run that is not captured */
+/* before a run that is not captured */
+CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p);
 CORE void gpu_slots_drop(optc_binding *b);                 /* all of them; inside gpu_enter */
 /* A list for b->stagger that is not kept. Its uploads are in the binding's stream. */
 CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out);
-CORE void gpu_slots_counted(optc_binding *b, SlotList *x);  /* counts it in optc_held.graphs, until it is freed */
+/* counts it in optc_held.graphs, until it is freed */
+CORE void gpu_slots_counted(optc_binding *b, SlotList *x);
 CORE void gpu_slots_free(optc_binding *b, SlotList *x);
 CORE int64_t gpu_slots_limit(const optc_binding *b);       /* bytes */
-CORE int64_t gpu_slots_kept(const optc_binding *b);        /* bytes of all kept lists and their graphs */
+/* bytes of all kept lists and their graphs */
+CORE int64_t gpu_slots_kept(const optc_binding *b);
 
 /* ---- gpu_beside.c ---- */
-CORE optc_status gpu_beside(optc_binding *const *b, int n, int lead, bool begins);          /* Device.beside */
+/* Device.beside */
+CORE optc_status gpu_beside(optc_binding *const *b, int n, int lead, bool begins);
 CORE void gpu_beside_unbind(optc_binding *b);               /* inside gpu_enter */
 
 /* ---- gpu_joint_graph.c ---- */
-CORE optc_status gpu_joint(const JointTask *task, int n, bool ran, bool *done);             /* Device.joint */
-CORE bool gpu_capturing(const optc_binding *b);                                             /* Device.capturing */
-CORE void gpu_joint_drop(optc_binding *b);                  /* destroys its graphs; inside gpu_enter */
+/* Device.joint */
+CORE optc_status gpu_joint(const JointTask *task, int n, bool ran, bool *done);
+/* Device.capturing */
+CORE bool gpu_capturing(const optc_binding *b);
+/* destroys its graphs; inside gpu_enter */
+CORE void gpu_joint_drop(optc_binding *b);
 
 /* ---- gpu_capture_tables.c: pointers of captured steps; inside gpu_enter ---- */
 CORE char *table_now(const optc_binding *b);               /* for free(); NULL: no memory */
-CORE optc_status table_keep(optc_binding *b);              /* gives the current step its own table */
+/* gives the current step its own table */
+CORE optc_status table_keep(optc_binding *b);
 CORE void tables_drop(optc_binding *b);
 
 /* ---- gpu_exchange.c: exchanges of sharded bindings; inside gpu_enter ---- */
 CORE optc_status gpu_exchanges_bind(optc_binding *b);
 CORE void gpu_exchanges_unbind(optc_binding *b);
 CORE optc_status gpu_exchange(const optc_binding *b, int number);
-CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv);
-CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes);
+CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n,
+                           void *send, void *recv);
+CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all,
+                            size_t bytes);
 
 /* ---- gpu_overlap.c: exchanges in a second stream; inside gpu_enter ---- */
 CORE optc_status gpu_overlap_bind(optc_binding *b);        /* after the launch lists are built */
@@ -296,17 +351,23 @@ CORE optc_status gpu_overlap_exchange(const optc_binding *b, const LaunchItem *x
 CORE optc_status gpu_overlap_sync(const optc_binding *b, const LaunchItem *x);
 CORE optc_status gpu_overlap_end(const optc_binding *b, optc_status s);    /* of a run; returns s */
 
-/* ---- gpu_agree.c: the ranks of a sharded binding compare which tensors take part; inside gpu_enter ---- */
+/* ---- gpu_agree.c: the ranks of a sharded binding compare which tensors take part; inside
+ * gpu_enter ---- */
 CORE optc_status gpu_agree_bind(optc_binding *b);          /* before the exchanges' tables */
 CORE void gpu_agree_unbind(optc_binding *b);
-CORE optc_status gpu_agree_send(optc_binding *b);          /* after participation changed on the device */
-CORE CUdeviceptr gpu_agree_guard(const optc_binding *b);   /* where optc_guard reports a skipped step; 0: nowhere */
+/* after participation changed on the device */
+CORE optc_status gpu_agree_send(optc_binding *b);
+/* where optc_guard reports a skipped step; 0: nowhere */
+CORE CUdeviceptr gpu_agree_guard(const optc_binding *b);
 CORE optc_status gpu_agree_begin(optc_binding *b, int entry, int phase, bool capturing);
 /* the other ranks' steps do nothing, unless (guard) all ranks skip this one */
 CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase, bool guard);
-CORE bool gpu_agree_rides(const optc_binding *b, int exchange);    /* the exchange's gather carries the words */
-CORE optc_status gpu_agree_launch(const optc_binding *b, size_t stride);   /* after they were gathered */
-CORE bool gpu_agree_differs(const optc_binding *b);        /* a step found a difference, which the host knows */
+/* the exchange's gather carries the words */
+CORE bool gpu_agree_rides(const optc_binding *b, int exchange);
+/* after they were gathered */
+CORE optc_status gpu_agree_launch(const optc_binding *b, size_t stride);
+/* a step found a difference, which the host knows */
+CORE bool gpu_agree_differs(const optc_binding *b);
 CORE optc_status gpu_agree_check(const optc_binding *b);   /* fails if so */
 
 /* ---- gpu_guard.c: device scalars and the guard ---- */
@@ -321,21 +382,26 @@ typedef struct GuardArgs {
 typedef struct GuardLaunch { GuardArgs args; unsigned blocks; } GuardLaunch;
 enum { GUARD_THREADS = 128 };
 CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call);
-/* Launch i of GpuCode.read_ahead before an entry; false: there are no more. The first one reads the guard. More follow
- * only if there are more than OPTC_SOURCES scalars. */
+/* Launch i of GpuCode.read_ahead before an entry; false: there are no more. The first one reads the
+ * guard. More follow only if there are more than OPTC_SOURCES scalars. */
 CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x);
-CORE optc_status guard_launch(optc_binding *b, int entry); /* inside gpu_enter; launches nothing if there are none */
-/* After guard_launch, if the run's first launch fails: t is what it was before, also if the guard skips the run. */
+/* inside gpu_enter; launches nothing if there are none */
+CORE optc_status guard_launch(optc_binding *b, int entry);
+/* After guard_launch, if the run's first launch fails: t is what it was before, also if the guard
+ * skips the run. */
 CORE void guard_undo(optc_binding *b, int entry);
 CORE optc_status refuse_half_done(const optc_binding *b, const char *call);
 CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run still increments t */
 
 /* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */
 CORE void phases_bind(optc_binding *b);                    /* sets optc_binding.conditional */
-CORE bool phases_guarded(const optc_binding *b, int entry);        /* a guard decides whether the entry runs */
+/* a guard decides whether the entry runs */
+CORE bool phases_guarded(const optc_binding *b, int entry);
 CORE bool phases_conditional(const optc_binding *b, int entry);
-CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the binding's stream is captured */
-/* Outside of a capture, after one or with a guard. phases_graph: makes the graph, before anything is launched. */
+/* while the binding's stream is captured */
+CORE optc_status phases_capture(optc_binding *b, int entry);
+/* Outside of a capture, after one or with a guard. phases_graph: makes the graph, before anything
+ * is launched. */
 CORE optc_status phases_graph(optc_binding *b, int entry);
 CORE optc_status phases_run(optc_binding *b, int entry);
 CORE void phases_drop(optc_binding *b);
@@ -343,42 +409,52 @@ CORE void phases_drop(optc_binding *b);
 /* ---- gpu_slot_switch.c: the bodies of captured and guarded steps of rules with calls ---- */
 CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
 CORE bool slot_switch_used(const optc_binding *b, int entry);
-CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */
+/* before such a step; in a capture too */
+CORE optc_status slot_switch_make(optc_binding *b, int entry);
 CORE void slot_switch_drop(optc_binding *b, bool unbinds);
 
 /* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */
 CORE optc_status gpu_build_lists(optc_binding *b);
 CORE void gpu_drop_lists(optc_binding *b);
-CORE optc_status gpu_load_kernels(optc_binding *b);        /* after calls are made; gpu_build_lists calls it too */
-CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);     /* the first stage increments t */
-CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
+/* after calls are made; gpu_build_lists calls it too */
+CORE optc_status gpu_load_kernels(optc_binding *b);
+/* the first stage increments t */
+CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch,
+                                const Launch *l, CUfunction fn);
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
 /* A kernel of a graph. args: its parameters, read when the node is added */
 typedef struct KernelNode { CUfunction fn; unsigned blocks, threads; void *args[2]; } KernelNode;
-CORE KernelNode item_node(const LaunchItem *x);                   /* x must exist until the node is added */
+/* x must exist until the node is added */
+CORE KernelNode item_node(const LaunchItem *x);
 /* adds a node that depends on the n nodes `after`; returns the driver's error code */
-CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after, int n,
-                     CUgraphNode *node);
+CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after,
+                     int n, CUgraphNode *node);
 CORE bool launched_apart(const LaunchItem *x);                    /* it is in no graph */
 CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
 CORE void list_drop_graphs(const Driver *d, LaunchList *p);
 
 /* ---- gpu_run.c ---- */
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
-CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status why);        /* Device.refuse */
+/* Device.refuse */
+CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status why);
 /* before a run: sends changed pointers and views; inside gpu_enter */
 CORE optc_status gpu_send_changes(optc_binding *b, bool capturing);
-CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard);       /* inside gpu_enter */
+/* inside gpu_enter */
+CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard);
 CORE optc_status gpu_sync(optc_binding *b);
 CORE void gpu_set_stream(optc_binding *b, void *stream);
 
 /* ---- gpu_transfer.c ---- */
-CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call);
-CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
-                           const char *call);
-CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call);
-CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call);
+CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes,
+                          const char *call);
+CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes,
+                           bool wait, const char *call);
+CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value,
+                            const char *call);
+CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value,
+                                const char *call);
 CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps);
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps);
 CORE size_t gpu_hyper_bytes(const optc_binding *b);        /* of one cohort */

@@ -5,20 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One bit per open gpu_enter of this thread: its push succeeded. After a failed push gpu_leave must not pop, or the
- * caller would lose its own context. */
+/* One bit per open gpu_enter of this thread: its push succeeded. After a failed push gpu_leave must
+ * not pop, or the caller would lose its own context. */
 static __thread uint64_t pushed;
 static __thread int depth;                         /* open calls of gpu_enter */
-static __thread CUstreamCaptureMode callers;       /* the capture mode of the caller of the first one */
+/* the capture mode of the caller of the first one */
+static __thread CUstreamCaptureMode callers;
 
 static CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
 {
-    return d->cuThreadExchangeStreamCaptureMode(&mode) ? (CUstreamCaptureMode)CU_STREAM_CAPTURE_MODE_GLOBAL : mode;
+    return d->cuThreadExchangeStreamCaptureMode(&mode)
+               ? (CUstreamCaptureMode)CU_STREAM_CAPTURE_MODE_GLOBAL
+               : mode;
 }
 
-/* In the default capture mode, allocating, freeing, waiting and destroying a graph end a capture in any stream of the
- * program, although they are unrelated to it. So the mode is relaxed until gpu_leave. This does not help if a blocking
- * stream is captured: CUDA then forbids any use of the default stream. */
+/* In the default capture mode, allocating, freeing, waiting and destroying a graph end a capture in
+ * any stream of the program, although they are unrelated to it. So the mode is relaxed until
+ * gpu_leave. This does not help if a blocking stream is captured: CUDA then forbids any use of the
+ * default stream. */
 CORE const Driver *gpu_enter(const GpuEngine *g)
 {
     pushed = pushed << 1 | (g->d->cuCtxPushCurrent_v2(g->ctx) == 0);
@@ -41,12 +45,14 @@ CORE optc_status gpu_leave(const GpuEngine *g, optc_status s)
 /* ---- handles ---- */
 typedef struct Spare { void *handle; SpareGone gone; } Spare;
 
-/* The atomic exchange of an entry passes ownership of its handle. Destroys the handle if no entry is free. */
+/* The atomic exchange of an entry passes ownership of its handle. Destroys the handle if no entry
+ * is free. */
 static void put_spare(GpuEngine *g, Spare *x)
 {
     for (int i = 0; i < MOST_SPARE; i++) {
         Spare *none = NULL;
-        if (__atomic_compare_exchange_n(&g->spare[i], &none, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        if (__atomic_compare_exchange_n(&g->spare[i], &none, x, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST))
             return;
     }
     x->gone(x->handle);
@@ -91,7 +97,8 @@ CORE void spare_drop(GpuEngine *g)
 }
 
 /* ---- errors ---- */
-/* After one of these errors every call on the context returns the same error; no data can be read back. */
+/* After one of these errors every call on the context returns the same error; no data can be read
+ * back. */
 static bool sticky(int rc)
 {
     static const int ends[] = {CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -119,22 +126,27 @@ CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *w
     char why[400];
     g->d->cuGetErrorName(rc, &name);
     g->d->cuGetErrorString(rc, &text);
-    snprintf(why, sizeof why, "%.*s: %s (%s)%s%.200s", (int)strcspn(call, "("), call, name, text, *what ? ": " : "",
-             what);
+    snprintf(why, sizeof why, "%.*s: %s (%s)%s%.200s", (int)strcspn(call, "("), call, name, text,
+             *what ? ": " : "", what);
     if (!sticky(rc))
-        return fail(rc == CUDA_ERROR_OUT_OF_MEMORY ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s", why);
+        return fail(rc == CUDA_ERROR_OUT_OF_MEMORY ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s",
+                    why);
     int alive = 0;
-    if (__atomic_compare_exchange_n(&g->dead, &alive, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    if (__atomic_compare_exchange_n(&g->dead, &alive, 1, false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST)) {
         memcpy(g->why, why, sizeof why);
         __atomic_store_n(&g->dead, 2, __ATOMIC_SEQ_CST);       /* `why` is complete */
     }
-    return fail(OPTC_ERROR_DEVICE, "%s; cuda:%d can do no more work in this process: start a new one", why, g->ordinal);
+    return fail(OPTC_ERROR_DEVICE,
+                "%s; cuda:%d can do no more work in this process: start a new one", why,
+                g->ordinal);
 }
 
 CORE optc_status gpu_alive(GpuEngine *g)
 {
     int dead = __atomic_load_n(&g->dead, __ATOMIC_SEQ_CST);
-    return dead ? fail(OPTC_ERROR_DEVICE, "cuda:%d failed before and can do no more work in this process: %s",
+    return dead ? fail(OPTC_ERROR_DEVICE,
+                       "cuda:%d failed before and can do no more work in this process: %s",
                        g->ordinal, dead == 2 ? g->why : "")
                 : OPTC_OK;
 }
@@ -160,7 +172,8 @@ CORE int gpu_best(void)
         CUdevice dev;
         int sms = 0;
         size_t bytes = 0;
-        if (d.cuDeviceGet(&dev, i) || d.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev) ||
+        if (d.cuDeviceGet(&dev, i) ||
+            d.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev) ||
             d.cuDeviceTotalMem_v2(&bytes, dev))
             continue;
         if (best < 0 || sms > most || (sms == most && bytes > room)) {
@@ -207,13 +220,21 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     g->ordinal = ordinal;
     TRY(g, cuDeviceGet(&g->device, ordinal), "");
     TRY(g, cuDeviceGetName(g->name, sizeof g->name, g->device), "");
-    TRY(g, cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, g->device), "");
-    TRY(g, cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->device), "");
+    TRY(g, cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, g->device),
+        "");
+    TRY(g, cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->device),
+        "");
     TRY(g, cuDeviceGetAttribute(&g->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->device), "");
-    TRY(g, cuDeviceGetAttribute(&g->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, g->device), "");
-    TRY(g, cuDeviceGetAttribute(&g->cooperative, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, g->device), "");
+    TRY(g,
+        cuDeviceGetAttribute(&g->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                             g->device),
+        "");
+    TRY(g, cuDeviceGetAttribute(&g->cooperative, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, g->device),
+        "");
     if (HOST()->pooled)
-        TRY(g, cuDeviceGetAttribute(&g->pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, g->device), "");
+        TRY(g,
+            cuDeviceGetAttribute(&g->pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, g->device),
+            "");
     TRY(g, cuDeviceGetAttribute(&g->l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, g->device), "");
     TRY(g, cuDeviceTotalMem_v2(&bytes, g->device), "");
     g->memory = (int64_t)bytes;
@@ -222,7 +243,8 @@ static optc_status open_device(optc_engine *e, GpuEngine *g, int ordinal)
     g->driver = kernel_driver(g->d->version / 1000);
     g->bodies_cooperate = bodies_may_cooperate(g);
     TRY(g, cuDevicePrimaryCtxRetain(&g->ctx, g->device), "");
-    snprintf(e->name, sizeof e->name, "cuda:%d: %s, %d multiprocessors, sm_%d", ordinal, g->name, g->sms, g->arch);
+    snprintf(e->name, sizeof e->name, "cuda:%d: %s, %d multiprocessors, sm_%d", ordinal, g->name,
+             g->sms, g->arch);
     return OPTC_OK;
 }
 
@@ -238,11 +260,14 @@ CORE optc_status gpu_open(optc_engine *e, int ordinal)
     /* for profilers and debuggers that want to see single launches */
     g->no_graphs = getenv("OPTC_NO_GRAPHS") != NULL;
     if (!driver_open(&g->own, HOST()->cuda, why, sizeof why))
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: cuda:%d: %s; it needs a GPU and NVIDIA's driver, and the "
-                                            "device \"cpu\" needs neither", ordinal, why);
+        return fail(OPTC_ERROR_UNAVAILABLE,
+                    "optc_open: cuda:%d: %s; it needs a GPU and NVIDIA's driver, and the "
+                    "device \"cpu\" needs neither",
+                    ordinal, why);
     TRY(g, cuDeviceGetCount(&count), "");
     if (ordinal >= count)
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no cuda:%d (there are %d)", ordinal, count);
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no cuda:%d (there are %d)",
+                    ordinal, count);
     return open_device(e, g, ordinal);
 }
 
@@ -253,15 +278,16 @@ CORE void gpu_close(optc_engine *e)
         gpu_enter(e->gpu);
         spare_drop(e->gpu);
         gpu_leave(e->gpu, OPTC_OK);
-        e->gpu->d->cuDevicePrimaryCtxRelease_v2(e->gpu->device);       /* gpu_leave would pop this context */
+        /* gpu_leave would pop this context */
+        e->gpu->d->cuDevicePrimaryCtxRelease_v2(e->gpu->device);
         capture_mode(e->gpu->d, was);
     }
     free(e->gpu);
     e->gpu = NULL;
 }
 
-/* Machine code of the GPU's major version with the highest minor version up to the GPU's; else the first PTX of an
- * architecture up to the GPU's. */
+/* Machine code of the GPU's major version with the highest minor version up to the GPU's; else the
+ * first PTX of an architecture up to the GPU's. */
 CORE bool image_suits(Image x, Image best, int arch, bool compiles)
 {
     if (x.arch > arch || (x.ptx ? !compiles : x.arch / 10 != arch / 10))
@@ -269,28 +295,32 @@ CORE bool image_suits(Image x, Image best, int arch, bool compiles)
     return !best.arch || (!x.ptx && (best.ptx || x.arch > best.arch));
 }
 
-/* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ----
- * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc 1 ms. If cuMemAlloc
- * fails, the pool is tried, which may hold memory that others freed. cuMemFree frees either kind, after the stream has
- * finished.
+/* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter
+ * ---- Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and
+ * cuMemAlloc 1 ms. If cuMemAlloc fails, the pool is tried, which may hold memory that others freed.
+ * cuMemFree frees either kind, after the stream has finished.
  *
- * All of these, and perhaps the caller's allocator, would end captures of other streams in the default capture mode. */
+ * All of these, and perhaps the caller's allocator, would end captures of other streams in the
+ * default capture mode. */
 enum { LARGE = 256 << 20 };
 
 static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }
 
-static optc_status alloc_inside(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
+static optc_status alloc_inside(optc_engine *e, size_t bytes, CUstream stream, const char *what,
+                                CUdeviceptr *out)
 {
     GpuEngine *g = e->gpu;
     char text[160];
     if (e->memory.alloc) {
         *out = (CUdeviceptr)(uintptr_t)e->memory.alloc(e->memory.context, bytes, stream);
         if (!*out)
-            return fail(OPTC_ERROR_MEMORY, "the caller's allocator returned NULL for %zu bytes (%s)", bytes, what);
+            return fail(OPTC_ERROR_MEMORY,
+                        "the caller's allocator returned NULL for %zu bytes (%s)", bytes, what);
         if (*out % 256) {
             e->memory.release(e->memory.context, (void *)(uintptr_t)*out, bytes, stream);
             *out = 0;
-            return fail(OPTC_ERROR_ARGUMENT, "the caller's allocator returned memory that is not aligned to 256 bytes");
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "the caller's allocator returned memory that is not aligned to 256 bytes");
         }
     } else {
         snprintf(text, sizeof text, "%zu bytes for %.100s", bytes, what);
@@ -304,7 +334,8 @@ static optc_status alloc_inside(optc_engine *e, size_t bytes, CUstream stream, c
     return OPTC_OK;
 }
 
-CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
+CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what,
+                           CUdeviceptr *out)
 {
     *out = 0;
     gpu_enter(e->gpu);
@@ -345,12 +376,40 @@ CORE optc_status gpu_memory(optc_engine *e, optc_memory *out)
 
 CORE const Device *gpu_device(void)
 {
-    static const Device d = {"gpu",          gpu_bind,       gpu_unbind, gpu_run,   gpu_sync,
-                             gpu_use_pointer, gpu_set_stream, gpu_read,   gpu_write, gpu_spread,
-                             gpu_send_hyper, gpu_get_t,      gpu_set_t,  gpu_alloc_cohorts,  gpu_cohorts_grown,
-                             gpu_participation_changed,   gpu_may_change_participation, 8,         gpu_memory, false,
-                             gpu_read_ahead,       gpu_call_bytes, gpu_gather, gpu_exchange,
-                             gpu_memory_take, gpu_memory_give, gpu_memory_fills, gpu_memory_set, gpu_memory_copy,
-                             gpu_gather_values, gpu_beside, gpu_joint, gpu_refuse, gpu_capturing, true};
+    static const Device d = {"gpu",
+                             gpu_bind,
+                             gpu_unbind,
+                             gpu_run,
+                             gpu_sync,
+                             gpu_use_pointer,
+                             gpu_set_stream,
+                             gpu_read,
+                             gpu_write,
+                             gpu_spread,
+                             gpu_send_hyper,
+                             gpu_get_t,
+                             gpu_set_t,
+                             gpu_alloc_cohorts,
+                             gpu_cohorts_grown,
+                             gpu_participation_changed,
+                             gpu_may_change_participation,
+                             8,
+                             gpu_memory,
+                             false,
+                             gpu_read_ahead,
+                             gpu_call_bytes,
+                             gpu_gather,
+                             gpu_exchange,
+                             gpu_memory_take,
+                             gpu_memory_give,
+                             gpu_memory_fills,
+                             gpu_memory_set,
+                             gpu_memory_copy,
+                             gpu_gather_values,
+                             gpu_beside,
+                             gpu_joint,
+                             gpu_refuse,
+                             gpu_capturing,
+                             true};
     return &d;
 }

@@ -1,5 +1,6 @@
-/* Exchanges of sharded bindings on a GPU: the lists of moves as tables on the device, one launch that packs all bytes
- * to send, the caller's collective on the binding's stream, and one launch that unpacks. */
+/* Exchanges of sharded bindings on a GPU: the lists of moves as tables on the device, one launch
+ * that packs all bytes to send, the caller's collective on the binding's stream, and one launch
+ * that unpacks. */
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/shard/shard.h"
 
@@ -8,7 +9,9 @@
 
 /* optc_chunk and optc_move_args of templates/stage_cuda.txt */
 typedef struct Chunk { long long at, packed, bytes; int entry, array; } Chunk;
-typedef struct MoveArgs { CUdeviceptr mem, chunk, packed; long long count; int narray, pack; } MoveArgs;
+typedef struct MoveArgs {
+    CUdeviceptr mem, chunk, packed; long long count; int narray, pack;
+} MoveArgs;
 
 enum { CHUNK_BYTES = 1 << 14, MOVE_THREADS = 256, BLOCKS_PER_SM = 8 };
 enum { LIST_SEND, LIST_RECV, LIST_SHARE, LIST_SHARED, NLIST };
@@ -29,7 +32,8 @@ static int64_t cut_chunks(const Move *m, int n, int64_t packed, Chunk *to)
                     Chunk *c = &to[count];
                     c->at = m[i].at + run * m[i].stride + at;
                     c->packed = packed + at;
-                    c->bytes = m[i].bytes - at < CHUNK_BYTES ? m[i].bytes - at : (int64_t)CHUNK_BYTES;
+                    c->bytes =
+                        m[i].bytes - at < CHUNK_BYTES ? m[i].bytes - at : (int64_t)CHUNK_BYTES;
                     c->entry = m[i].entry;
                     c->array = m[i].array;
                 }
@@ -59,8 +63,10 @@ CORE optc_status gpu_exchanges_bind(optc_binding *b)
     if (!x || !x->nexchange)
         return OPTC_OK;
     if (!b->gpu->code->move)
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_bind_sharded: the package of rule '%s' was made by an older version "
-                                            "that cannot be sharded; make the package again", b->program->name);
+        return fail(OPTC_ERROR_UNAVAILABLE,
+                    "optc_bind_sharded: the package of rule '%s' was made by an older version "
+                    "that cannot be sharded; make the package again",
+                    b->program->name);
     GpuExchanges *g = b->gpu->exchanges = TAKE(b, GpuExchanges, 1);
     if (!g || !(g->table = TAKE(b, ChunkTable, x->nexchange * NLIST)))
         return no_memory("optc_bind_sharded");
@@ -68,8 +74,9 @@ CORE optc_status gpu_exchanges_bind(optc_binding *b)
         n += g->table[i].n = list_chunks(b, &x->exchange[i / NLIST], i % NLIST, NULL);
     size_t bytes = sizeof(Chunk) * (size_t)(n + 1);
     Chunk *host = (Chunk *)calloc(1, bytes);
-    optc_status s = host ? gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "tables of exchanges", &g->all)
-                         : no_memory("optc_bind_sharded");
+    optc_status s =
+        host ? gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "tables of exchanges", &g->all)
+             : no_memory("optc_bind_sharded");
     g->bytes = s == OPTC_OK ? bytes : 0;
     n = 0;
     for (int i = 0; s == OPTC_OK && i < x->nexchange * NLIST; i++) {
@@ -91,7 +98,8 @@ CORE void gpu_exchanges_unbind(optc_binding *b)
 }
 
 /* ---- running ---- */
-static optc_status launch_moves(const optc_binding *b, const ChunkTable *c, CUdeviceptr packed, int pack)
+static optc_status launch_moves(const optc_binding *b, const ChunkTable *c, CUdeviceptr packed,
+                                int pack)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const GpuTables *t = b->gpu;
@@ -107,8 +115,9 @@ static optc_status launch_moves(const optc_binding *b, const ChunkTable *c, CUde
     a.count = c->n;
     a.narray = b->program->narray;
     a.pack = pack;
-    TRY(g, cuLaunchKernel(t->code->move, (unsigned)(c->n < most ? c->n : most), 1, 1, MOVE_THREADS, 1, 1, 0, t->stream,
-                          args, NULL),
+    TRY(g,
+        cuLaunchKernel(t->code->move, (unsigned)(c->n < most ? c->n : most), 1, 1, MOVE_THREADS, 1,
+                       1, 0, t->stream, args, NULL),
         "an exchange");
     return OPTC_OK;
 }
@@ -127,14 +136,16 @@ CORE optc_status gpu_exchange(const optc_binding *b, int number)
     message_clear();                               /* for exchange_failed */
     if (e->pairs) {
         s = launch_moves(b, &t[LIST_SEND], send, 1);
-        if (s == OPTC_OK && c->all_to_all(c->context, from, e->send_bytes, to, e->recv_bytes, b->gpu->stream))
+        if (s == OPTC_OK &&
+            c->all_to_all(c->context, from, e->send_bytes, to, e->recv_bytes, b->gpu->stream))
             return exchange_failed(b);
         s = s == OPTC_OK ? launch_moves(b, &t[LIST_RECV], recv, 0) : s;
     }
     if (s == OPTC_OK && e->share_bytes) {
         size_t head = gpu_agree_rides(b, number) ? (size_t)x->head : 0;
         s = launch_moves(b, &t[LIST_SHARE], send, 1);
-        if (s == OPTC_OK && c->all_gather(c->context, (char *)from - head, to, head + e->share_bytes, b->gpu->stream))
+        if (s == OPTC_OK && c->all_gather(c->context, (char *)from - head, to,
+                                          head + e->share_bytes, b->gpu->stream))
             return exchange_failed(b);
         s = s == OPTC_OK && head ? gpu_agree_launch(b, head + e->share_bytes) : s;
         s = s == OPTC_OK ? launch_moves(b, &t[LIST_SHARED], recv, 0) : s;
@@ -144,14 +155,15 @@ CORE optc_status gpu_exchange(const optc_binding *b, int number)
 }
 
 /* ---- values of other processes' bindings (connect.c) ---- */
-CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv)
+CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n,
+                           void *send, void *recv)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const Driver *d = gpu_enter(g);
     int rc = 0;
     for (int i = 0; i < n && !rc; i++)
-        rc = d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)send + 8 * (CUdeviceptr)i, (CUdeviceptr)(uintptr_t)from[i],
-                                     8, b->gpu->stream);
+        rc = d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)send + 8 * (CUdeviceptr)i,
+                                     (CUdeviceptr)(uintptr_t)from[i], 8, b->gpu->stream);
     if (!rc)
         rc = c->all_gather(c->context, send, recv, 8 * (size_t)(n + 1), b->gpu->stream);
     gpu_leave(g, OPTC_OK);
@@ -159,21 +171,24 @@ CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *fro
 }
 
 /* ---- host memory ---- */
-static optc_status gather_inside(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes,
-                                 CUdeviceptr at)
+static optc_status gather_inside(optc_engine *e, const optc_comm *c, const void *own, void *all,
+                                 size_t bytes, CUdeviceptr at)
 {
     GpuEngine *g = e->gpu;
     void *recv = (void *)(uintptr_t)(at + bytes);
     TRY(g, cuMemcpyHtoDAsync_v2(at, own, bytes, NULL), "optc_bind_sharded");
     if (c->all_gather(c->context, (void *)(uintptr_t)at, recv, bytes, NULL))
-        return fail(OPTC_ERROR_DEVICE, "optc_bind_sharded: communication with the other ranks failed on rank %d of %d",
+        return fail(OPTC_ERROR_DEVICE,
+                    "optc_bind_sharded: communication with the other ranks failed on rank %d of %d",
                     c->rank, c->ranks);
-    TRY(g, cuMemcpyDtoHAsync_v2(all, at + bytes, bytes * (size_t)c->ranks, NULL), "optc_bind_sharded");
+    TRY(g, cuMemcpyDtoHAsync_v2(all, at + bytes, bytes * (size_t)c->ranks, NULL),
+        "optc_bind_sharded");
     TRY(g, cuStreamSynchronize(NULL), "optc_bind_sharded");
     return OPTC_OK;
 }
 
-CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes)
+CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all,
+                            size_t bytes)
 {
     size_t padded = (bytes + 255) & ~(size_t)255, room = padded * (size_t)(c->ranks + 1);
     CUdeviceptr at = 0;

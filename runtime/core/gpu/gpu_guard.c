@@ -1,6 +1,7 @@
-/* A small launch before a run that reads device scalars (device_scalars.c) and the guard. If the guard is not 0,
- * it marks all views as not taking part, which every stage skips, and decrements t, which the run then increments.
- * The host does not wait: once a guard is set, as after a capture, only the device knows t. */
+/* A small launch before a run that reads device scalars (device_scalars.c) and the guard. If the
+ * guard is not 0, it marks all views as not taking part, which every stage skips, and decrements t,
+ * which the run then increments. The host does not wait: once a guard is set, as after a capture,
+ * only the device knows t. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <string.h>
@@ -12,12 +13,14 @@ static optc_status check_reached(const optc_binding *b, const void *from, const 
     optc_status s = gpu_alive(g);
     if (s != OPTC_OK)
         return s;
-    int rc = gpu_enter(g)->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)from);
+    int rc = gpu_enter(g)->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                 (CUdeviceptr)(uintptr_t)from);
     gpu_leave(g, OPTC_OK);
     if (rc == CUDA_ERROR_INVALID_VALUE)            /* not CUDA memory */
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the pointer to the number is not readable by %s; put it in device "
-                                         "memory", call,
-                    b->rule->engine->name);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the pointer to the number is not readable by %s; put it in device "
+                    "memory",
+                    call, b->rule->engine->name);
     return rc ? gpu_error(g, "cuPointerGetAttribute", rc, call) : OPTC_OK;
 }
 
@@ -25,16 +28,17 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
 {
     optc_status s = check_reached(b, from, call);
     if (s == OPTC_OK && !b->gpu->code->read_ahead)
-        return fail(OPTC_ERROR_UNAVAILABLE, "%s: the package of rule '%s' was made by an older version that cannot "
-                                            "read numbers on the device; make the package again",
+        return fail(OPTC_ERROR_UNAVAILABLE,
+                    "%s: the package of rule '%s' was made by an older version that cannot "
+                    "read numbers on the device; make the package again",
                     call, b->program->name);
     if (s == OPTC_OK && guard && !host_guards(b))
         b->gpu->guarded = true;
     return s;
 }
 
-/* A skipped run still increments t, so the guard must decrement it. Not if the increment is itself in a
- * conditional node that is skipped (gpu_conditional.c). */
+/* A skipped run still increments t, so the guard must decrement it. Not if the increment is itself
+ * in a conditional node that is skipped (gpu_conditional.c). */
 CORE bool entry_counts(const optc_binding *b, int entry)
 {
     const Program *p = b->program;
@@ -79,8 +83,9 @@ CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x)
 static int launch_item(const optc_binding *b, GuardLaunch *x)
 {
     void *args[] = {&x->args};
-    return b->rule->engine->gpu->d->cuLaunchKernel(b->gpu->code->read_ahead, x->blocks, 1, 1, GUARD_THREADS, 1, 1, 0,
-                                                   b->gpu->stream, args, NULL);
+    return b->rule->engine->gpu->d->cuLaunchKernel(b->gpu->code->read_ahead, x->blocks, 1, 1,
+                                                   GUARD_THREADS, 1, 1, 0, b->gpu->stream, args,
+                                                   NULL);
 }
 
 CORE optc_status guard_launch(optc_binding *b, int entry)
@@ -95,8 +100,9 @@ CORE optc_status guard_launch(optc_binding *b, int entry)
     return OPTC_OK;
 }
 
-/* If this launch fails too, t is one too small after a run that would have been skipped. Only the device knows whether
- * it would, so runs are refused until t is set. What optc_agree took from t is not undone: later runs are refused then.
+/* If this launch fails too, t is one too small after a run that would have been skipped. Only the
+ * device knows whether it would, so runs are refused until t is set. What optc_agree took from t is
+ * not undone: later runs are refused then.
  */
 CORE void guard_undo(optc_binding *b, int entry)
 {
@@ -111,9 +117,11 @@ CORE void guard_undo(optc_binding *b, int entry)
 CORE optc_status refuse_half_done(const optc_binding *b, const char *call)
 {
     return b->gpu->half_done
-               ? fail(OPTC_ERROR_DEVICE, "%s: a launch failed in the middle of a step of rule '%s', so its parameters, "
-                                         "states and step count may be partly stepped; load a checkpoint of them, or "
-                                         "restore them and call optc_set_t for all tensors (tensor -1)",
-                      call, b->program->name)
+               ? fail(
+                     OPTC_ERROR_DEVICE,
+                     "%s: a launch failed in the middle of a step of rule '%s', so its parameters, "
+                     "states and step count may be partly stepped; load a checkpoint of them, or "
+                     "restore them and call optc_set_t for all tensors (tensor -1)",
+                     call, b->program->name)
                : OPTC_OK;
 }

@@ -1,27 +1,31 @@
-/* Joint graphs: all launches of an optc_run_all as one CUDA graph. Each binding is a branch. The branches of a level
- * begin when all branches of the level before have ended, so entries that need the others' values (clip's norm) need
- * no events between streams. TYPES.md has the conditions and the design. */
+/* Joint graphs: all launches of an optc_run_all as one CUDA graph. Each binding is a branch. The
+ * branches of a level begin when all branches of the level before have ended, so entries that need
+ * the others' values (clip's norm) need no events between streams. TYPES.md has the conditions and
+ * the design. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_GRAPHS = 64 };                     /* of an engine; further sets of tasks run one by one */
+/* of an engine; further sets of tasks run one by one */
+enum { MOST_GRAPHS = 64 };
 
-/* exec NULL: not made yet, or (failed) it cannot be made. guard: the launches that read guards and device scalars, of
- * all tasks. They contain addresses of the caller, which may change between runs. */
+/* exec NULL: not made yet, or (failed) it cannot be made. guard: the launches that read guards and
+ * device scalars, of all tasks. They contain addresses of the caller, which may change between
+ * runs. */
 typedef struct JointGraph {
     struct JointGraph *next;
     JointTask *task; int n;
     GuardLaunch *guard; int nguard;
     CUgraphExec exec;
-    bool failed, changed;                      /* changed: this run's guards differ from those of the last one */
+    /* changed: this run's guards differ from those of the last one */
+    bool failed, changed;
 } JointGraph;
 
 /* ---- the engine's list ---- */
-/* Held for a few instructions, so waiting threads spin. A graph stays in the list while its bindings exist: calls with
- * one binding are not concurrent. */
+/* Held for a few instructions, so waiting threads spin. A graph stays in the list while its
+ * bindings exist: calls with one binding are not concurrent. */
 static JointGraph **joint_lock(GpuEngine *g)
 {
     while (__atomic_test_and_set(&g->joint_locked, __ATOMIC_ACQUIRE))
@@ -35,8 +39,8 @@ static bool same_tasks(const JointGraph *x, const JointTask *task, int n)
 {
     bool same = x->n == n;
     for (int i = 0; i < n && same; i++)
-        same = x->task[i].b == task[i].b && x->task[i].entry == task[i].entry && x->task[i].phase == task[i].phase &&
-               x->task[i].level == task[i].level;
+        same = x->task[i].b == task[i].b && x->task[i].entry == task[i].entry &&
+               x->task[i].phase == task[i].phase && x->task[i].level == task[i].level;
     return same;
 }
 
@@ -109,16 +113,17 @@ static LaunchList *task_list(const JointTask *x)
     return &x->b->gpu->launch_list[x->entry * x->b->gpu->nphase + x->phase];
 }
 
-/* Tuning during real steps measures each binding by itself. After a capture, or with a guard, the host does not know
- * the phase. */
+/* Tuning during real steps measures each binding by itself. After a capture, or with a guard, the
+ * host does not know the phase. */
 static bool may_join(const JointTask *task, int n)
 {
     bool may = !task->b->rule->engine->gpu->no_graphs;
     for (int i = 0; i < n && may; i++) {
         const GpuTables *t = task[i].b->gpu;
         const LaunchList *p = task_list(&task[i]);
-        may = t->stream == task->b->gpu->stream && !t->begin && !p->copies && !p->calls && !p->stagger &&
-              !t->half_done && !((t->captured || t->guarded) && task[i].b->program->nperiod) &&
+        may = t->stream == task->b->gpu->stream && !t->begin && !p->copies && !p->calls &&
+              !p->stagger && !t->half_done &&
+              !((t->captured || t->guarded) && task[i].b->program->nperiod) &&
               !phases_guarded(task[i].b, task[i].entry);
     }
     return may;
@@ -151,7 +156,8 @@ static bool same_guards(JointGraph *x)
 typedef struct JointBuild {
     const Driver *d;
     CUgraph graph;
-    CUgraphNode before[MOST_JOINT], end[MOST_JOINT], last;     /* ends: of the level before, this level, the branch */
+    /* ends: of the level before, this level, the branch */
+    CUgraphNode before[MOST_JOINT], end[MOST_JOINT], last;
     int nbefore, nend;
     bool branch;                               /* `last` is set */
 } JointBuild;
@@ -172,7 +178,8 @@ static bool add_task(JointBuild *x, const JointTask *k)
     GuardLaunch guard;
     x->branch = false;
     for (int i = 0; ok && guard_item(k->b, k->entry, i, &guard); i++) {
-        KernelNode node = {k->b->gpu->code->read_ahead, guard.blocks, GUARD_THREADS, {&guard.args, NULL}};
+        KernelNode node = {
+            k->b->gpu->code->read_ahead, guard.blocks, GUARD_THREADS, {&guard.args, NULL}};
         ok = add_kernel(x, &node);
     }
     for (int i = 0; i < p->n && ok; i++) {
@@ -205,7 +212,8 @@ static void make_joint(JointGraph *j, const Driver *d)
         d->cuGraphDestroy(x.graph);
 }
 
-/* With guards the graph is made after two runs that had the same: a caller may set a new address for each run. */
+/* With guards the graph is made after two runs that had the same: a caller may set a new address
+ * for each run. */
 static void prepare_joint(GpuEngine *g, const JointTask *task, int n)
 {
     JointGraph *x = find_joint(g, task, n);
@@ -220,7 +228,8 @@ static void prepare_joint(GpuEngine *g, const JointTask *task, int n)
 }
 
 /* ---- running ---- */
-/* The graph is one range of the profile: a run of the last entry of the binding with the most elements. */
+/* The graph is one range of the profile: a run of the last entry of the binding with the most
+ * elements. */
 static const JointTask *joint_lead(const JointTask *task, int n)
 {
     const JointTask *lead = &task[n - 1];
@@ -275,7 +284,8 @@ static optc_status joint_inside(const JointTask *task, int n, bool ran, bool *do
     }
     for (int i = 0; i < n && s == OPTC_OK; i++)
         s = gpu_send_changes(task[i].b, false);
-    if (s != OPTC_OK || find_joint(g, task, n) != x)       /* gpu_send_changes may rebuild lists, and drop the graph */
+    /* gpu_send_changes may rebuild lists, and drop the graph */
+    if (s != OPTC_OK || find_joint(g, task, n) != x)
         return s;
     s = launch_joint(x);
     *done = s == OPTC_OK;

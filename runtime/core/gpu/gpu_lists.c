@@ -1,12 +1,13 @@
-/* Launch lists on a GPU: the launches of each phase, made when binding, and the CUDA graphs of a list. gpu_run.c runs
- * them. */
+/* Launch lists on a GPU: the launches of each phase, made when binding, and the CUDA graphs of a
+ * list. gpu_run.c runs them. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Second argument of a kernel that several stages share: the array numbers. Other kernels ignore it. */
+/* Second argument of a kernel that several stages share: the array numbers. Other kernels ignore
+ * it. */
 static void *item_arrays(const LaunchItem *x) { return x->stage ? (void *)x->stage->at : NULL; }
 
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream)
@@ -17,8 +18,8 @@ CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream s
     return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
 }
 
-CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after, int n,
-                     CUgraphNode *node)
+CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after,
+                     int n, CUgraphNode *node)
 {
     CUDA_KERNEL_NODE_PARAMS k;
     memset(&k, 0, sizeof k);
@@ -37,14 +38,15 @@ CORE KernelNode item_node(const LaunchItem *x)
 }
 
 /* ---- graphs ---- */
-/* Two stages need an order if one of them writes an array of the other, if their temporaries share memory, or if one
- * of them belongs to the group, which serves all variants. Stages of different variants step different tensors, so a
- * common array orders only stages of one variant. Stages of sharded bindings are always ordered: they share the memory
- * of exchanges. */
+/* Two stages need an order if one of them writes an array of the other, if their temporaries share
+ * memory, or if one of them belongs to the group, which serves all variants. Stages of different
+ * variants step different tensors, so a common array orders only stages of one variant. Stages of
+ * sharded bindings are always ordered: they share the memory of exchanges. */
 static bool need_order(const optc_binding *b, const LaunchItem *x, const LaunchItem *y)
 {
     const ProgStage *s = x->stage, *t = y->stage;
-    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || x->batch >= 0 || y->batch >= 0)
+    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || x->batch >= 0 ||
+        y->batch >= 0)
         return true;
     bool same = s->variant == t->variant;
     for (int i = 0; i < s->nreads + s->nwrites; i++)
@@ -57,31 +59,33 @@ static bool need_order(const optc_binding *b, const LaunchItem *x, const LaunchI
     return false;
 }
 
-/* Item i of a graph, behind those items that it must follow; `behind` has a bit for each item that an item follows,
- * also indirectly. */
+/* Item i of a graph, behind those items that it must follow; `behind` has a bit for each item that
+ * an item follows, also indirectly. */
 typedef struct GraphOrder { CUgraphNode node[64]; uint64_t behind[64]; } GraphOrder;
 
-static bool add_behind(const optc_binding *b, const LaunchList *p, CUgraph graph, GraphOrder *o, int i)
+static bool add_behind(const optc_binding *b, const LaunchList *p, CUgraph graph, GraphOrder *o,
+                       int i)
 {
     CUgraphNode after[64];
     KernelNode k = item_node(&p->item[i]);
     int n = 0;
     o->behind[i] = 0;
     for (int j = i - 1; j >= 0; j--)
-        if (p->item[j].blocks && !(o->behind[i] >> j & 1) && need_order(b, &p->item[i], &p->item[j])) {
+        if (p->item[j].blocks && !(o->behind[i] >> j & 1) &&
+            need_order(b, &p->item[i], &p->item[j])) {
             after[n++] = o->node[j];
             o->behind[i] |= o->behind[j] | (uint64_t)1 << j;
         }
     return kernel_node(b->rule->engine->gpu->d, &k, graph, after, n, &o->node[i]) == 0;
 }
 
-/* Builds a graph of the list's launches. Stages of several variants run side by side: a model's vectors take up to a
- * tenth of the time of its matrices, because so few blocks do not fill a GPU. A failure is no error: single launches,
- * one after another, do the same.
+/* Builds a graph of the list's launches. Stages of several variants run side by side: a model's
+ * vectors take up to a tenth of the time of its matrices, because so few blocks do not fill a GPU.
+ * A failure is no error: single launches, one after another, do the same.
  *
- * Lists that copy arrays have no graph: every run launches them item by item. A caller's graph can contain copies,
- * unless the rule has periods: it then contains the stages of all phases, and stages of the wrong phase return at once,
- * which a copy cannot. Such a capture is refused. */
+ * Lists that copy arrays have no graph: every run launches them item by item. A caller's graph can
+ * contain copies, unless the rule has periods: it then contains the stages of all phases, and
+ * stages of the wrong phase return at once, which a copy cannot. Such a capture is refused. */
 static bool build_graph(const optc_binding *b, const LaunchList *p, CUgraph *graph)
 {
     const Driver *d = b->rule->engine->gpu->d;
@@ -139,8 +143,9 @@ static int64_t make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec
 
 CORE bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange || x->sync; }
 
-/* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages between two of them
- * are. A matrix rule has a hundred launches there, which cost the host ten microseconds each. */
+/* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages
+ * between two of them are. A matrix rule has a hundred launches there, which cost the host ten
+ * microseconds each. */
 static void segment_graphs(optc_binding *b, LaunchList *p)
 {
     p->segment = p->segment ? p->segment : TAKE(b, Segment, p->n);
@@ -184,7 +189,8 @@ CORE void list_drop_graphs(const Driver *d, LaunchList *p)
     p->nodes = 0;
 }
 
-CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch,
+                                const Launch *l, CUfunction fn)
 {
     const GpuTables *t = b->gpu;
     const Units *u = stage_tensors(b, s, batch);
@@ -195,12 +201,13 @@ CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int b
     x.stage = s;
     x.args.views = group ? t->groups : t->views;
     x.args.mem = group ? t->group_mem : t->mem;
-    x.args.units = batch < 0 ? t->units[s->variant][s->kind] : t->batch_units[batch * NSTAGEKIND + (int)s->kind];
+    x.args.units = batch < 0 ? t->units[s->variant][s->kind]
+                             : t->batch_units[batch * NSTAGEKIND + (int)s->kind];
     x.batch = batch;
     x.args.count = group ? b->ncohort : u->prefix[s->kind][u->n];
     x.args.brief = count_brief(s->form, l, s->kind == S_FLAT ? u->shorter : NULL);
-    int64_t grid =
-        count_blocks(s->form, l, x.args.count, x.args.brief, u->longest[s->kind], b->rule->engine->gpu->sms);
+    int64_t grid = count_blocks(s->form, l, x.args.count, x.args.brief, u->longest[s->kind],
+                                b->rule->engine->gpu->sms);
     /* 0: more than a launch can have; refused when binding */
     x.blocks = grid > MOST_BLOCKS ? 0 : (unsigned)grid;
     x.threads = (unsigned)count_threads(s->form, l, u->longest[s->kind]);
@@ -221,7 +228,10 @@ static LaunchItem advance_t_item(const optc_binding *b)
 }
 
 /* A copy, an exchange, or streams that wait for each other: no kernel of the rule. */
-static bool is_transfer(const ProgAction *a) { return a->kind != ACT_ADVANCE_T && a->kind != ACT_LAUNCH; }
+static bool is_transfer(const ProgAction *a)
+{
+    return a->kind != ACT_ADVANCE_T && a->kind != ACT_LAUNCH;
+}
 
 static LaunchItem transfer_item(const Task *t)
 {
@@ -253,9 +263,9 @@ static bool has_slots(const Program *p)
     return false;
 }
 
-/* A step starts by incrementing t: in its first stage if that is a stage of the group, else in a separate launch. Rules
- * with periods or slots always use a separate launch: a captured step launches the stages of all phases, or selects
- * slots by t before its first stage. */
+/* A step starts by incrementing t: in its first stage if that is a stage of the group, else in a
+ * separate launch. Rules with periods or slots always use a separate launch: a captured step
+ * launches the stages of all phases, or selects slots by t before its first stage. */
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph)
 {
     return !p->nperiod && !has_slots(p) && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
@@ -267,12 +277,14 @@ static optc_status too_many(const Program *p, const LaunchItem *x)
     char what[200];
     stage_label(p, x->stage, what, sizeof what);
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s would need more than 2^31 - 1 thread blocks on these tensors (%lld units); bind fewer "
+                "optc_bind: %s would need more than 2^31 - 1 thread blocks on these tensors (%lld "
+                "units); bind fewer "
                 "tensors at a time",
                 what, x->args.count);
 }
 
-static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph, const Tasks *tasks)
+static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph,
+                             const Tasks *tasks)
 {
     const Program *pr = b->program;
     const GpuCode *c = b->gpu->code;
@@ -293,8 +305,9 @@ static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph
         if (!s)
             continue;
         bool call = s->kind == S_CALL;
-        LaunchItem x = call ? call_item(b, s, tasks->task[i].batch)
-                      : gpu_launch_item(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
+        LaunchItem x =
+            call ? call_item(b, s, tasks->task[i].batch)
+                 : gpu_launch_item(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
         x.args.advance_t = advance_t && inside && a == &ph->action[1];
         p->calls = p->calls || call;
         if (call ? x.call != NULL : x.args.count != 0)

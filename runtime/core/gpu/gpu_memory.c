@@ -1,18 +1,20 @@
-/* Memory of a GPU for callers (device_memory.c): allocating and freeing in the order of a stream, setting bytes, copies
- * in all directions. */
+/* Memory of a GPU for callers (device_memory.c): allocating and freeing in the order of a stream,
+ * setting bytes, copies in all directions. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <string.h>
 
-/* Inside gpu_enter. An allocation inside a capture would belong to the graph, and a replay would use the host's address
- * again. */
-static optc_status outside_capture(GpuEngine *g, CUstream stream, const char *call, const char *what)
+/* Inside gpu_enter. An allocation inside a capture would belong to the graph, and a replay would
+ * use the host's address again. */
+static optc_status outside_capture(GpuEngine *g, CUstream stream, const char *call,
+                                   const char *what)
 {
     int capturing = 0;
     optc_status s = gpu_alive(g);
     if (s == OPTC_OK && g->d->cuStreamIsCapturing(stream, &capturing) == 0 && capturing)
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: %s while the stream is captured; call it before or after the capture",
-                 call, what);
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "%s: %s while the stream is captured; call it before or after the capture", call,
+                 what);
     return s;
 }
 
@@ -52,7 +54,8 @@ CORE optc_status gpu_memory_set(optc_engine *e, void *to, int byte, size_t bytes
     optc_status s = gpu_alive(e->gpu);
     if (s != OPTC_OK)
         return s;
-    int rc = gpu_enter(e->gpu)->cuMemsetD8Async((CUdeviceptr)(uintptr_t)to, (unsigned char)byte, bytes, stream);
+    int rc = gpu_enter(e->gpu)->cuMemsetD8Async((CUdeviceptr)(uintptr_t)to, (unsigned char)byte,
+                                                bytes, stream);
     return gpu_leave(e->gpu, rc ? gpu_error(e->gpu, "cuMemsetD8Async", rc, "") : OPTC_OK);
 }
 
@@ -69,9 +72,10 @@ static int copy_rows(const Driver *d, const MemoryCopy *c, CUstream stream)
     return d->cuMemcpy2DAsync_v2(&x, stream);
 }
 
-/* Inside gpu_enter. A copy from pageable memory reads it before it returns (gpu_run.c relies on that too). A copy to
- * pageable memory is waited for. */
-static optc_status copy_placed(GpuEngine *g, const MemoryCopy *c, MemoryPlace to, MemoryPlace from, CUstream stream)
+/* Inside gpu_enter. A copy from pageable memory reads it before it returns (gpu_run.c relies on
+ * that too). A copy to pageable memory is waited for. */
+static optc_status copy_placed(GpuEngine *g, const MemoryCopy *c, MemoryPlace to, MemoryPlace from,
+                               CUstream stream)
 {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)c->to, source = (CUdeviceptr)(uintptr_t)c->from;
     int rc = 0;
@@ -99,14 +103,17 @@ CORE optc_status gpu_memory_copy(optc_engine *e, const MemoryCopy *c, void *stre
     if (s == OPTC_OK)
         s = gpu_pointer_place(e->gpu, c->from, "optc_copy", &from);
     if (s == OPTC_OK && (to == PLACE_OTHER_GPU || from == PLACE_OTHER_GPU))
-        s = fail(OPTC_ERROR_ARGUMENT, "optc_copy: the memory to %s is on another GPU than %s; copy it through the host",
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "optc_copy: the memory to %s is on another GPU than %s; copy it through the host",
                  to == PLACE_OTHER_GPU ? "write" : "read", e->name);
     if (s != OPTC_OK)
         return s;
     gpu_enter(e->gpu);
-    bool apart = to != PLACE_HERE && from != PLACE_HERE;               /* the host copies, after the stream's work */
+    /* the host copies, after the stream's work */
+    bool apart = to != PLACE_HERE && from != PLACE_HERE;
     if (to == PLACE_HOST || from == PLACE_HOST || apart)
-        s = outside_capture(e->gpu, stream, "optc_copy", apart ? "no copies between two host arrays"
-                                                               : "no copies from or to pageable host memory");
+        s = outside_capture(e->gpu, stream, "optc_copy",
+                            apart ? "no copies between two host arrays"
+                                  : "no copies from or to pageable host memory");
     return gpu_leave(e->gpu, s == OPTC_OK ? copy_placed(e->gpu, c, to, from, stream) : s);
 }

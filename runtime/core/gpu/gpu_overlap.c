@@ -1,11 +1,15 @@
-/* Exchanges of a sharded binding that run beside its stages (tasks.c has the order): a second stream, in which all
- * overlapped exchanges are in order. Each of them has an event that the binding's stream can wait for. A run ends with
- * both streams joined, also after an error: what follows in the binding's stream (a free, another step) must not
- * overtake an exchange. In a capture the second stream becomes part of the caller's graph. */
+/* Exchanges of a sharded binding that run beside its stages (tasks.c has the order): a second
+ * stream, in which all overlapped exchanges are in order. Each of them has an event that the
+ * binding's stream can wait for. A run ends with both streams joined, also after an error: what
+ * follows in the binding's stream (a free, another step) must not overtake an exchange. In a
+ * capture the second stream becomes part of the caller's graph. */
 #include "runtime/core/gpu/gpu_device.h"
 
-/* arrived: by number of the exchange; open: the second stream has work that the binding's may not have waited for */
-typedef struct GpuOverlap { CUstream stream; CUevent forked, *arrived; int n; bool open; } GpuOverlap;
+/* arrived: by number of the exchange; open: the second stream has work that the binding's may not
+ * have waited for */
+typedef struct GpuOverlap {
+    CUstream stream; CUevent forked, *arrived; int n; bool open;
+} GpuOverlap;
 
 enum { NON_BLOCKING = 1, NO_TIMING = 2 };
 
@@ -52,7 +56,8 @@ CORE optc_status gpu_overlap_exchange(const optc_binding *b, const LaunchItem *i
     optc_status s = gpu_exchange(b, item->exchange->stage);
     b->gpu->stream = own;
     if (s == OPTC_OK)
-        TRY(b->rule->engine->gpu, cuEventRecord(x->arrived[item->beside - 1], x->stream), "a stream for exchanges");
+        TRY(b->rule->engine->gpu, cuEventRecord(x->arrived[item->beside - 1], x->stream),
+            "a stream for exchanges");
     return s;
 }
 
@@ -61,7 +66,8 @@ CORE optc_status gpu_overlap_sync(const optc_binding *b, const LaunchItem *item)
     GpuEngine *g = b->rule->engine->gpu;
     GpuOverlap *x = b->gpu->overlap;
     if (item->sync->kind == ACT_JOIN) {
-        TRY(g, cuStreamWaitEvent(b->gpu->stream, x->arrived[item->beside - 1], 0), "a stream for exchanges");
+        TRY(g, cuStreamWaitEvent(b->gpu->stream, x->arrived[item->beside - 1], 0),
+            "a stream for exchanges");
         return OPTC_OK;
     }
     TRY(g, cuEventRecord(x->forked, b->gpu->stream), "a stream for exchanges");
@@ -70,7 +76,8 @@ CORE optc_status gpu_overlap_sync(const optc_binding *b, const LaunchItem *item)
     return OPTC_OK;
 }
 
-/* After an error in the middle of a section the streams are not joined yet. The first message stays. */
+/* After an error in the middle of a section the streams are not joined yet. The first message
+ * stays. */
 CORE optc_status gpu_overlap_end(const optc_binding *b, optc_status s)
 {
     GpuOverlap *x = b->gpu->overlap;

@@ -1,5 +1,5 @@
-/* Steps on a GPU: runs the launch lists of gpu_lists.c launch by launch or as CUDA graphs; captures in the caller's
- * graphs. */
+/* Steps on a GPU: runs the launch lists of gpu_lists.c launch by launch or as CUDA graphs; captures
+ * in the caller's graphs. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdio.h>
@@ -8,17 +8,18 @@
 
 enum { CAPTURE_INVALIDATED = 2 };                          /* of CUstreamCaptureStatus */
 
-/* Copies of neighbouring tensors are merged. In the block, the parts of one array number follow each other, so a range
- * continues while both arrays do, including the gaps between tensors. It ends where only one of them has a part of
- * another tensor in between, or where one is the caller's memory. */
+/* Copies of neighbouring tensors are merged. In the block, the parts of one array number follow
+ * each other, so a range continues while both arrays do, including the gaps between tensors. It
+ * ends where only one of them has a part of another tensor in between, or where one is the caller's
+ * memory. */
 typedef struct CopyRange { char *to, *from; size_t bytes; } CopyRange;
 
 static optc_status launch_range_of(optc_binding *b, const CopyRange *r, const char *name)
 {
     if (r->bytes)
         TRY(b->rule->engine->gpu,
-            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)r->to, (CUdeviceptr)(uintptr_t)r->from, r->bytes,
-                                 b->gpu->stream),
+            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)r->to, (CUdeviceptr)(uintptr_t)r->from,
+                                 r->bytes, b->gpu->stream),
             name);
     b->gpu->launched = b->gpu->launched || r->bytes;
     return OPTC_OK;
@@ -102,7 +103,8 @@ static optc_status send_moved(optc_binding *b)
     return OPTC_OK;
 }
 
-/* A captured step has the launches of all phases. Copies and exchanges cannot return at once in the wrong phase. */
+/* A captured step has the launches of all phases. Copies and exchanges cannot return at once in the
+ * wrong phase. */
 static optc_status may_capture(const optc_binding *b, int entry)
 {
     const Program *p = b->program;
@@ -110,13 +112,15 @@ static optc_status may_capture(const optc_binding *b, int entry)
     for (int m = 0; m < b->gpu->nphase && p->nperiod && (b->shards || !conditional); m++)
         if (b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_run: rule '%s' copies arrays%s at some steps, so it cannot be captured in a graph; run "
-                        "it outside of the capture", p->name, b->shards ? " or exchanges them with other ranks" : "");
+                        "optc_run: rule '%s' copies arrays%s at some steps, so it cannot be "
+                        "captured in a graph; run "
+                        "it outside of the capture",
+                        p->name, b->shards ? " or exchanges them with other ranks" : "");
     return OPTC_OK;
 }
 
-/* Launches all phases into the caller's graph: at each replay the stages of the current phase work and the others
- * return at once. If a phase has calls, each phase is a conditional node. */
+/* Launches all phases into the caller's graph: at each replay the stages of the current phase work
+ * and the others return at once. If a phase has calls, each phase is a conditional node. */
 static optc_status capture(optc_binding *b, int entry, bool capturing)
 {
     const Program *p = b->program;
@@ -127,7 +131,8 @@ static optc_status capture(optc_binding *b, int entry, bool capturing)
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
             if (launch_list->item[i].stage || launched_apart(&launch_list->item[i]) || m == 0)
-                s = gpu_launch(b, &launch_list->item[i], launch_list->item[i].stage && p->nperiod > 0);
+                s = gpu_launch(b, &launch_list->item[i],
+                               launch_list->item[i].stage && p->nperiod > 0);
     }
     return s;
 }
@@ -170,14 +175,16 @@ static optc_status run_list(optc_binding *b, const LaunchList *p)
 static optc_status follow_group(optc_binding *b, void *to, const void *from, size_t n)
 {
     TRY(b->rule->engine->gpu,
-        cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, n, b->gpu->stream),
+        cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, n,
+                             b->gpu->stream),
         "states of groups");
     return OPTC_OK;
 }
 
-/* A captured graph reads the device's views, in which tensors without a gradient are marked; otherwise it would read
- * NULL. So after a capture no entry may run with another participation mask that changes these marks. The graph also
- * has the tables, and copies group states to the cohorts, of the time of its capture. */
+/* A captured graph reads the device's views, in which tensors without a gradient are marked;
+ * otherwise it would read NULL. So after a capture no entry may run with another participation mask
+ * that changes these marks. The graph also has the tables, and copies group states to the cohorts,
+ * of the time of its capture. */
 static optc_status may_change_participation(const optc_binding *b, const Participation *c)
 {
     GpuTables *t = b->gpu;
@@ -185,26 +192,31 @@ static optc_status may_change_participation(const optc_binding *b, const Partici
     bool differs = false;
     TRY(b->rule->engine->gpu, cuStreamIsCapturing(t->stream, &capturing), "");
     for (int i = 0; t->captured && i < b->ntensor; i++)
-        differs = differs || tensor_out(&b->tensor[i], c->mask) != tensor_out(&b->tensor[i], t->captured_out);
+        differs = differs ||
+                  tensor_out(&b->tensor[i], c->mask) != tensor_out(&b->tensor[i], t->captured_out);
     if (capturing && c->any)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_run: a gradient was added or removed, or optc_set_t was called, since "
-                                         "the last step; run one step before capturing");
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_run: a gradient was added or removed, or optc_set_t was called, since "
+                    "the last step; run one step before capturing");
     for (int i = 0; t->captured && t->calls && i < b->ntensor && !differs; i++)
         if (tensor_out(&b->tensor[i], c->mask) != (b->tensor[i].view.n < 0))
-            return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_run: the captured graph has products for the tensors that had a gradient then, and now "
-                        "other tensors have one; give gradients to the same tensors, or bind again");
+            return fail(
+                OPTC_ERROR_ARGUMENT,
+                "optc_run: the captured graph has products for the tensors that had a gradient "
+                "then, and now "
+                "other tensors have one; give gradients to the same tensors, or bind again");
     if (differs)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: the captured graph skips other tensors without a gradient than this entry would; give "
-                    "every tensor a gradient first");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: the captured graph skips other tensors without "
+                                         "a gradient than this entry would; give "
+                                         "every tensor a gradient first");
     if (t->captured && c->grows)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: the tensors have more different step counts than the captured graph can hold; set one "
-                    "count for all (optc_set_t), or bind again");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: the tensors have more different step counts "
+                                         "than the captured graph can hold; set one "
+                                         "count for all (optc_set_t), or bind again");
     if (t->captured && c->takes && b->group_states)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: rule '%s' has group states, and a tensor has a step count that no tensor had at the "
+                    "optc_run: rule '%s' has group states, and a tensor has a step count that no "
+                    "tensor had at the "
                     "capture; set one count for all (optc_set_t), or bind again",
                     b->program->name);
     return OPTC_OK;
@@ -220,17 +232,17 @@ CORE optc_status gpu_may_change_participation(const optc_binding *b, const Parti
     return gpu_leave(g, may_change_participation(b, c));
 }
 
-/* Sends what changed since the last run. A step that is captured gets a capture table for changed pointers, which stay
- * marked as not sent. Captures and later runs share one list of matrix addresses: each captured step builds it again,
- * and so do runs after a capture. */
+/* Sends what changed since the last run. A step that is captured gets a capture table for changed
+ * pointers, which stay marked as not sent. Captures and later runs share one list of matrix
+ * addresses: each captured step builds it again, and so do runs after a capture. */
 CORE optc_status gpu_send_changes(optc_binding *b, bool capturing)
 {
     GpuTables *t = b->gpu;
     t->table = 0;
     if ((t->calls_behind || t->dirty) && capturing)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: the set of tensors with gradients or a step count changed since the last step; run "
-                    "one step before capturing");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: the set of tensors with gradients or a step "
+                                         "count changed since the last step; run "
+                                         "one step before capturing");
     if (capturing) {
         optc_status kept = t->moved || b->grads_set ? table_keep(b) : OPTC_OK;
         return kept == OPTC_OK && t->calls ? calls_update(b) : kept;
@@ -248,7 +260,8 @@ CORE optc_status gpu_send_changes(optc_binding *b, bool capturing)
     return s;
 }
 
-/* A library call may end the capture without an error. Without this check the caller's next call would report it. */
+/* A library call may end the capture without an error. Without this check the caller's next call
+ * would report it. */
 static optc_status still_captures(const optc_binding *b)
 {
     int status = 0;
@@ -260,9 +273,10 @@ static optc_status still_captures(const optc_binding *b)
                : OPTC_OK;
 }
 
-/* All that may fail before anything changes. The guard's launch comes last: it may decrement t. by_device: the device
- * selects the phase. */
-static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool capturing, bool by_device)
+/* All that may fail before anything changes. The guard's launch comes last: it may decrement t.
+ * by_device: the device selects the phase. */
+static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool capturing,
+                           bool by_device)
 {
     GpuTables *t = b->gpu;
     optc_status s = refuse_half_done(b, "optc_run");
@@ -272,7 +286,8 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
         s = cohorts_copy_states(b, follow_group);
     t->slots = NULL;
     if (by_device && !capturing && (t->slot_lists || t->passing))
-        gpu_slots_drop(b);                         /* no later step uses them; a capture must not free memory */
+        /* no later step uses them; a capture must not free memory */
+        gpu_slots_drop(b);
     if (s == OPTC_OK)
         s = by_device ? may_capture(b, entry) : roots_f32_check(b, p);
     if (s == OPTC_OK && by_device)
@@ -306,11 +321,12 @@ static optc_status run_by_host(optc_binding *b, LaunchList *p)
 {
     GpuTables *t = b->gpu;
     b->recorded = false;
-    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !b->rule->engine->gpu->no_graphs && !p->stagger)
+    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !b->rule->engine->gpu->no_graphs &&
+        !p->stagger)
         list_graph(b, p);
     t->launched = false;                           /* graphs were made, not launched */
-    bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
-                 !t->guarded;                       /* a skipped step would be measured as fast */
+    bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] &&
+                 !p->stagger && !t->guarded; /* a skipped step would be measured as fast */
     const LaunchList *now = tuned ? t->begin(b, p) : t->slots ? &t->slots->list : p;
     optc_status s = gpu_overlap_end(b, run_list(b, now));
     if (tuned && s == OPTC_OK)
@@ -318,8 +334,8 @@ static optc_status run_by_host(optc_binding *b, LaunchList *p)
     return s == OPTC_OK ? roots_f32_save(b, p) : s;
 }
 
-/* begun: other ranks may have this rank's answer. The caller must discard a graph whose capture failed: nothing of it
- * is undone. */
+/* begun: other ranks may have this rank's answer. The caller must discard a graph whose capture
+ * failed: nothing of it is undone. */
 static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -327,9 +343,10 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
     LaunchList *p = &t->launch_list[entry * t->nphase + phase];
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
-    /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
-     * know the phase or the stagger slot: the device decides, as in a graph. */
-    bool by_device = capturing || ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) ||
+    /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped)
+     * the host does not know the phase or the stagger slot: the device decides, as in a graph. */
+    bool by_device = capturing ||
+                     ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) ||
                      phases_guarded(b, entry);
     optc_status s = prepare(b, entry, p, capturing != 0, by_device);
     *begun = s == OPTC_OK || capturing;
@@ -385,7 +402,8 @@ CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status w
         const Driver *d = gpu_enter(g);
         if (!d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing)
             s = gpu_send_changes(b, false);
-        s = gpu_leave(g, s == OPTC_OK && !capturing ? gpu_agree_refuse(b, entry, phase, why == OPTC_OK) : s);
+        s = gpu_leave(
+            g, s == OPTC_OK && !capturing ? gpu_agree_refuse(b, entry, phase, why == OPTC_OK) : s);
     }
     return why == OPTC_OK ? s : fail(why, "%s", message);
 }

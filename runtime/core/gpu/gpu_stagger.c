@@ -1,15 +1,17 @@
-/* Staggered stages on a GPU. A step runs the slot list of its combination of slots: work lists that contain only the
- * scheduled units, the addresses of the scheduled matrices (gpu_call_slots.c), and a CUDA graph of the launches. The
- * first step with a combination builds it, all later ones launch it. CAPTURE.md has the limit of what is kept.
+/* Staggered stages on a GPU. A step runs the slot list of its combination of slots: work lists that
+ * contain only the scheduled units, the addresses of the scheduled matrices (gpu_call_slots.c), and
+ * a CUDA graph of the launches. The first step with a combination builds it, all later ones launch
+ * it. CAPTURE.md has the limit of what is kept.
  *
- * In a caller's graph the host does not know which step it is: there such stages cover all units, and the device
- * finds that the others have nothing to change. */
+ * In a caller's graph the host does not know which step it is: there such stages cover all units,
+ * and the device finds that the others have nothing to change. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS_SHARE = 4 };                                      /* the limit is one part of the workspace in these */
+/* the limit is one part of the workspace in these */
+enum { SLOTS_SHARE = 4 };
 enum { LONGEST_CYCLE = 1 << 20 };
 
 static bool listed(const ProgStage *s) { return s && s->stagger && s->kind != S_CALL; }
@@ -43,8 +45,9 @@ CORE void gpu_stagger_bind(optc_binding *b)
 /* Stages of one launch list that cover the same units share a work list. */
 static bool same_list(const LaunchItem *a, const LaunchItem *b)
 {
-    return listed(a->stage) && listed(b->stage) && a->stage->kind == b->stage->kind && a->batch == b->batch &&
-           a->stage->variant == b->stage->variant && a->stage->stagger == b->stage->stagger;
+    return listed(a->stage) && listed(b->stage) && a->stage->kind == b->stage->kind &&
+           a->batch == b->batch && a->stage->variant == b->stage->variant &&
+           a->stage->stagger == b->stage->stagger;
 }
 
 static const LaunchItem *first_alike(const LaunchList *p, int i)
@@ -55,7 +58,8 @@ static const LaunchItem *first_alike(const LaunchList *p, int i)
     return &p->item[k];
 }
 
-/* Lists the units of a stage that are scheduled; for views of blocks, matrix by matrix. to NULL: only counts them. */
+/* Lists the units of a stage that are scheduled; for views of blocks, matrix by matrix. to NULL:
+ * only counts them. */
 static int64_t list_units(const optc_binding *b, const LaunchItem *x, Unit *to)
 {
     const ProgStage *s = x->stage;
@@ -106,8 +110,9 @@ static void fill_lists(const optc_binding *b, LaunchList *p, Unit *host, CUdevic
         x->args.units = first == x ? memory + sizeof(Unit) * (size_t)at : first->args.units;
         at += first == x ? list_units(b, x, host + at) : 0;
         memset(&x->args.brief, 0, sizeof x->args.brief);
-        int64_t grid = count_blocks(s->form, &b->gpu->code->launch[s->fn], x->args.count, x->args.brief,
-                                    stage_tensors(b, s, x->batch)->longest[s->kind], b->rule->engine->gpu->sms);
+        int64_t grid = count_blocks(s->form, &b->gpu->code->launch[s->fn], x->args.count,
+                                    x->args.brief, stage_tensors(b, s, x->batch)->longest[s->kind],
+                                    b->rule->engine->gpu->sms);
         x->blocks = x->args.count ? (unsigned)grid : 0u;
     }
 }
@@ -129,8 +134,10 @@ static SlotList *slots_take(const optc_binding *b, const LaunchList *p)
 {
     int sets = 0, groups = 0;
     calls_slots_count(b, &sets, &groups);
-    size_t numbers = sizeof(int64_t) * (size_t)(sets + groups), items = sizeof(LaunchItem) * (size_t)p->n;
-    SlotList *x = (SlotList *)calloc(1, sizeof *x + numbers + items + sizeof(Segment) * (size_t)p->n);
+    size_t numbers = sizeof(int64_t) * (size_t)(sets + groups),
+           items = sizeof(LaunchItem) * (size_t)p->n;
+    SlotList *x =
+        (SlotList *)calloc(1, sizeof *x + numbers + items + sizeof(Segment) * (size_t)p->n);
     if (!x)
         return NULL;
     x->calls.at = (int64_t *)(x + 1);
@@ -159,7 +166,8 @@ static optc_status slots_memory(optc_binding *b, SlotList *x, size_t bytes)
     gpu_slots_free(b, old);
     if (x->memory || !bytes)
         return OPTC_OK;
-    optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "lists of staggered work", &x->memory);
+    optc_status s =
+        gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "lists of staggered work", &x->memory);
     x->bytes = s == OPTC_OK ? bytes : 0;
     return s;
 }
@@ -175,14 +183,18 @@ static optc_status slots_send(optc_binding *b, SlotList *x)
     fill_lists(b, &x->list, host, x->memory);
     /* pageable: copied before it returns */
     const Driver *d = b->rule->engine->gpu->d;
-    int rc = n ? d->cuMemcpyHtoDAsync_v2(x->memory, host, sizeof *host * (size_t)n, b->gpu->stream) : 0;
+    int rc =
+        n ? d->cuMemcpyHtoDAsync_v2(x->memory, host, sizeof *host * (size_t)n, b->gpu->stream) : 0;
     free(host);
     return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "lists of staggered work")
               : calls_slots_send(b, &x->calls, x->memory + lists);
 }
 
 /* ---- the kept ones ---- */
-CORE int64_t gpu_slots_limit(const optc_binding *b) { return b->rule->engine->workspace / SLOTS_SHARE; }
+CORE int64_t gpu_slots_limit(const optc_binding *b)
+{
+    return b->rule->engine->workspace / SLOTS_SHARE;
+}
 
 CORE int64_t gpu_slots_kept(const optc_binding *b)
 {
@@ -192,9 +204,9 @@ CORE int64_t gpu_slots_kept(const optc_binding *b)
     return bytes;
 }
 
-/* Drops the least recently used list, unless it was used within a cycle. Combinations recur in turn: if such a list
- * were dropped for another one, each step would build a list and a graph that is dropped before its next use. false:
- * there is none to drop. */
+/* Drops the least recently used list, unless it was used within a cycle. Combinations recur in
+ * turn: if such a list were dropped for another one, each step would build a list and a graph that
+ * is dropped before its next use. false: there is none to drop. */
 static bool slots_drop_last(optc_binding *b)
 {
     GpuTables *t = b->gpu;
@@ -280,8 +292,8 @@ CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList *
     return s;
 }
 
-/* A list's first run is often the only one with its combination (`first`, the phase of step 1), and so is one after
- * participation changed: it is not kept. */
+/* A list's first run is often the only one with its combination (`first`, the phase of step 1), and
+ * so is one after participation changed: it is not kept. */
 static optc_status slots_build(optc_binding *b, const LaunchList *p)
 {
     SlotList *x;

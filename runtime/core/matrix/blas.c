@@ -1,12 +1,14 @@
-/* Opens a BLAS by dlopen and limits its calls to one thread each: our own threads share the panels of a product, so the
- * number of threads changes no bit.
+/* Opens a BLAS by dlopen and limits its calls to one thread each: our own threads share the panels
+ * of a product, so the number of threads changes no bit.
  *
- * A library that the process uses itself must not be reconfigured. It is used as it is if calls can be limited to one
- * thread for the calling thread alone: a sequential OpenBLAS, an OpenBLAS with OpenMP, MKL. An OpenBLAS with its own
- * threads has one setting for the whole process (also its local setter): we load a private copy from the same file. A
- * library that we loaded is set to one thread at once, and never unloaded.
+ * A library that the process uses itself must not be reconfigured. It is used as it is if calls can
+ * be limited to one thread for the calling thread alone: a sequential OpenBLAS, an OpenBLAS with
+ * OpenMP, MKL. An OpenBLAS with its own threads has one setting for the whole process (also its
+ * local setter): we load a private copy from the same file. A library that we loaded is set to one
+ * thread at once, and never unloaded.
  *
- * $OPTC_BLAS names a library; "none" selects gemm_fallback.c, which is also used if no library is found. */
+ * $OPTC_BLAS names a library; "none" selects gemm_fallback.c, which is also used if no library is
+ * found. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <dlfcn.h>
@@ -22,14 +24,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The library that we loaded, and the process's library that it is a copy of (NULL: no copy). Weak symbols: all copies
- * of this file in a program share them, since they share the library. */
+/* The library that we loaded, and the process's library that it is a copy of (NULL: no copy). Weak
+ * symbols: all copies of this file in a program share them, since they share the library. */
 #ifdef __cplusplus
 extern "C" {
 #endif
 __attribute__((weak, visibility("default"))) void *optc_blas_loaded = NULL;
 __attribute__((weak, visibility("default"))) void *optc_blas_copied = NULL;
-__attribute__((weak, visibility("default"))) pthread_mutex_t optc_blas_lock = PTHREAD_MUTEX_INITIALIZER;
+__attribute__((weak, visibility("default"))) pthread_mutex_t optc_blas_lock =
+    PTHREAD_MUTEX_INITIALIZER;
 #ifdef __cplusplus
 }
 #endif
@@ -39,7 +42,8 @@ enum { CBLAS_ROWS = 101, CBLAS_PLAIN = 111, CBLAS_TRANS = 112, CBLAS_LOWER = 122
 
 /* ---- symbols ---- */
 typedef struct Affix { const char *before, *behind; bool wide; } Affix;
-static const Affix affixes[] = {{"", "", false}, {"", "64_", true}, {"scipy_", "", false}, {"scipy_", "64_", true}};
+static const Affix affixes[] = {
+    {"", "", false}, {"", "64_", true}, {"scipy_", "", false}, {"scipy_", "64_", true}};
 
 static void *blas_symbol(void *library, const Affix *a, const char *name)
 {
@@ -48,10 +52,10 @@ static void *blas_symbol(void *library, const Affix *a, const char *name)
     return dlsym(library, all);
 }
 
-#define BLAS_FIND(to, library, affix, name)                                                                          \
-    do {                                                                                                             \
-        void *f_ = blas_symbol((library), (affix), (name));                                                          \
-        memcpy(&(to), &f_, sizeof f_);                                                                               \
+#define BLAS_FIND(to, library, affix, name) \
+    do { \
+        void *f_ = blas_symbol((library), (affix), (name)); \
+        memcpy(&(to), &f_, sizeof f_); \
     } while (0)
 
 /* All LAPACK functions that we need, or none. */
@@ -70,7 +74,9 @@ static void lapack_functions(void *library, const Affix *a, Blas *x)
 
 static const Affix *blas_functions(void *library, Blas *x)
 {
-    static const char *const gemm[] = {"cblas_sgemm", "cblas_dgemm"}, *const syrk[] = {"cblas_ssyrk", "cblas_dsyrk"};
+    static const char *const gemm[] = {"cblas_sgemm", "cblas_dgemm"}, *const syrk[] = {
+                                                                          "cblas_ssyrk",
+                                                                          "cblas_dsyrk"};
     for (size_t i = 0; i < sizeof affixes / sizeof *affixes; i++) {
         bool all = true;
         for (int k = 0; k < 2; k++) {
@@ -108,9 +114,11 @@ static bool about_openblas(void *library, const Affix *a, Blas *x)
     x->wide = x->wide || strstr(config(), "USE64BITINT");
     x->chooses = strstr(config(), "DYNAMIC_ARCH") != NULL;
     snprintf(x->core, sizeof x->core, "%s", core ? core() : "");
-    snprintf(x->about, sizeof x->about, "%.60s", strncmp(config(), "OpenBLAS", 8) ? "OpenBLAS" : config());
+    snprintf(x->about, sizeof x->about, "%.60s",
+             strncmp(config(), "OpenBLAS", 8) ? "OpenBLAS" : config());
     x->about[strcspn(x->about, " ")] = ' ';
-    char *end = strchr(x->about, ' ') ? strchr(strchr(x->about, ' ') + 1, ' ') : NULL;       /* "OpenBLAS 0.3.21" */
+    /* "OpenBLAS 0.3.21" */
+    char *end = strchr(x->about, ' ') ? strchr(strchr(x->about, ' ') + 1, ' ') : NULL;
     if (end)
         *end = 0;
     return true;
@@ -202,7 +210,8 @@ static bool copy_file(int from, int to)
     char buf[1 << 14];
     ssize_t n;
     struct stat st;
-    struct rlimit most;                        /* writing beyond this limit raises SIGXFSZ, which ends the process */
+    /* writing beyond this limit raises SIGXFSZ, which ends the process */
+    struct rlimit most;
     if (fstat(from, &st) || getrlimit(RLIMIT_FSIZE, &most) || (rlim_t)st.st_size > most.rlim_cur)
         return false;
     while ((n = read(from, buf, sizeof buf)) > 0)
@@ -211,13 +220,14 @@ static bool copy_file(int from, int to)
     return n == 0;
 }
 
-/* The file stays open: otherwise a later library could be opened under the same /proc path, and be taken for this
- * one. */
+/* The file stays open: otherwise a later library could be opened under the same /proc path, and be
+ * taken for this one. */
 static void *blas_copy(const char *path)
 {
     char name[40];
     void *library = NULL;
-    int from = open(path, O_RDONLY | O_CLOEXEC), to = from >= 0 ? memfd_create("optc-blas", MFD_CLOEXEC) : -1;
+    int from = open(path, O_RDONLY | O_CLOEXEC),
+        to = from >= 0 ? memfd_create("optc-blas", MFD_CLOEXEC) : -1;
     if (to >= 0 && copy_file(from, to)) {
         snprintf(name, sizeof name, "/proc/self/fd/%d", to);
         library = blas_dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
@@ -234,7 +244,9 @@ static void *blas_copy(const char *path)
 static const char *path_of(void *library, const char *name)
 {
     struct link_map *map = NULL;
-    return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && *map->l_name ? map->l_name : name;
+    return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && *map->l_name
+               ? map->l_name
+               : name;
 }
 
 static void append_file(Blas *x, const char *path, const char *how)
@@ -266,8 +278,8 @@ static int note_loaded(struct dl_phdr_info *info, size_t size, void *to)
     return 0;
 }
 
-/* A library may depend on one that the process uses, such as libblas.so.3 on libopenblas.so.0. Its number of threads is
- * then the process's setting. */
+/* A library may depend on one that the process uses, such as libblas.so.3 on libopenblas.so.0. Its
+ * number of threads is then the process's setting. */
 static bool sets_another(void *library, const Loaded *before)
 {
     Dl_info info;
@@ -280,8 +292,10 @@ static bool sets_another(void *library, const Loaded *before)
     return false;
 }
 
-/* of: the process's library, if this is a copy of it. before: libraries that the process had loaded before. */
-static bool blas_ours(void *library, void *of, const Loaded *before, const char *name, bool named, Blas *x)
+/* of: the process's library, if this is a copy of it. before: libraries that the process had loaded
+ * before. */
+static bool blas_ours(void *library, void *of, const Loaded *before, const char *name, bool named,
+                      Blas *x)
 {
     if (!library || sets_another(library, before) || !blas_take(library, true, named, x))
         return false;
@@ -311,8 +325,8 @@ static bool blas_named(const char *name, bool named, Blas *x)
     if (!x->gemm[0])
         return false;
     bool copied = loaded && library == __atomic_load_n(&optc_blas_copied, __ATOMIC_SEQ_CST);
-    return blas_ours(copied ? loaded : blas_copy(path_of(library, name)), library, copied ? NULL : &before, name, named,
-                     x);
+    return blas_ours(copied ? loaded : blas_copy(path_of(library, name)), library,
+                     copied ? NULL : &before, name, named, x);
 }
 
 static bool blas_in_process(Blas *x, bool copies)
@@ -335,12 +349,13 @@ static bool blas_in_process(Blas *x, bool copies)
 
 static bool blas_find(Blas *x)
 {
-    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so", "libopenblaso.so.0", "libmkl_rt.so.2",
-                                        "libblis.so.4", "libblas.so.3"};
+    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so", "libopenblaso.so.0",
+                                        "libmkl_rt.so.2",   "libblis.so.4",   "libblas.so.3"};
     void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST),
          *copied = __atomic_load_n(&optc_blas_copied, __ATOMIC_SEQ_CST);
     if (loaded && blas_take(loaded, true, false, x)) {
-        append_file(x, path_of(copied ? copied : loaded, "?"), copied ? ", a copy of the process's" : "");
+        append_file(x, path_of(copied ? copied : loaded, "?"),
+                    copied ? ", a copy of the process's" : "");
         return true;
     }
     bool found = blas_in_process(x, false);
@@ -355,12 +370,13 @@ enum { BLAS_BUFFER = 27 };                     /* 128 MB */
 enum { BLAS_BUFFER = 25 };
 #endif
 
-/* OpenBLAS maps a buffer for each of its threads when it is loaded, and one per caller. Without address space it
- * retries forever, so an address space limit must leave room for all buffers. */
+/* OpenBLAS maps a buffer for each of its threads when it is loaded, and one per caller. Without
+ * address space it retries forever, so an address space limit must leave room for all buffers. */
 static bool blas_has_room(void)
 {
     const char *own = getenv("OPENBLAS_NUM_THREADS");
-    long callers = sysconf(_SC_NPROCESSORS_ONLN), threads = own && atoi(own) > 0 ? atoi(own) : callers;
+    long callers = sysconf(_SC_NPROCESSORS_ONLN),
+         threads = own && atoi(own) > 0 ? atoi(own) : callers;
     size_t bytes = (size_t)(callers + threads) << BLAS_BUFFER;
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY ||
@@ -370,8 +386,8 @@ static bool blas_has_room(void)
     return space != MAP_FAILED && munmap(space, bytes) == 0;
 }
 
-/* Whether there are as many descriptors as opening a BLAS needs at once (a copy: its file, the copy and a library that
- * it depends on). */
+/* Whether there are as many descriptors as opening a BLAS needs at once (a copy: its file, the copy
+ * and a library that it depends on). */
 static bool blas_has_files(void)
 {
     int fd[3], n = 0;
@@ -389,14 +405,16 @@ static optc_status bad_library(const char *call, const char *name)
     void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     const char *why = library ? NULL : dlerror();
     return fail(OPTC_ERROR_UNAVAILABLE, "%s: OPTC_BLAS is '%.200s', which %s%.300s", call, name,
-                library ? "has no cblas_sgemm, or cannot be limited to one thread" : "cannot be opened: ",
+                library ? "has no cblas_sgemm, or cannot be limited to one thread"
+                        : "cannot be opened: ",
                 why ? why : "");
 }
 
 static optc_status open_alone(Blas *x, const char *call)
 {
     const char *name = getenv("OPTC_BLAS");
-    bool none = name && !strcmp(name, "none"), named = name && *name && !none, scratch = none || blas_has_room();
+    bool none = name && !strcmp(name, "none"), named = name && *name && !none,
+         scratch = none || blas_has_room();
     if (!none && scratch && (named ? blas_named(name, true, x) : blas_find(x)))
         return OPTC_OK;
     memset(x, 0, sizeof *x);
@@ -408,20 +426,23 @@ static optc_status open_alone(Blas *x, const char *call)
              : named  ? "the library that OPTC_BLAS names cannot be used"
                       : "none was found; install OpenBLAS, or name one in OPTC_BLAS");
     if (!scratch)
-        return fail(OPTC_ERROR_MEMORY,
-                    "%s: a BLAS maps buffers for each of its threads, and the address space limit (ulimit -v) leaves "
-                    "no room for them; raise it, or set OPTC_BLAS=none for slower products of our own",
-                    call);
+        return fail(
+            OPTC_ERROR_MEMORY,
+            "%s: a BLAS maps buffers for each of its threads, and the address space limit (ulimit "
+            "-v) leaves "
+            "no room for them; raise it, or set OPTC_BLAS=none for slower products of our own",
+            call);
     if (!files)
         return fail(OPTC_ERROR_IO,
-                    "%s: no BLAS can be opened: too few file descriptors are left (ulimit -n); raise the limit, close "
+                    "%s: no BLAS can be opened: too few file descriptors are left (ulimit -n); "
+                    "raise the limit, close "
                     "some, or set OPTC_BLAS=none for slower products of our own",
                     call);
     return named ? bad_library(call, name) : OPTC_OK;
 }
 
-/* One thread at a time: another one must not find a library that is about to be opened again, or to be set to one
- * thread. */
+/* One thread at a time: another one must not find a library that is about to be opened again, or to
+ * be set to one thread. */
 CORE optc_status blas_open(Blas *x, const char *call)
 {
     pthread_mutex_lock(&optc_blas_lock);
@@ -431,33 +452,36 @@ CORE optc_status blas_open(Blas *x, const char *call)
 }
 
 /* ---- calls ---- */
-typedef void (*Sgemm32)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
-                        int);
-typedef void (*Dgemm32)(int, int, int, int, int, int, double, const double *, int, const double *, int, double,
-                        double *, int);
-typedef void (*Sgemm64)(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t,
-                        float, float *, int64_t);
-typedef void (*Dgemm64)(int, int, int, int64_t, int64_t, int64_t, double, const double *, int64_t, const double *,
-                        int64_t, double, double *, int64_t);
+typedef void (*Sgemm32)(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                        float, float *, int);
+typedef void (*Dgemm32)(int, int, int, int, int, int, double, const double *, int, const double *,
+                        int, double, double *, int);
+typedef void (*Sgemm64)(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t,
+                        const float *, int64_t, float, float *, int64_t);
+typedef void (*Dgemm64)(int, int, int, int64_t, int64_t, int64_t, double, const double *, int64_t,
+                        const double *, int64_t, double, double *, int64_t);
 typedef void (*Ssyrk32)(int, int, int, int, int, float, const float *, int, float, float *, int);
-typedef void (*Dsyrk32)(int, int, int, int, int, double, const double *, int, double, double *, int);
-typedef void (*Ssyrk64)(int, int, int, int64_t, int64_t, float, const float *, int64_t, float, float *, int64_t);
-typedef void (*Dsyrk64)(int, int, int, int64_t, int64_t, double, const double *, int64_t, double, double *, int64_t);
+typedef void (*Dsyrk32)(int, int, int, int, int, double, const double *, int, double, double *,
+                        int);
+typedef void (*Ssyrk64)(int, int, int, int64_t, int64_t, float, const float *, int64_t, float,
+                        float *, int64_t);
+typedef void (*Dsyrk64)(int, int, int, int64_t, int64_t, double, const double *, int64_t, double,
+                        double *, int64_t);
 
 /* f: the function's address in a data pointer, as dlsym returns it */
-#define GEMM(F, T, I)                                                                                                \
-    do {                                                                                                             \
-        F f_;                                                                                                        \
-        memcpy(&f_, &f, sizeof f_);                                                                                  \
-        f_(CBLAS_ROWS, ta, tb, (I)g->m, (I)g->n, (I)g->k, (T)g->alpha, (const T *)g->a, (I)g->lda, (const T *)g->b,  \
-           (I)g->ldb, (T)g->beta, (T *)g->c, (I)g->ldc);                                                             \
+#define GEMM(F, T, I) \
+    do { \
+        F f_; \
+        memcpy(&f_, &f, sizeof f_); \
+        f_(CBLAS_ROWS, ta, tb, (I)g->m, (I)g->n, (I)g->k, (T)g->alpha, (const T *)g->a, (I)g->lda, \
+           (const T *)g->b, (I)g->ldb, (T)g->beta, (T *)g->c, (I)g->ldc); \
     } while (0)
-#define SYRK(F, T, I)                                                                                                \
-    do {                                                                                                             \
-        F f_;                                                                                                        \
-        memcpy(&f_, &f, sizeof f_);                                                                                  \
-        f_(CBLAS_ROWS, CBLAS_LOWER, ta, (I)g->n, (I)g->k, (T)g->alpha, (const T *)g->a, (I)g->lda, (T)g->beta,       \
-           (T *)g->c, (I)g->ldc);                                                                                    \
+#define SYRK(F, T, I) \
+    do { \
+        F f_; \
+        memcpy(&f_, &f, sizeof f_); \
+        f_(CBLAS_ROWS, CBLAS_LOWER, ta, (I)g->n, (I)g->k, (T)g->alpha, (const T *)g->a, (I)g->lda, \
+           (T)g->beta, (T *)g->c, (I)g->ldc); \
     } while (0)
 
 static void call_blas(const Blas *x, const Gemm *g)
@@ -494,7 +518,8 @@ CORE void blas_release(const Blas *x, int was)
 
 CORE void blas_gemm(const Blas *x, const Gemm *g)
 {
-    /* with alpha 0 or k 0 a BLAS does not read the operands, so NaN would be lost, and it rejects a row stride of 0 */
+    /* with alpha 0 or k 0 a BLAS does not read the operands, so NaN would be lost, and it rejects a
+     * row stride of 0 */
     if (!x->gemm[0] || g->alpha == 0 || g->k == 0) {
         gemm_fallback(g);
         return;

@@ -1,8 +1,8 @@
-/* The table of callees: what each checks, costs and runs on the CPU. Also the preparation of calls when tensors
- * are bound.
+/* The table of callees: what each checks, costs and runs on the CPU. Also the preparation of calls
+ * when tensors are bound.
  *
- * On the CPU a call is cut into jobs that the threads take one after another. How a matrix is cut must depend on its
- * shape alone, so that results do not depend on the number of threads. */
+ * On the CPU a call is cut into jobs that the threads take one after another. How a matrix is cut
+ * must depend on its shape alone, so that results do not depend on the number of threads. */
 #include "runtime/core/matrix/cpu_product.h"
 
 #include <limits.h>
@@ -57,7 +57,8 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
     MatrixAxes a = dom_matrix(m[c->a].dom, (c->flags & TRANS_A) != 0),
                b = dom_matrix(m[c->b].dom, (c->flags & TRANS_B) != 0);
     Dom out = dom_product(a.down, b.across);
-    if (a.across != b.down || out == NDOM || dom_matrix(m[c->out].dom, false).down != dom_matrix(out, false).down ||
+    if (a.across != b.down || out == NDOM ||
+        dom_matrix(m[c->out].dom, false).down != dom_matrix(out, false).down ||
         dom_matrix(m[c->out].dom, false).across != dom_matrix(out, false).across)
         return bad_call(p, s, "the operands of a product do not fit");
     if (c->c >= 0 && m[c->c].dom != m[c->out].dom)
@@ -66,13 +67,15 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
         return bad_call(p, s, "a product that is not square cannot be symmetric");
     if (c->diagonal != 0 && !(c->flags & SYMMETRIC))
         return bad_call(p, s, "a product that is not symmetric has a diagonal");
-    bool blocks = dom_of_block(m[c->a].dom) || dom_of_block(m[c->b].dom) || dom_of_block(m[c->out].dom);
+    bool blocks =
+        dom_of_block(m[c->a].dom) || dom_of_block(m[c->b].dom) || dom_of_block(m[c->out].dom);
     for (int i = 0; i < 3; i++) {
         Dom d = m[i == 0 ? c->a : i == 1 ? c->b : c->out].dom;
         if (blocks != ((c->flags & BLOCKED) != 0) || (blocks && d != ELEM && !dom_of_block(d)))
             return bad_call(p, s, "a product mixes blocks and whole matrices");
     }
-    if (m[c->a].type != m[c->b].type || m[c->a].type != m[c->out].type || (c->c >= 0 && m[c->c].type != m[c->out].type))
+    if (m[c->a].type != m[c->b].type || m[c->a].type != m[c->out].type ||
+        (c->c >= 0 && m[c->c].type != m[c->out].type))
         return bad_call(p, s, "the operands of a product have different types");
     if (c->out == c->a || c->out == c->b)
         return bad_call(p, s, "a product would be written over its own operand");
@@ -109,7 +112,8 @@ static char *slice_address(const optc_binding *b, const Tensor *t, int array, in
     return (char *)t->mem[array] + (size_t)matrix_at(b, t, array, slice) * size;
 }
 
-static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
+static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
+                   int thread)
 {
     (void)thread;
     ProductShape x = product_shape(b->program, c, t->shape, row_stride(b, t));
@@ -132,7 +136,8 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 #define sort_check order_check
 #define take_check order_check
 static const CalleeInfo callees[NCALLEE] = {
-#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, kernels, cpu, what, measured) \
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, kernels, cpu, what, \
+               measured) \
     {what, cpu##_flops, cpu##_check, cpu##_jobs, cpu##_run, cpu##_scratch},
 #include "gen/abi/callees.def"
 };
@@ -144,7 +149,8 @@ CORE optc_status calls_check(const Program *p)
     optc_status s = OPTC_OK;
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
         if (p->stage[i].kind == S_CALL)
-            s = !p->stage[i].call || p->stage[i].call->callee < 0 || p->stage[i].call->callee >= NCALLEE
+            s = !p->stage[i].call || p->stage[i].call->callee < 0 ||
+                        p->stage[i].call->callee >= NCALLEE
                     ? bad_call(p, &p->stage[i], "the call has no such callee")
                     : callee_info(p->stage[i].call)->check(p, &p->stage[i]);
     return s;
@@ -163,10 +169,11 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
         return OPTC_OK;
     stage_label(b->program, s, stage, sizeof stage);
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of %lld x %lld and "
+                "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of "
+                "%lld x %lld and "
                 "%lld x %lld; name a BLAS with 64-bit integers in OPTC_BLAS, or set OPTC_BLAS=none",
-                stage, tensor_label(b, t->of, label), b->blas->about, (long long)x.m, (long long)x.k, (long long)x.k,
-                (long long)x.n);
+                stage, tensor_label(b, t->of, label), b->blas->about, (long long)x.m,
+                (long long)x.k, (long long)x.k, (long long)x.n);
 }
 
 CORE Range call_range(const optc_binding *b, const ProgStage *s)
@@ -210,9 +217,10 @@ CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
     (void)blas_open(&x, "optc_rule_path");
     blas_warning(&x, warning, sizeof warning);
     size_t at = strlen(text);
-    const char *factors = x.lapack[0] ? "; factors: its LAPACK" : "; factors: our own, slower than a LAPACK";
-    snprintf(text + at, n - at, "; products: %s%s%s%s", x.about, has_factors(r->program) ? factors : "",
-             *warning ? "; warning: " : "", warning);
+    const char *factors =
+        x.lapack[0] ? "; factors: its LAPACK" : "; factors: our own, slower than a LAPACK";
+    snprintf(text + at, n - at, "; products: %s%s%s%s", x.about,
+             has_factors(r->program) ? factors : "", *warning ? "; warning: " : "", warning);
 }
 
 /* Bytes of scratch: each thread gets as much as the largest matrix of any call needs. */
@@ -243,12 +251,14 @@ static void warn_kernels(optc_binding *b)
         snprintf(b->warning, sizeof b->warning, "products by %.200s: %.240s", b->blas->about, text);
 }
 
-/* Prepares the calls of a binding: checks the program, opens a BLAS, and checks that it can take all sizes. */
+/* Prepares the calls of a binding: checks the program, opens a BLAS, and checks that it can take
+ * all sizes. */
 CORE optc_status cpu_calls(optc_binding *b)
 {
     const Program *p = b->program;
     bool any = false;
-    if (!b->rule->fn)                              /* the reference evaluator computes its own products */
+    /* the reference evaluator computes its own products */
+    if (!b->rule->fn)
         return OPTC_OK;
     optc_status s = calls_check(p);
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {
@@ -271,7 +281,8 @@ CORE optc_status cpu_calls(optc_binding *b)
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {
         const Range r = call_range(b, &p->stage[i]);
         b->effort += p->stage[i].kind == S_CALL ? call_effort(b, &p->stage[i]) : 0;
-        bool library = p->stage[i].kind == S_CALL && p->stage[i].call->callee == CALL_MM && x->gemm[0] && !x->wide;
+        bool library = p->stage[i].kind == S_CALL && p->stage[i].call->callee == CALL_MM &&
+                       x->gemm[0] && !x->wide;
         for (int t = r.from; p->stage[i].kind == S_CALL && t < r.to && s == OPTC_OK; t++)
             if (b->tensor[t].variant == p->stage[i].variant)
                 s = library ? check_sizes(b, &p->stage[i], t) : order_exact(b, &p->stage[i], t);

@@ -1,17 +1,19 @@
-/* Factors on the CPU. A job is one matrix, computed by one thread in f64 whatever type it is stored in. */
+/* Factors on the CPU. A job is one matrix, computed by one thread in f64 whatever type it is stored
+ * in. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/matrix/lapack_fallback.h"
 
 #include <math.h>
 #include <string.h>
 
-/* m x n: size of the matrix. SOLVE: side of the triangle, number of right-hand sides. EIGH: n is the result's
- * columns. */
+/* m x n: size of the matrix. SOLVE: side of the triangle, number of right-hand sides. EIGH: n is
+ * the result's columns. */
 typedef struct FactorShape { int64_t m, n; } FactorShape;
 
 static FactorShape factor_shape(const Program *p, const ProgCall *c, Shape s)
 {
-    MatrixAxes a = dom_matrix(p->array[c->a].dom, false), out = dom_matrix(p->array[c->out].dom, c->flags & FROM_RIGHT);
+    MatrixAxes a = dom_matrix(p->array[c->a].dom, false),
+               out = dom_matrix(p->array[c->out].dom, c->flags & FROM_RIGHT);
     FactorShape x;
     x.m = axis_len(a.down, s);
     x.n = axis_len(out.across, s);
@@ -34,20 +36,24 @@ CORE double factor_flops(const Program *p, const ProgCall *c, Shape s)
 CORE optc_status factor_check(const Program *p, const ProgStage *s)
 {
     const ProgCall *c = s->call;
-    if (c->a < 0 || c->out < 0 || c->a == c->out || (c->callee == CALL_SOLVE && (c->b < 0 || c->b == c->out)))
+    if (c->a < 0 || c->out < 0 || c->a == c->out ||
+        (c->callee == CALL_SOLVE && (c->b < 0 || c->b == c->out)))
         return bad_call(p, s, "a factor lacks its matrix, or would be written over it");
     const ProgArray *a = &p->array[c->a], *out = &p->array[c->out];
-    const ProgArray *b = c->b < 0 ? NULL : &p->array[c->b], *last = c->c < 0 ? NULL : &p->array[c->c];
+    const ProgArray *b = c->b < 0 ? NULL : &p->array[c->b],
+                    *last = c->c < 0 ? NULL : &p->array[c->c];
     bool solve = c->callee == CALL_SOLVE, blocked = (c->flags & BLOCKED) != 0;
     if (a->type != out->type || !factor_fits(c->callee, c->flags, a->dom, out->dom) ||
         (solve && (b->dom != out->dom || b->type != out->type)))
         return bad_call(p, s, "a factor does not have the shape and type of its matrix");
     if (dom_of_block(a->dom) != blocked || (out->dom != ELEM && dom_of_block(out->dom) != blocked))
         return bad_call(p, s, "a factor mixes blocks and whole matrices");
-    if (b && !solve && (c->callee != CALL_POWER || !dom_inside(b->dom) || !dom_wide(b->dom) || b->type != T_F64))
+    if (b && !solve &&
+        (c->callee != CALL_POWER || !dom_inside(b->dom) || !dom_wide(b->dom) || b->type != T_F64))
         return bad_call(p, s, "the lower bound of eigenvalues is not one number per matrix");
     if (last && (dom_matrix(last->dom, false).down != dom_matrix(out->dom, false).down ||
-                 dom_matrix(last->dom, false).across != dom_matrix(out->dom, false).across || last->type != out->type))
+                 dom_matrix(last->dom, false).across != dom_matrix(out->dom, false).across ||
+                 last->type != out->type))
         return bad_call(p, s, "the previous value of a factor does not have its shape and type");
     return OPTC_OK;
 }
@@ -58,11 +64,12 @@ CORE int64_t factor_jobs(const Program *p, const ProgCall *c, Shape s)
     return x.m && x.n ? s.slices : 0;
 }
 
-/* Doubles of scratch: the matrix, its eigenvalues, the algorithm's workspace, and at the end two columns for
- * factor_off. */
+/* Doubles of scratch: the matrix, its eigenvalues, the algorithm's workspace, and at the end two
+ * columns for factor_off. */
 static int64_t factor_doubles(const ProgCall *c, FactorShape x)
 {
-    int64_t more = x.m < INT64_MAX / 4 ? 2 * x.m : 0, side = dom_times(x.m, x.m), all = dom_times(x.m, x.n);
+    int64_t more = x.m < INT64_MAX / 4 ? 2 * x.m : 0, side = dom_times(x.m, x.m),
+            all = dom_times(x.m, x.n);
     switch (c->callee) {                       /* LAPACK needs at least as much as the fallback */
     case CALL_POWER: case CALL_EIGH: return side + x.m + lapack_eigh_work(x.m) + more;
     case CALL_QR: return 2 * all + lapack_qr_work(x.m, x.n) + more;
@@ -77,7 +84,8 @@ CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s)
     return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
 }
 
-/* Raises eigenvalues, after lifting them to `least`, to the exponent; false: a result is undefined or not finite. */
+/* Raises eigenvalues, after lifting them to `least`, to the exponent; false: a result is undefined
+ * or not finite. */
 static bool raise_values(double *value, int64_t n, double exponent, double least)
 {
     bool any = exponent > 0 && exponent == floor(exponent), right = true;
@@ -91,7 +99,8 @@ static bool raise_values(double *value, int64_t n, double exponent, double least
 }
 
 /* out = a.T b, which is symmetric. If a == b and there is a BLAS, it computes only half of it. */
-static const double *transposed_by(const Blas *blas, const double *a, const double *b, int64_t n, double *out)
+static const double *transposed_by(const Blas *blas, const double *a, const double *b, int64_t n,
+                                   double *out)
 {
     Gemm g;
     memset(&g, 0, sizeof g);
@@ -107,8 +116,10 @@ static const double *transposed_by(const Blas *blas, const double *a, const doub
     return out;
 }
 
-/* Returns V.T diag(value) V, both triangles. v: eigenvectors as rows, overwritten. more: scratch for two matrices. */
-static const double *put_power(const Blas *blas, double *v, const double *value, int64_t n, double *more)
+/* Returns V.T diag(value) V, both triangles. v: eigenvectors as rows, overwritten. more: scratch
+ * for two matrices. */
+static const double *put_power(const Blas *blas, double *v, const double *value, int64_t n,
+                               double *more)
 {
     bool positive = true;
     for (int64_t k = 0; k < n; k++)
@@ -131,7 +142,8 @@ static bool all_finite(const double *x, int64_t n)
     return outside == 0;
 }
 
-/* a: the triangle, followed by the right-hand sides as they are stored: rows instead of columns if FROM_RIGHT. */
+/* a: the triangle, followed by the right-hand sides as they are stored: rows instead of columns if
+ * FROM_RIGHT. */
 static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, FactorShape x)
 {
     bool right = (c->flags & FROM_RIGHT) != 0, transposed = (c->flags & TRANS_A) != 0;
@@ -153,8 +165,10 @@ static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, Fa
     return b;
 }
 
-/* These try LAPACK. If there is none, or it fails, they load the matrix again and use the fallback. */
-static bool eigh_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *value, double *work)
+/* These try LAPACK. If there is none, or it fails, they load the matrix again and use the
+ * fallback. */
+static bool eigh_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *value,
+                    double *work)
 {
     if (lapack_eigh(blas, a, n, value, work))
         return true;
@@ -178,9 +192,10 @@ static bool chol_of(const Blas *blas, const MatrixView *of, double *a, int64_t n
     return dense_chol(a, n);
 }
 
-/* Inverse of a positive definite matrix by Cholesky: a fifth of the work of eigenvectors. more: scratch for two
- * matrices. NULL: not positive definite; the caller then uses eigenvectors. */
-static const double *inverse_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *more)
+/* Inverse of a positive definite matrix by Cholesky: a fifth of the work of eigenvectors. more:
+ * scratch for two matrices. NULL: not positive definite; the caller then uses eigenvectors. */
+static const double *inverse_of(const Blas *blas, const MatrixView *of, double *a, int64_t n,
+                                double *more)
 {
     if (!chol_of(blas, of, a, n))
         return NULL;
@@ -193,11 +208,12 @@ static const double *inverse_of(const Blas *blas, const MatrixView *of, double *
     return all_finite(out, n * n) ? out : NULL;
 }
 
-static const double *power_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a, int64_t n,
-                              double least)
+static const double *power_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a,
+                              int64_t n, double least)
 {
     double *value = a + n * n, *more = value + n;
-    const double *inverse = c->alpha == -1 && !(c->flags & FLOORED) ? inverse_of(blas, of, a, n, more) : NULL;
+    const double *inverse =
+        c->alpha == -1 && !(c->flags & FLOORED) ? inverse_of(blas, of, a, n, more) : NULL;
     if (inverse)
         return inverse;
     if (c->alpha == -1)
@@ -207,10 +223,10 @@ static const double *power_of(const Blas *blas, const ProgCall *c, const MatrixV
     return put_power(blas, a, value, n, more);
 }
 
-/* Returns the result, in the scratch from a on; NULL: the factor cannot be computed. a: as loaded from `of`. least:
- * lower bound that eigenvalues are lifted to. */
-static const double *factor_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a, FactorShape x,
-                               double least)
+/* Returns the result, in the scratch from a on; NULL: the factor cannot be computed. a: as loaded
+ * from `of`. least: lower bound that eigenvalues are lifted to. */
+static const double *factor_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a,
+                               FactorShape x, double least)
 {
     int64_t m = x.m;
     double *more = a + m * (c->callee == CALL_QR ? x.n : m);
@@ -239,7 +255,8 @@ static void probe_start(double *v, int64_t n)
 }
 
 /* to = m v, or m.T v; m: rows x cols */
-static void probe_by(const double *m, int64_t rows, int64_t cols, bool transposed, const double *v, double *to)
+static void probe_by(const double *m, int64_t rows, int64_t cols, bool transposed, const double *v,
+                     double *to)
 {
     memset(to, 0, sizeof *to * (size_t)(transposed ? cols : rows));
     for (int64_t i = 0; i < rows && transposed; i++)
@@ -256,15 +273,18 @@ static double matrix_view_at(const MatrixView *x, int64_t i, int64_t j)
         : (double)((const float *)x->at)[i * x->row_stride + j];
 }
 
-/* Error of an inverse root or of orthonormal columns, estimated with one random vector: the mean of its square is the
- * square of the residual's Frobenius norm. v, w: scratch for as many values as the matrix has rows. Other factors:
+/* Error of an inverse root or of orthonormal columns, estimated with one random vector: the mean of
+ * its square is the square of the residual's Frobenius norm. v, w: scratch for as many values as
+ * the matrix has rows. Other factors:
  * 0. */
-static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x, const double *made, double *v,
-                         double *w)
+static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x, const double *made,
+                         double *v, double *w)
 {
     double off = 0;
     int64_t n = c->callee == CALL_QR ? x.n : x.m;
-    int times = c->callee != CALL_POWER ? 0 : inverse_by_triangle(c->alpha, call_low(c), c->flags) ? 1 : call_root(c);
+    int times = c->callee != CALL_POWER                                ? 0
+                : inverse_by_triangle(c->alpha, call_low(c), c->flags) ? 1
+                                                                       : call_root(c);
     if (c->callee != CALL_QR && !times)
         return 0;
     probe_start(v, n);
@@ -292,7 +312,8 @@ static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x,
     return (double)n * sqrt(off);
 }
 
-static void record_stats(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, bool good, double off)
+static void record_stats(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
+                         bool good, double off)
 {
     const ProgStage *s = b->program->stage;
     while (s->call != c)
@@ -303,7 +324,8 @@ static void record_stats(const optc_binding *b, const ProgCall *c, const Tensor 
     x->off = off;
 }
 
-CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
+CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
+                     int thread)
 {
     FactorShape x = factor_shape(b->program, c, t->shape);
     double *a = call_scratch(b, thread), least = -INFINITY;
@@ -318,7 +340,8 @@ CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, 
     const double *r = factor_of(b->blas, c, &of, a, x, least);
     bool good = r && matrix_view_fits(&out, r);
     double *scratch = a + factor_doubles(c, x) - 2 * x.m;
-    record_stats(b, c, t, job, good, good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
+    record_stats(b, c, t, job, good,
+                 good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
     if (good) {
         matrix_view_store(&out, r);
     } else if (c->c < 0) {

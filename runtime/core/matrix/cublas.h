@@ -1,8 +1,9 @@
-/* cuBLAS as a table of functions that is filled at run time. Pasted into packages. tests/cuda/headers.cc compares every
- * row with cuBLAS's own header. */
+/* cuBLAS as a table of functions that is filled at run time. Pasted into packages.
+ * tests/cuda/headers.cc compares every row with cuBLAS's own header. */
 #ifndef OPTC_CUBLAS_H
 #define OPTC_CUBLAS_H
-/* Types as the library's own header names them: enumerations are ints, the handle is an opaque pointer. */
+/* Types as the library's own header names them: enumerations are ints, the handle is an opaque
+ * pointer. */
 #define CUBLAS_INTS(F)                                                                        \
     F(cublasStatus_t) F(cublasOperation_t) F(cublasPointerMode_t) F(cublasMath_t)             \
     F(cublasComputeType_t) F(cublasGemmAlgo_t) F(cudaDataType) F(libraryPropertyType)
@@ -13,7 +14,8 @@ typedef void *cublasHandle_t;
 typedef void *cudaStream_t;                            /* CUstream */
 /* cuBLASLt, which is a part of cuBLAS */
 #define CUBLASLT_INTS(F) \
-    F(cublasLtMatrixLayoutAttribute_t) F(cublasLtMatmulDescAttributes_t) F(cublasLtMatmulPreferenceAttributes_t)
+    F(cublasLtMatrixLayoutAttribute_t) \
+    F(cublasLtMatmulDescAttributes_t) F(cublasLtMatmulPreferenceAttributes_t)
 #define CUBLASLT_INT(name) typedef int name;
 CUBLASLT_INTS(CUBLASLT_INT)
 #undef CUBLASLT_INT
@@ -66,54 +68,68 @@ typedef struct cublasLtMatmulHeuristicResult_t {
     F(CUBLASLT_BATCH_MODE_POINTER_ARRAY, 1)
 #define CUBLAS_CONSTANT(name, value) name = value,
 enum {
-    CUBLAS_CONSTANTS(CUBLAS_CONSTANT) CUBLASLT_CONSTANTS(CUBLAS_CONSTANT) CUBLASLT_LATER_CONSTANTS(CUBLAS_CONSTANT)
+    CUBLAS_CONSTANTS(CUBLAS_CONSTANT) CUBLASLT_CONSTANTS(CUBLAS_CONSTANT)
+        CUBLASLT_LATER_CONSTANTS(CUBLAS_CONSTANT)
 };
 #undef CUBLAS_CONSTANT
 
-/* Name, suffix of the exported symbol, arguments. cuBLAS 12.0, the oldest version we open, has all of them. */
-#define CUBLAS_FUNCTIONS(F)                                                                                            \
-    F(cublasCreate, _v2, (cublasHandle_t *))                                                                           \
-    F(cublasDestroy, _v2, (cublasHandle_t))                                                                            \
-    F(cublasGetProperty, , (libraryPropertyType, int *))                                                               \
-    F(cublasSetStream, _v2, (cublasHandle_t, cudaStream_t))                                                            \
-    F(cublasSetWorkspace, _v2, (cublasHandle_t, void *, size_t))                                                       \
-    F(cublasSetMathMode, , (cublasHandle_t, cublasMath_t))                                                             \
-    F(cublasSetPointerMode, _v2, (cublasHandle_t, cublasPointerMode_t))                                                \
-    F(cublasGemmBatchedEx, , (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,       \
-      const void *const *, cudaDataType, int, const void *const *, cudaDataType, int, const void *, void *const *,     \
-      cudaDataType, int, int, cublasComputeType_t, cublasGemmAlgo_t))                                                  \
-    F(cublasGemmStridedBatchedEx, , (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const        \
-      void *, const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long, const void *,    \
-      void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t))
+/* Name, suffix of the exported symbol, arguments. cuBLAS 12.0, the oldest version we open, has all
+ * of them. */
+#define CUBLAS_FUNCTIONS(F) \
+    F(cublasCreate, _v2, (cublasHandle_t *)) \
+    F(cublasDestroy, _v2, (cublasHandle_t)) \
+    F(cublasGetProperty, , (libraryPropertyType, int *)) \
+    F(cublasSetStream, _v2, (cublasHandle_t, cudaStream_t)) \
+    F(cublasSetWorkspace, _v2, (cublasHandle_t, void *, size_t)) \
+    F(cublasSetMathMode, , (cublasHandle_t, cublasMath_t)) \
+    F(cublasSetPointerMode, _v2, (cublasHandle_t, cublasPointerMode_t)) \
+    F(cublasGemmBatchedEx, , \
+      (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, \
+       const void *const *, cudaDataType, int, const void *const *, cudaDataType, int, \
+       const void *, void *const *, cudaDataType, int, int, cublasComputeType_t, \
+       cublasGemmAlgo_t)) \
+    F(cublasGemmStridedBatchedEx, , \
+      (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, \
+       const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long, \
+       const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, \
+       cublasGemmAlgo_t))
 /* Only lengths beyond 32 bits need these; older libraries lack them. */
-#define CUBLAS_LONG_FUNCTIONS(F)                                                                                       \
-    F(cublasGemmBatchedEx, _64, (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t, int64_t,      \
-      const void *, const void *const *, cudaDataType, int64_t, const void *const *, cudaDataType, int64_t, const      \
-      void *, void *const *, cudaDataType, int64_t, int64_t, cublasComputeType_t, cublasGemmAlgo_t))                   \
-    F(cublasGemmStridedBatchedEx, _64, (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t,        \
-      int64_t, const void *, const void *, cudaDataType, int64_t, long long, const void *, cudaDataType, int64_t,      \
-      long long, const void *, void *, cudaDataType, int64_t, long long, int64_t, cublasComputeType_t,                 \
-      cublasGemmAlgo_t))
+#define CUBLAS_LONG_FUNCTIONS(F) \
+    F(cublasGemmBatchedEx, _64, \
+      (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t, int64_t, \
+       const void *, const void *const *, cudaDataType, int64_t, const void *const *, \
+       cudaDataType, int64_t, const void *, void *const *, cudaDataType, int64_t, int64_t, \
+       cublasComputeType_t, cublasGemmAlgo_t)) \
+    F(cublasGemmStridedBatchedEx, _64, \
+      (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t, int64_t, \
+       const void *, const void *, cudaDataType, int64_t, long long, const void *, cudaDataType, \
+       int64_t, long long, const void *, void *, cudaDataType, int64_t, long long, int64_t, \
+       cublasComputeType_t, cublasGemmAlgo_t))
 
 /* Products with one algorithm for any number of matrices (cublas_lt.c). */
-#define CUBLASLT_FUNCTIONS(F)                                                                                          \
-    F(cublasLtMatrixLayoutCreate, , (cublasLtMatrixLayout_t *, cudaDataType, uint64_t, uint64_t, int64_t))             \
-    F(cublasLtMatrixLayoutDestroy, , (cublasLtMatrixLayout_t))                                                         \
-    F(cublasLtMatrixLayoutSetAttribute, , (cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, const void *,      \
-      size_t))                                                                                                         \
-    F(cublasLtMatmulDescCreate, , (cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType))                         \
-    F(cublasLtMatmulDescDestroy, , (cublasLtMatmulDesc_t))                                                             \
-    F(cublasLtMatmulDescSetAttribute, , (cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void *, size_t))  \
-    F(cublasLtMatmulPreferenceCreate, , (cublasLtMatmulPreference_t *))                                                \
-    F(cublasLtMatmulPreferenceDestroy, , (cublasLtMatmulPreference_t))                                                 \
-    F(cublasLtMatmulPreferenceSetAttribute, , (cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,       \
-      const void *, size_t))                                                                                           \
-    F(cublasLtMatmulAlgoGetHeuristic, , (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,               \
-      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,         \
-      cublasLtMatmulHeuristicResult_t *, int *))                                                                       \
-    F(cublasLtMatmul, , (cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *, cublasLtMatrixLayout_t,   \
-      const void *, cublasLtMatrixLayout_t, const void *, const void *, cublasLtMatrixLayout_t, void *,                \
-      cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t))
+#define CUBLASLT_FUNCTIONS(F) \
+    F(cublasLtMatrixLayoutCreate, , \
+      (cublasLtMatrixLayout_t *, cudaDataType, uint64_t, uint64_t, int64_t)) \
+    F(cublasLtMatrixLayoutDestroy, , (cublasLtMatrixLayout_t)) \
+    F(cublasLtMatrixLayoutSetAttribute, , \
+      (cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, const void *, size_t)) \
+    F(cublasLtMatmulDescCreate, , (cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType)) \
+    F(cublasLtMatmulDescDestroy, , (cublasLtMatmulDesc_t)) \
+    F(cublasLtMatmulDescSetAttribute, , \
+      (cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void *, size_t)) \
+    F(cublasLtMatmulPreferenceCreate, , (cublasLtMatmulPreference_t *)) \
+    F(cublasLtMatmulPreferenceDestroy, , (cublasLtMatmulPreference_t)) \
+    F(cublasLtMatmulPreferenceSetAttribute, , \
+      (cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void *, size_t)) \
+    F(cublasLtMatmulAlgoGetHeuristic, , \
+      (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, \
+       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int, \
+       cublasLtMatmulHeuristicResult_t *, int *)) \
+    F(cublasLtMatmul, , \
+      (cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *, cublasLtMatrixLayout_t, \
+       const void *, cublasLtMatrixLayout_t, const void *, const void *, cublasLtMatrixLayout_t, \
+       void *, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *, void *, size_t, \
+       cudaStream_t))
 
 #define CUBLAS_MEMBER(name, suffix, args) int (*name##suffix) args;
 /* version: 13010 is cuBLAS 13.1. lt: the functions of cuBLASLt are there */

@@ -1,7 +1,8 @@
-/* Searches for CUDA's libraries other than the driver. The first folder that has one of the names wins: what the
- * process has mapped already (such as a framework's), the folder that the user names, $CUDA_HOME and $CUDA_PATH, the
- * toolkit's usual folders, Python's packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the
- * PATH), the loader's own search. Must not run a program. */
+/* Searches for CUDA's libraries other than the driver. The first folder that has one of the names
+ * wins: what the process has mapped already (such as a framework's), the folder that the user
+ * names, $CUDA_HOME and $CUDA_PATH, the toolkit's usual folders, Python's packages ($VIRTUAL_ENV,
+ * $CONDA_PREFIX, the user's, those of the python3 on the PATH), the loader's own search. Must not
+ * run a program. */
 #include "runtime/core/matrix/cuda_library.h"
 
 #include <dirent.h>
@@ -27,15 +28,17 @@ static bool library_path(LibraryPath p, const char *fmt, ...)               /* f
     return n >= 0 && n < (int)sizeof(LibraryPath);
 }
 
-static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib",
-                                              NULL};
+static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-linux/lib",
+                                              "targets/sbsa-linux/lib", NULL};
 
 CORE const char *cuda_toolkit(size_t i)
 {
     static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"},
                       *const usual[] = {"/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
     if (i >= LIBRARY_COUNT(variables))
-        return i - LIBRARY_COUNT(variables) < LIBRARY_COUNT(usual) ? usual[i - LIBRARY_COUNT(variables)] : NULL;
+        return i - LIBRARY_COUNT(variables) < LIBRARY_COUNT(usual)
+                   ? usual[i - LIBRARY_COUNT(variables)]
+                   : NULL;
     const char *s = getenv(variables[i]);
     return s ? s : "";
 }
@@ -70,16 +73,19 @@ static bool try_below(LibrarySearch *s, const char *root, const char *const *fol
 
 static int is_python(const struct dirent *e) { return !strncmp(e->d_name, "python3", 7); }
 
-/* A Python's packages are in site-packages, and on Debian in dist-packages. The newest of several Pythons comes
- * first. */
+/* A Python's packages are in site-packages, and on Debian in dist-packages. The newest of several
+ * Pythons comes first. */
 static bool try_prefix(LibrarySearch *s, const char *prefix)
 {
-    static const char *const libs[] = {"lib", "lib64", "local/lib"}, *const packages[] = {"site-packages",
-                                                                                          "dist-packages"};
+    static const char *const libs[] = {"lib", "lib64", "local/lib"}, *const packages[] = {
+                                                                         "site-packages",
+                                                                         "dist-packages"};
     for (size_t i = 0; i < LIBRARY_COUNT(libs); i++) {
         struct dirent **python;
         LibraryPath p;
-        int n = library_path(p, "%s/%s", prefix, libs[i]) ? scandir(p, &python, is_python, versionsort) : -1;
+        int n = library_path(p, "%s/%s", prefix, libs[i])
+                    ? scandir(p, &python, is_python, versionsort)
+                    : -1;
         for (int k = n - 1; k >= 0; k--) {
             for (size_t j = 0; j < LIBRARY_COUNT(packages) && !s->library; j++)
                 if (library_path(p, "%s/%s/%s/%s", prefix, libs[i], python[k]->d_name, packages[j]))
@@ -92,7 +98,8 @@ static bool try_prefix(LibrarySearch *s, const char *prefix)
     return s->library != NULL;
 }
 
-/* The packages of /opt/x/bin/python3 are below /opt/x. If that path is a link, its target's prefix is tried too. */
+/* The packages of /opt/x/bin/python3 are below /opt/x. If that path is a link, its target's prefix
+ * is tried too. */
 static bool try_python(LibrarySearch *s, const char *program)
 {
     LibraryPath p, real;
@@ -158,7 +165,8 @@ static bool try_loader(LibrarySearch *s)
 /* If the user named a folder, no other one is searched. */
 CORE bool library_find(LibrarySearch *s)
 {
-    return try_mapped(s) || (s->own ? try_folder(s, s->own) : try_toolkits(s) || try_packages(s) || try_loader(s));
+    return try_mapped(s) ||
+           (s->own ? try_folder(s, s->own) : try_toolkits(s) || try_packages(s) || try_loader(s));
 }
 
 /* A library that is newer than the driver is not guaranteed to run with it. */
@@ -185,11 +193,12 @@ CORE void *cuda_library(const CudaLibrary *x, int driver, bool *again, char *why
     else if (*s.refused)
         snprintf(why, n, "%s does not load: %.300s", x->name, s.refused);
     else if (named)
-        snprintf(why, n, "%s was not found: %s names %.300s, which does not contain %s", x->name, x->variable, own,
-                 s.names[0]);
+        snprintf(why, n, "%s was not found: %s names %.300s, which does not contain %s", x->name,
+                 x->variable, own, s.names[0]);
     else
         snprintf(why, n,
-                 "%s was not found: 'python3 -m pip install %s%s' brings it; or name the folder of %s in %s", x->name,
-                 x->package, driver / 1000 < 13 ? "-cu12" : "", s.names[0], x->variable);
+                 "%s was not found: 'python3 -m pip install %s%s' brings it; or name the folder of "
+                 "%s in %s",
+                 x->name, x->package, driver / 1000 < 13 ? "-cu12" : "", s.names[0], x->variable);
     return NULL;
 }

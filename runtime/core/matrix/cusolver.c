@@ -1,7 +1,8 @@
 /* Opens cuSOLVER by dlopen. $OPTC_CUSOLVER names its folder, or is "none".
  *
- * Only that of CUDA 13.0 or newer is used: its batched eigenvectors can be captured in a graph (measured with version
- * 12.0 at 64, 256 and 512 rows; not at 1024), so a captured step runs the same code as any other. */
+ * Only that of CUDA 13.0 or newer is used: its batched eigenvectors can be captured in a graph
+ * (measured with version 12.0 at 64, 256 and 512 rows; not at 1024), so a captured step runs the
+ * same code as any other. */
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 
@@ -40,28 +41,34 @@ static bool cusolver_use(Cusolver *c, void *library, bool *again, char *why, siz
             return false;
         }
     }
-    if (c->cusolverGetProperty(MAJOR_VERSION, &major) || c->cusolverGetProperty(MINOR_VERSION, &minor)) {
+    if (c->cusolverGetProperty(MAJOR_VERSION, &major) ||
+        c->cusolverGetProperty(MINOR_VERSION, &minor)) {
         snprintf(why, n, "cuSOLVER was found, but its version cannot be read");
         *again = true;
         return false;
     }
     c->version = major * 1000 + minor * 10;
-    snprintf(c->path, sizeof c->path, "%s", dladdr(f, &at) && at.dli_fname ? at.dli_fname : "libcusolver.so");
+    snprintf(c->path, sizeof c->path, "%s",
+             dladdr(f, &at) && at.dli_fname ? at.dli_fname : "libcusolver.so");
     return true;
 }
 
 CORE bool cusolver_open(Cusolver *c, int driver, bool *again, char *why, size_t n)
 {
-    static const char *const names[] = {"libcusolver.so.12", NULL}, *const folders[] = {"nvidia/cu13/lib", NULL};
-    static const CudaLibrary solver = {"cuSOLVER", "OPTC_CUSOLVER", names, folders, "nvidia-cusolver"};
+    static const char *const names[] = {"libcusolver.so.12", NULL}, *const folders[] = {
+                                                                        "nvidia/cu13/lib", NULL};
+    static const CudaLibrary solver = {"cuSOLVER", "OPTC_CUSOLVER", names, folders,
+                                       "nvidia-cusolver"};
     bool ignored;
     again = again ? again : &ignored;
     *again = false;
     if (driver < CUSOLVER_NEEDED) {
-        snprintf(why, n, "cuSOLVER needs a driver for CUDA 13.0 or newer, and this one is for CUDA %d.%d",
+        snprintf(why, n,
+                 "cuSOLVER needs a driver for CUDA 13.0 or newer, and this one is for CUDA %d.%d",
                  driver / 1000, driver % 1000 / 10);
         return false;
     }
     void *library = cuda_library(&solver, driver, again, why, n);
-    return library && cusolver_use(c, library, again, why, n);    /* never unloaded, like the driver */
+    /* never unloaded, like the driver */
+    return library && cusolver_use(c, library, again, why, n);
 }

@@ -1,9 +1,9 @@
-/* cuSOLVER as a table of functions that is filled at run time. Pasted into packages behind cublas.h.
- * tests/cuda/headers.cc compares every row with cuSOLVER's own header. */
+/* cuSOLVER as a table of functions that is filled at run time. Pasted into packages behind
+ * cublas.h. tests/cuda/headers.cc compares every row with cuSOLVER's own header. */
 #ifndef OPTC_CUSOLVER_H
 #define OPTC_CUSOLVER_H
-/* Types as the library's own header names them, beside those of cuBLAS: enumerations are ints, the rest opaque
- * pointers. */
+/* Types as the library's own header names them, beside those of cuBLAS: enumerations are ints, the
+ * rest opaque pointers. */
 #define CUSOLVER_INTS(F) F(cusolverStatus_t) F(cusolverEigMode_t) F(cublasFillMode_t)
 #define CUSOLVER_INT(name) typedef int name;
 CUSOLVER_INTS(CUSOLVER_INT)
@@ -29,19 +29,21 @@ enum { CUSOLVER_CONSTANTS(CUSOLVER_CONSTANT) };
 #undef CUSOLVER_CONSTANT
 
 /* Name, arguments. */
-#define CUSOLVER_FUNCTIONS(F)                                                                                          \
-    F(cusolverDnCreate, (cusolverDnHandle_t *))                                                                        \
-    F(cusolverDnDestroy, (cusolverDnHandle_t))                                                                         \
-    F(cusolverDnSetStream, (cusolverDnHandle_t, cudaStream_t))                                                         \
-    F(cusolverDnCreateParams, (cusolverDnParams_t *))                                                                  \
-    F(cusolverDnDestroyParams, (cusolverDnParams_t))                                                                   \
-    F(cusolverGetProperty, (libraryPropertyType, int *))                                                               \
-    F(cusolverDnXsyevBatched_bufferSize, (cusolverDnHandle_t, cusolverDnParams_t, cusolverEigMode_t,                   \
-      cublasFillMode_t, int64_t, cudaDataType, const void *, int64_t, cudaDataType, const void *, cudaDataType,        \
-      size_t *, size_t *, int64_t))                                                                                    \
-    F(cusolverDnXsyevBatched, (cusolverDnHandle_t, cusolverDnParams_t, cusolverEigMode_t, cublasFillMode_t,            \
-      int64_t, cudaDataType, void *, int64_t, cudaDataType, void *, cudaDataType, void *, size_t, void *, size_t,      \
-      int *, int64_t))
+#define CUSOLVER_FUNCTIONS(F) \
+    F(cusolverDnCreate, (cusolverDnHandle_t *)) \
+    F(cusolverDnDestroy, (cusolverDnHandle_t)) \
+    F(cusolverDnSetStream, (cusolverDnHandle_t, cudaStream_t)) \
+    F(cusolverDnCreateParams, (cusolverDnParams_t *)) \
+    F(cusolverDnDestroyParams, (cusolverDnParams_t)) \
+    F(cusolverGetProperty, (libraryPropertyType, int *)) \
+    F(cusolverDnXsyevBatched_bufferSize, \
+      (cusolverDnHandle_t, cusolverDnParams_t, cusolverEigMode_t, cublasFillMode_t, int64_t, \
+       cudaDataType, const void *, int64_t, cudaDataType, const void *, cudaDataType, size_t *, \
+       size_t *, int64_t)) \
+    F(cusolverDnXsyevBatched, \
+      (cusolverDnHandle_t, cusolverDnParams_t, cusolverEigMode_t, cublasFillMode_t, int64_t, \
+       cudaDataType, void *, int64_t, cudaDataType, void *, cudaDataType, void *, size_t, void *, \
+       size_t, int *, int64_t))
 
 #define CUSOLVER_MEMBER(name, args) int (*name) args;
 /* version: 12000 is cuSOLVER 12.0 */

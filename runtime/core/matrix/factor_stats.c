@@ -1,5 +1,6 @@
-/* Factor statistics: for each matrix of each factor, how often it was computed and refused, and the error of the last
- * result. On the CPU the thread that computes the matrix writes them, on a GPU kernels do. */
+/* Factor statistics: for each matrix of each factor, how often it was computed and refused, and the
+ * error of the last result. On the CPU the thread that computes the matrix writes them, on a GPU
+ * kernels do. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 CORE bool stage_factor(const ProgStage *s) { return stage_of_kind(s, CALLEE_FACTOR); }
@@ -28,13 +29,15 @@ static bool side_by_side(const Program *p, int i, int j)
     return false;
 }
 
-/* A rule with periods has one stage per phase that computes a factor. Such stages share their statistics. */
+/* A rule with periods has one stage per phase that computes a factor. Such stages share their
+ * statistics. */
 static bool same_factor(const Program *p, int i, int j)
 {
     const ProgStage *s = &p->stage[i], *t = &p->stage[j];
     const ProgCall *a = s->call, *b = t->call;
-    return stage_factor(t) && s->variant == t->variant && a->callee == b->callee && a->flags == b->flags &&
-           a->out == b->out && a->c == b->c && a->alpha == b->alpha && !side_by_side(p, i, j);
+    return stage_factor(t) && s->variant == t->variant && a->callee == b->callee &&
+           a->flags == b->flags && a->out == b->out && a->c == b->c && a->alpha == b->alpha &&
+           !side_by_side(p, i, j);
 }
 
 CORE optc_status factor_stats_make(optc_binding *b)

@@ -13,8 +13,8 @@ CORE int add_set(GpuCalls *x, const PointerSet *want)
         const PointerSet *s = &x->set[i];
         if (s->array == want->array && s->blocks == want->blocks && s->offset == want->offset &&
             s->down == want->down && s->across == want->across && s->record == want->record &&
-            s->parts == want->parts && s->apart == want->apart && s->base == want->base && s->most == want->most &&
-            (s->array >= 0 || s->row_stride == want->row_stride))
+            s->parts == want->parts && s->apart == want->apart && s->base == want->base &&
+            s->most == want->most && (s->array >= 0 || s->row_stride == want->row_stride))
             return i;
     }
     x->set[x->nset] = *want;
@@ -66,8 +66,8 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
 }
 
 /* ---- steps ---- */
-/* Block size for the lower triangle of a symmetric product. It changes bits, so it must follow from the shape alone.
- * Measured on an H200 as shares of the full product's time, mirroring included
+/* Block size for the lower triangle of a symmetric product. It changes bits, so it must follow from
+ * the shape alone. Measured on an H200 as shares of the full product's time, mirroring included
  * (tests/gpu/products.sh), for blocks of 64 / 128 / 256:
  *   16 bits   48 x 2048 x 2048   1.01 / 0.63 / 0.65      12 x 2048 x 2048   1.05 / 0.78 / 0.71
  *             16 x 2048 x 8192   1.12 / 0.63 / 0.57       1 x 4096 x 4096   1.15 / 0.64 / 0.69
@@ -83,9 +83,11 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
  *             12 x 2304 x  768   0.65 / 0.54 / 0.60      12 x 3072 x  768   0.64 / 0.52 / 0.56
  *              8 x 2048 x 2048   0.65 / 0.62 / 0.62      16 x  512 x 2048   0.85 / 0.85 / 0.99
  *              8 x 1600 x 1600   0.55 / 0.57 / 0.57      12 x  384 x 1536   0.68 / 0.94 / 1.16
- *     Full products in f32 reach 43 to 51 TFLOP/s; cuBLASLt's first eight algorithms are no faster for blocks.
- * For two thousand blocks of 128 cuBLAS uses smaller tiles than for three thousand, so the best block depends on the
- * number of matrices too; a choice by shape costs 3 % at 48 x 2048 x 2048. Long sums are faster with large blocks. */
+ *     Full products in f32 reach 43 to 51 TFLOP/s; cuBLASLt's first eight algorithms are no faster
+ *     for blocks.
+ * For two thousand blocks of 128 cuBLAS uses smaller tiles than for three thousand, so the best
+ * block depends on the number of matrices too; a choice by shape costs 3 % at 48 x 2048 x 2048.
+ * Long sums are faster with large blocks. */
 CORE int64_t gram_block(const CallType *t, int64_t n, int64_t k)
 {
     if (t->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
@@ -161,17 +163,20 @@ static void sizes_into(CallStep *s, ProductShape z)
     s->ldc = at_least_1(z.ld[3]);
 }
 
-static bool is_apart(const ProgCall *c) { return c->c >= 0 && c->c != c->out; }   /* the addend is another array */
+/* the addend is another array */
+static bool is_apart(const ProgCall *c) { return c->c >= 0 && c->c != c->out; }
 
 /* The blocks on and below the diagonal, then the rows below the last whole block. */
-static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, int64_t rows)
+static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int group,
+                         ProductShape z, int64_t rows)
 {
     CallStep *s = product_step(x, t, c, group);
     int blocks = (int)(z.n / rows);
     int64_t left = z.n % rows, top = z.n - left;
     sizes_into(s, z);
     s->m = s->n = rows;
-    int64_t down = rows * (c->flags & TRANS_A ? 1 : s->lda), across = rows * (c->flags & TRANS_B ? s->ldb : 1);
+    int64_t down = rows * (c->flags & TRANS_A ? 1 : s->lda),
+            across = rows * (c->flags & TRANS_B ? s->ldb : 1);
     s->a = block_set(x, c->a, group, blocks, down, 0);
     s->b = block_set(x, c->b, group, blocks, 0, across);
     s->c = block_set(x, c->out, group, blocks, rows * s->ldc, rows);
@@ -187,7 +192,8 @@ static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int 
     s->d = is_apart(c) ? whole_set(x, c->c, group, top * s->ldc) : -1;
 }
 
-static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const ProgCall *c, int group, ProductShape z)
+static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const ProgCall *c,
+                     int group, ProductShape z)
 {
     CallStep *s = add_step(x, kernel, t, group);
     sizes_into(s, z);
@@ -199,17 +205,20 @@ static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const Pr
 }
 
 /* ---- long sums ---- */
-/* Results of few tiles and sums of very many terms, such as those over an embedding's rows, would occupy few
- * multiprocessors. Measured on an H200 for 50257 terms, 768 x 768: 18 tiles of a product in f32 took 7.7 ms, 1.2 ms at
- * the rate of other products; 21 blocks of a Gram matrix in f16 144 us, 63 us in parts. They are computed as sums of
- * about SUM_PART terms each in the workspace, in one call, and the mirror adds them up, or the copy. Parts of 16-bit
- * products are f32. The number of parts changes bits, so it follows from the shape alone. */
+/* Results of few tiles and sums of very many terms, such as those over an embedding's rows, would
+ * occupy few multiprocessors. Measured on an H200 for 50257 terms, 768 x 768: 18 tiles of a product
+ * in f32 took 7.7 ms, 1.2 ms at the rate of other products; 21 blocks of a Gram matrix in f16 144
+ * us, 63 us in parts. They are computed as sums of about SUM_PART terms each in the workspace, in
+ * one call, and the mirror adds them up, or the copy. Parts of 16-bit products are f32. The number
+ * of parts changes bits, so it follows from the shape alone. */
 enum { LONG_SUM = 16384, SUM_PART = 4096, LONG_SUM_ROWS = 1024, LONG_SUM_BYTES = 32 << 20 };
 
-static int part_bytes(const CallType *t) { return t->bytes == 2 ? 4 : t->bytes; }      /* of a value of a part */
+/* of a value of a part */
+static int part_bytes(const CallType *t) { return t->bytes == 2 ? 4 : t->bytes; }
 
-/* Parts have a multiple of 8 terms, for which tensor cores need addresses at multiples of 16 bytes (misaligned). This
- * holds if each matrix of a tensor, and each part of a result, is such a multiple long. Depends on the shape alone. */
+/* Parts have a multiple of 8 terms, for which tensor cores need addresses at multiples of 16 bytes
+ * (misaligned). This holds if each matrix of a tensor, and each part of a result, is such a
+ * multiple long. Depends on the shape alone. */
 static bool parts_aligned(const CallType *t, ProductShape z)
 {
     return t->bytes > 2 || ((z.m * z.k | z.k * z.n) % 8 == 0 && z.m * z.n % 4 == 0);
@@ -221,8 +230,11 @@ static int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
     if (!z.m || !z.n || z.k < LONG_SUM || z.m > LONG_SUM_ROWS || z.n > LONG_SUM_ROWS ||
         t->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || !parts_aligned(t, z))
         return 0;
-    bool whole = c->flags & SYMMETRIC ? z.n % gram_block(t, z.n, z.k) == 0 : z.ld[3] == z.n && !(c->flags & BLOCKED);
-    return whole && z.k / SUM_PART * z.m * z.n * part_bytes(t) <= LONG_SUM_BYTES ? (int)(z.k / SUM_PART) : 0;
+    bool whole = c->flags & SYMMETRIC ? z.n % gram_block(t, z.n, z.k) == 0
+                                      : z.ld[3] == z.n && !(c->flags & BLOCKED);
+    return whole && z.k / SUM_PART * z.m * z.n * part_bytes(t) <= LONG_SUM_BYTES
+               ? (int)(z.k / SUM_PART)
+               : 0;
 }
 
 CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape)
@@ -230,17 +242,21 @@ CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape sha
     const Program *p = b->program;
     const CallType *t = call_type(p, s->call);
     ProductShape z = product_shape(p, s->call, shape, shape.cols);
-    return shape.slices && t ? (sum_parts(t, s->call, z) * z.m * z.n * part_bytes(t) + 255) / 256 * 256 : 0;
+    return shape.slices && t
+               ? (sum_parts(t, s->call, z) * z.m * z.n * part_bytes(t) + 255) / 256 * 256
+               : 0;
 }
 
-/* k terms from `from` on, for each of `parts`, which are `length` terms apart; from > 0: added to the first part */
-static void add_part(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, int parts,
-                     int64_t length, int64_t from, int64_t k)
+/* k terms from `from` on, for each of `parts`, which are `length` terms apart; from > 0: added to
+ * the first part */
+static void add_part(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
+                     int parts, int64_t length, int64_t from, int64_t k)
 {
     CallStep *s = product_step(x, t, c, group);
     bool symmetric = c->flags & SYMMETRIC;
     int64_t rows = symmetric ? gram_block(t, z.n, z.k) : z.m, a_term, b_term;
-    PointerSet a = set_in(x, c->a, group), b = set_in(x, c->b, group), to = set_in(x, AREA(0), group);
+    PointerSet a = set_in(x, c->a, group), b = set_in(x, c->b, group),
+               to = set_in(x, AREA(0), group);
     sizes_into(s, z);
     s->m = rows;
     s->n = symmetric ? rows : z.n;
@@ -261,10 +277,11 @@ static void add_part(GpuCalls *x, const CallType *t, const ProgCall *c, int grou
     s->c = add_set(x, &to);
 }
 
-/* Adds the steps of a long sum: copy the summand, multiply the parts, add them up, and mirror a symmetric result. Parts
- * are multiples of 8 terms, so that they start at aligned addresses; few terms are left. */
-static bool add_long_sum(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgStage *stage, int group,
-                         ProductShape z)
+/* Adds the steps of a long sum: copy the summand, multiply the parts, add them up, and mirror a
+ * symmetric result. Parts are multiples of 8 terms, so that they start at aligned addresses; few
+ * terms are left. */
+static bool add_long_sum(const optc_binding *b, GpuCalls *x, const CallType *t,
+                         const ProgStage *stage, int group, ProductShape z)
 {
     const ProgCall *c = stage->call;
     int parts = sum_parts(t, c, z);
@@ -294,7 +311,8 @@ static bool add_long_sum(const optc_binding *b, GpuCalls *x, const CallType *t, 
 }
 
 /* ---- calls ---- */
-static bool add_whole(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, bool own)
+static bool add_whole(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
+                      bool own)
 {
     CallStep *s = product_step(x, t, c, group);
     sizes_into(s, z);
@@ -318,16 +336,18 @@ CORE GpuGemm step_gemm(const CallStep *s)
     return x;
 }
 
-CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why)
+CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g,
+                          const char *why)
 {
     char what[400];
     call_label(b, s, g, what, sizeof what);
     return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", what, why);
 }
 
-/* With an array of pointers cuBLAS uses tensor cores without checking the alignment of matrices. Its manual requires 16
- * bytes, and 4 if k is not a multiple of 8. So blocks of odd sizes, and tensors whose slices are not aligned, use our
- * own product. Arrays of ours are aligned; such products do not read callers' arrays (segments.c). */
+/* With an array of pointers cuBLAS uses tensor cores without checking the alignment of matrices.
+ * Its manual requires 16 bytes, and 4 if k is not a multiple of 8. So blocks of odd sizes, and
+ * tensors whose slices are not aligned, use our own product. Arrays of ours are aligned; such
+ * products do not read callers' arrays (segments.c). */
 static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
 {
     const Program *p = b->program;
@@ -342,10 +362,10 @@ static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall
     return !even && (t->bytes == 2 || t->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 
-/* Adds the steps: copy the summand, multiply, mirror and add the diagonal. own: by our kernels. false: a launch would
- * have too many blocks. */
-CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
-                        ProductShape z, bool own)
+/* Adds the steps: copy the summand, multiply, mirror and add the diagonal. own: by our kernels.
+ * false: a launch would have too many blocks. */
+CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c,
+                        int group, ProductShape z, bool own)
 {
     bool symmetric = c->flags & SYMMETRIC, ok = true;
     int block = b->rule->engine->gpu->block;
@@ -376,11 +396,14 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
     if (!sum_parts(t, c, z) && symmetric_fits(b, g, t, c, z))
         return add_symmetric(x, t, c, group, z), OPTC_OK;
     bool own = !x->library || !z.k || misaligned(b, g, c, z.k), parts = !own && sum_parts(t, c, z);
-    bool ok = parts ? add_long_sum(b, x, t, stage, group, z) : product_steps(b, x, t, c, group, z, own);
+    bool ok =
+        parts ? add_long_sum(b, x, t, stage, group, z) : product_steps(b, x, t, c, group, z, own);
     for (int i = first; i < x->nstep && x->library; i++) {
         GpuGemm y = step_gemm(&x->step[i]);
         if (gemm_is_long(&y) && !x->blas.cublasGemmBatchedEx_64)
             return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
     }
-    return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    return ok ? OPTC_OK
+              : too_long(b, stage, g,
+                         "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -1,6 +1,7 @@
-/* Staggered calls on a GPU over the scheduled matrices only. Each combination of slots has its own array of pointers,
- * so that a graph of its launches stays valid: the sets of staggered groups have no place among the binding's own
- * pointers. Before launches of a combination its numbers of matrices and its places are copied into the tables. */
+/* Staggered calls on a GPU over the scheduled matrices only. Each combination of slots has its own
+ * array of pointers, so that a graph of its launches stays valid: the sets of staggered groups have
+ * no place among the binding's own pointers. Before launches of a combination its numbers of
+ * matrices and its places are copied into the tables. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <stdlib.h>
@@ -13,7 +14,10 @@ CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups)
     *groups = x ? x->ngroup : 0;
 }
 
-static bool set_staggered(const GpuCalls *x, const PointerSet *s) { return x->group[s->group].stagger != 0; }
+static bool set_staggered(const GpuCalls *x, const PointerSet *s)
+{
+    return x->group[s->group].stagger != 0;
+}
 
 CORE size_t calls_slots_bytes(optc_binding *b, CallSlots *s)
 {

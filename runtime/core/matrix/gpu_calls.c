@@ -1,4 +1,5 @@
-/* Prepares a rule's calls on a GPU: groups of equal matrices, their addresses, and the kernel steps of each call. */
+/* Prepares a rule's calls on a GPU: groups of equal matrices, their addresses, and the kernel steps
+ * of each call. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <limits.h>
@@ -9,8 +10,8 @@
 /* ---- facts about a program ---- */
 static const CallType call_types[NPRODUCT] = {
 #define PRODUCT(ID, name, gpu, cpu, cuda, compute, mm, over, mirror, symmetric, what) \
-    {PRODUCT_##ID, gpu, CUDA_R_##cuda, CUBLAS_COMPUTE_##compute, gpu##_BYTES, KERNEL_##mm, KERNEL_##over, \
-     KERNEL_##mirror, KERNEL_##symmetric, name},
+    {PRODUCT_##ID, gpu,           CUDA_R_##cuda,   CUBLAS_COMPUTE_##compute, gpu##_BYTES, \
+     KERNEL_##mm,  KERNEL_##over, KERNEL_##mirror, KERNEL_##symmetric,       name},
 #include "gen/abi/products.def"
 };
 
@@ -19,7 +20,8 @@ CORE const CallType *call_type_of(Product in) { return in < NPRODUCT ? &call_typ
 /* All operands of a rule's products have one type; tf32 rounds f32 operands when they are read. */
 CORE const CallType *call_type(const Program *p, const ProgCall *c)
 {
-    return call_type_of(product_of_type(product_precision(p->product, c->flags), p->array[c->out].type));
+    return call_type_of(
+        product_of_type(product_precision(p->product, c->flags), p->array[c->out].type));
 }
 
 CORE const CallType *call_type_f64(void) { return &call_types[PRODUCT_F64]; }
@@ -27,7 +29,8 @@ CORE const CallType *call_type_f32(void) { return &call_types[PRODUCT_F32]; }
 
 CORE bool call_conditions(const Program *p) { return program_calls(p); }
 
-/* The precisions of a program's products, a bit each. A rule without products has one, that of its first factor. */
+/* The precisions of a program's products, a bit each. A rule without products has one, that of its
+ * first factor. */
 static unsigned products_of(const Program *p)
 {
     unsigned products = 0, first = 0;
@@ -72,7 +75,8 @@ CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)
 }
 
 /* ---- sizes ---- */
-CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n)
+CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf,
+                     size_t n)
 {
     const Program *p = b->program;
     const CallType *t = call_type(p, s->call);
@@ -82,21 +86,25 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
         MatrixAxes m = dom_matrix(p->array[s->call->out].dom, false);
         char what[200];
         stage_label(p, s, what, sizeof what);
-        snprintf(buf, n, "%s, of %lld x %lld, for %s%s", what, (long long)axis_len(m.down, g->shape),
-                 (long long)axis_len(m.across, g->shape), tensor_label(b, b->tensor[g->tensor[0]].of, label), others);
+        snprintf(buf, n, "%s, of %lld x %lld, for %s%s", what,
+                 (long long)axis_len(m.down, g->shape), (long long)axis_len(m.across, g->shape),
+                 tensor_label(b, b->tensor[g->tensor[0]].of, label), others);
         return;
     }
     ProductShape x = product_shape(p, s->call, g->shape, g->row_stride);
-    snprintf(buf, n, "the product of %lld x %lld by %lld x %lld in %s%s%.90s, for %s%s, of rule '%.40s'",
+    snprintf(buf, n,
+             "the product of %lld x %lld by %lld x %lld in %s%s%.90s, for %s%s, of rule '%.40s'",
              (long long)x.m, (long long)x.k, (long long)x.k, (long long)x.n, t ? t->name : "?",
              *s->where ? " at " : "", s->where, tensor_label(b, b->tensor[g->tensor[0]].of, label),
              others, p->name);
 }
 
-/* cuBLAS recommends 32 MB on Hopper and 4 MB before. At most an eighth of the workspace, so that matrices fit too. */
+/* cuBLAS recommends 32 MB on Hopper and 4 MB before. At most an eighth of the workspace, so that
+ * matrices fit too. */
 CORE int64_t blas_bytes(const optc_binding *b)
 {
-    int64_t full = b->rule->engine->gpu->arch >= 90 ? 32 << 20 : 4 << 20, share = b->rule->engine->workspace / 8;
+    int64_t full = b->rule->engine->gpu->arch >= 90 ? 32 << 20 : 4 << 20,
+            share = b->rule->engine->workspace / 8;
     return (share < full ? share : full) / 256 * 256;
 }
 
@@ -157,20 +165,22 @@ static bool stage_in_f32(const optc_binding *b, const ProgStage *s, int tensor)
     return is_root(s) && root_in_f32(b, s, root_side(b->program, s->call, b->tensor[tensor].shape));
 }
 
-static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage, const Units *u,
-                             unsigned stagger)
+static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage,
+                             const Units *u, unsigned stagger)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i)) {
-        if (stage_in_f32(b, stage, u->tensor[i]))  /* matrices that need f64 first: the steps in f32 skip them */
-            s = add_root(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), stagger, stage));
+        /* matrices that need f64 first: the steps in f32 skip them */
+        if (stage_in_f32(b, stage, u->tensor[i]))
+            s = add_root(b, x, stage,
+                         group_of(x, b, u->tensor + i, alike(b, u, i), stagger, stage));
         if (s == OPTC_OK)
             s = (is_root(stage)     ? add_root
                  : is_eigen(stage)  ? add_eigen
                  : is_factor(stage) ? add_factor
                  : is_order(stage)  ? add_order
-                                    : add_product)(b, x, stage,
-                                                   group_of(x, b, u->tensor + i, alike(b, u, i), stagger, NULL));
+                                    : add_product)(
+                b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), stagger, NULL));
     }
     return s;
 }
@@ -203,8 +213,8 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
 }
 
 /* ---- sizes of the tables ---- */
-/* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's five squares and of
- * its probes, and four more arrays. */
+/* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's
+ * five squares and of its probes, and four more arrays. */
 enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 10, SETS_A_ROOT = 32 };
 
 static bool is_call_task(const optc_binding *b, const Task *t)
@@ -217,8 +227,8 @@ CORE int64_t set_length(const GpuCalls *x, const PointerSet *s)
     return s->array < 0 ? root_pointers(x, s) : dom_times(s->each, x->group[s->group].most);
 }
 
-/* Counts the addresses of the groups with or without stagger. Each set of groups without stagger gets its place in the
- * array; for groups with stagger only the largest number is checked. */
+/* Counts the addresses of the groups with or without stagger. Each set of groups without stagger
+ * gets its place in the array; for groups with stagger only the largest number is checked. */
 static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagger)
 {
     const Program *p = b->program;
@@ -232,22 +242,27 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagg
             s->bytes = p->type[p->array[s->array].type].bytes;
             MemKind kind = p->array[s->array].kind;
             x->moves = x->moves || kind == MEM_P || kind == MEM_G || kind == MEM_INPUT;
-            s->row_stride = p->array[s->array].dom == ELEM && g->row_stride != g->shape.cols ? g->row_stride : 0;
+            s->row_stride = p->array[s->array].dom == ELEM && g->row_stride != g->shape.cols
+                                ? g->row_stride
+                                : 0;
         }
         n += s->row_stride ? 1 : 0;
         s->at = n;
         n += set_length(x, s);
         if (n > INT_MAX)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices; bind fewer tensors at a time");
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: more than 2^31 - 1 matrices; bind fewer tensors at a time");
     }
     x->npointer = stagger ? x->npointer : n;
     return OPTC_OK;
 }
 
-static void count_steps(const optc_binding *b, const ProgStage *s, const Units *u, int *steps, int *sets)
+static void count_steps(const optc_binding *b, const ProgStage *s, const Units *u, int *steps,
+                        int *sets)
 {
     for (int i = 0; i < u->n; i += alike(b, u, i)) {
-        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
+        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT,
+            times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
         if (s->call->callee == CALL_MM && s->call->flags & (LOWER_A | LOWER_B))
             step = STEPS_LOWER, set = SETS_LOWER;
         else if (is_root(s))
@@ -283,7 +298,8 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     x->wide = TAKE(b, bool, factor_stats_count(b));
     x->whole = TAKE(b, CUgraphExec, p->nentry);
     x->bodies = TAKE(b, BodyTable, p->nentry);
-    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole || !x->bodies)
+    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole ||
+        !x->bodies)
         return no_memory("optc_bind");
     optc_status s = OPTC_OK;
     for (int m = 0; m < phases; m++)
@@ -304,7 +320,8 @@ static void put_address(PointerList *l, long long slot, int64_t offset)
     l->to[l->n++].offset = offset * l->bytes;
 }
 
-static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSet *s, int tensor, PointerList *l)
+static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSet *s, int tensor,
+                       PointerList *l)
 {
     const Program *p = b->program;
     Shape shape = x->group[s->group].shape;
@@ -318,7 +335,8 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
         for (int64_t part = 0; part < (s->parts ? s->parts : 1); part++)
             for (int64_t i = 0; i < s->blocks; i++)
                 for (int64_t j = 0; j <= i; j++)
-                    put_address(l, slot, at + s->offset + part * s->apart + i * s->down + j * s->across);
+                    put_address(l, slot,
+                                at + s->offset + part * s->apart + i * s->down + j * s->across);
     }
 }
 
@@ -353,7 +371,8 @@ CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from)
 
 CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix)
 {
-    return b->gpu->calls->present[tensor] && stagger_active(b, &b->stagger, g->stagger, &b->tensor[tensor], matrix) &&
+    return b->gpu->calls->present[tensor] &&
+           stagger_active(b, &b->stagger, g->stagger, &b->tensor[tensor], matrix) &&
            (!g->again || b->gpu->calls->wide[factor_stats_first(b, g->again, tensor) + matrix]);
 }
 
@@ -388,7 +407,8 @@ static optc_status send_addresses(optc_binding *b, GpuCalls *x)
     /* pageable memory: the driver has copied it when the call returns */
     int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(x->addresses, all, bytes, b->gpu->stream) : 0;
     free(all);
-    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "addresses of matrices") : gather_again(b, x);
+    optc_status s =
+        rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "addresses of matrices") : gather_again(b, x);
     x->sent = s == OPTC_OK;
     return s;
 }
@@ -435,9 +455,10 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
     if (!x->library)                               /* a lack of memory must not change results */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", x->why) : OPTC_OK;
     int rc = cublas_handle_take(&x->blas, g, &x->handle);
-    return rc ? fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
-                     "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none uses our own kernels)", x->blas.path,
-                     x->blas.cublasGetStatusString(rc))
+    return rc ? fail(
+                    rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
+                    "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none uses our own kernels)",
+                    x->blas.path, x->blas.cublasGetStatusString(rc))
               : OPTC_OK;
 }
 
@@ -466,8 +487,10 @@ CORE optc_status calls_bind(optc_binding *b)
         return OPTC_OK;
     for (int i = 0; i < p->nstage; i++)
         if (stage_of_kind(&p->stage[i], CALLEE_PRODUCT) && !call_type(p, p->stage[i].call))
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' has products in a type that no GPU supports; "
-                                             "compile it with products = \"f32\"", p->name);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind: rule '%s' has products in a type that no GPU supports; "
+                        "compile it with products = \"f32\"",
+                        p->name);
     GpuCalls *x = TAKE(b, GpuCalls, 1);
     if (!x)
         return no_memory("optc_bind");
@@ -478,7 +501,8 @@ CORE optc_status calls_bind(optc_binding *b)
     if (s == OPTC_OK)
         s = open_library(b, x);
     x->room_bytes = b->call_bytes - 256 - blas_bytes(b);
-    x->scratch = ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
+    x->scratch =
+        ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
     if (s == OPTC_OK)
         s = make_calls(b, x);
     if (s != OPTC_OK)
@@ -537,4 +561,7 @@ CORE void calls_unbind(optc_binding *b)
 
 CORE CUstream calls_stream(const optc_binding *b) { return b->gpu->calls->own; }
 
-CORE int64_t calls_body_nodes(const optc_binding *b) { return b->gpu->calls ? b->gpu->calls->body_nodes : 0; }
+CORE int64_t calls_body_nodes(const optc_binding *b)
+{
+    return b->gpu->calls ? b->gpu->calls->body_nodes : 0;
+}

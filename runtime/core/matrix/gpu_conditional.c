@@ -1,14 +1,15 @@
-/* Steps of rules with calls where the device decides what runs: captured steps of rules with periods, and guarded
- * steps.
+/* Steps of rules with calls where the device decides what runs: captured steps of rules with
+ * periods, and guarded steps.
  *
- * Our kernels return at once if the step belongs to another phase, or if a guard skips it. A library's kernels and
- * copies do not. So each phase is the body of a conditional graph node, and a kernel (optc_phase) evaluates on the
- * device which phase the step belongs to, and whether it has to run. Steps that run one by one after a capture, or
- * under a guard, also launch such a graph of ours, since the host does not know the phase.
+ * Our kernels return at once if the step belongs to another phase, or if a guard skips it. A
+ * library's kernels and copies do not. So each phase is the body of a conditional graph node, and a
+ * kernel (optc_phase) evaluates on the device which phase the step belongs to, and whether it has
+ * to run. Steps that run one by one after a capture, or under a guard, also launch such a graph of
+ * ours, since the host does not know the phase.
  *
- * Factors use conditional nodes too, in graphs of ours and in bodies of phases: the body of such a node has further
- * rounds of a QR, and runs if a matrix needs them (gpu_qr.c). Without such nodes the rounds always run. Their results
- * are used for the same matrices. */
+ * Factors use conditional nodes too, in graphs of ours and in bodies of phases: the body of such a
+ * node has further rounds of a QR, and runs if a matrix needs them (gpu_qr.c). Without such nodes
+ * the rounds always run. Their results are used for the same matrices. */
 #include "runtime/core/matrix/gpu_eigen.h"
 
 #include <string.h>
@@ -36,7 +37,8 @@ CORE bool phases_conditional(const optc_binding *b, int entry)
 {
     if (!b->gpu->calls)
         return false;
-    return (b->program->nperiod && entry_calls(b, entry)) || slot_switch_used(b, entry) || phases_guarded(b, entry);
+    return (b->program->nperiod && entry_calls(b, entry)) || slot_switch_used(b, entry) ||
+           phases_guarded(b, entry);
 }
 
 CORE bool phases_guarded(const optc_binding *b, int entry)
@@ -47,8 +49,9 @@ CORE bool phases_guarded(const optc_binding *b, int entry)
 CORE bool driver_conditions(const optc_binding *b)
 {
     const Driver *d = b->rule->engine->gpu->d;
-    return d->version >= CONDITIONS_NEEDED && d->cuStreamGetCaptureInfo_v3 && d->cuStreamUpdateCaptureDependencies_v2 &&
-           d->cuStreamBeginCaptureToGraph && d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
+    return d->version >= CONDITIONS_NEEDED && d->cuStreamGetCaptureInfo_v3 &&
+           d->cuStreamUpdateCaptureDependencies_v2 && d->cuStreamBeginCaptureToGraph &&
+           d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
 }
 
 static optc_status may_condition(const optc_binding *b)
@@ -57,12 +60,14 @@ static optc_status may_condition(const optc_binding *b)
     const char *name = b->program->name;
     if (!driver_conditions(b))
         return fail(OPTC_ERROR_UNAVAILABLE,
-                    "optc_run: rule '%s' has products at some steps only; capturing it needs conditional graph nodes "
+                    "optc_run: rule '%s' has products at some steps only; capturing it needs "
+                    "conditional graph nodes "
                     "(CUDA 12.4), and the driver is for CUDA %d.%d",
                     name, d->version / 1000, d->version % 1000 / 10);
     if (!b->gpu->code->call[KERNEL_PHASE])
         return fail(OPTC_ERROR_UNAVAILABLE,
-                    "optc_run: rule '%s' has products at some steps only; capturing it needs conditional graph "
+                    "optc_run: rule '%s' has products at some steps only; capturing it needs "
+                    "conditional graph "
                     "nodes, which packages and NVRTC before 12.3 do not have",
                     name);
     return OPTC_OK;
@@ -78,9 +83,10 @@ static bool bodies_are_slow(const optc_binding *b)
     return slow && !b->rule->engine->gpu->bodies_cooperate;
 }
 
-/* Decides whether guarded steps use conditional nodes. They do not where waiting for the guard on the host is faster:
- * slots with too many combinations, roots whose type the host selects, and eigenvectors that are slow in bodies. Nor
- * where ranks exchange arrays: a conditional node cannot contain the caller's collectives. */
+/* Decides whether guarded steps use conditional nodes. They do not where waiting for the guard on
+ * the host is faster: slots with too many combinations, roots whose type the host selects, and
+ * eigenvectors that are slow in bodies. Nor where ranks exchange arrays: a conditional node cannot
+ * contain the caller's collectives. */
 CORE void phases_bind(optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -92,7 +98,9 @@ CORE void phases_bind(optc_binding *b)
 }
 
 /* ---- a phase as the body of a node ---- */
-typedef struct Capture { CUgraph graph; const CUgraphNode *after; const CUgraphEdgeData *edge; size_t n; } Capture;
+typedef struct Capture {
+    CUgraph graph; const CUgraphNode *after; const CUgraphEdgeData *edge; size_t n;
+} Capture;
 
 static optc_status capture_info(const optc_binding *b, CUstream stream, Capture *c)
 {
@@ -100,14 +108,15 @@ static optc_status capture_info(const optc_binding *b, CUstream stream, Capture 
     cuuint64_t id;
     memset(c, 0, sizeof *c);
     TRY(b->rule->engine->gpu,
-        cuStreamGetCaptureInfo_v3(stream, &status, &id, &c->graph, &c->after, &c->edge, &c->n), "a captured step");
+        cuStreamGetCaptureInfo_v3(stream, &status, &id, &c->graph, &c->after, &c->edge, &c->n),
+        "a captured step");
     return OPTC_OK;
 }
 
-/* Adds a kernel to the captured stream that sets a new condition: optc_phase with these arguments. usual: the node's
- * value if the kernel does not set it. */
-static optc_status add_condition_kernel(optc_binding *b, CallArgs a, unsigned usual, unsigned threads,
-                                        CUgraphConditionalHandle *handle)
+/* Adds a kernel to the captured stream that sets a new condition: optc_phase with these arguments.
+ * usual: the node's value if the kernel does not set it. */
+static optc_status add_condition_kernel(optc_binding *b, CallArgs a, unsigned usual,
+                                        unsigned threads, CUgraphConditionalHandle *handle)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const char *name = b->program->name;
@@ -115,15 +124,19 @@ static optc_status add_condition_kernel(optc_binding *b, CallArgs a, unsigned us
     optc_status s = capture_info(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
         return s;
-    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, usual, CONDITION_ASSIGN_DEFAULT), name);
+    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, usual, CONDITION_ASSIGN_DEFAULT),
+        name);
     a.c = *handle;
     void *args[] = {&a};
-    TRY(g, cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, threads, 1, 1, 0, b->gpu->stream, args, NULL),
+    TRY(g,
+        cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, threads, 1, 1, 0, b->gpu->stream,
+                       args, NULL),
         name);
     return OPTC_OK;
 }
 
-/* The condition: whether the step runs this body (an IF node), or (body -1) which one of all (a switch node). */
+/* The condition: whether the step runs this body (an IF node), or (body -1) which one of all (a
+ * switch node). */
 static optc_status add_phase_kernel(optc_binding *b, int entry, int body, unsigned usual,
                                     CUgraphConditionalHandle *handle)
 {
@@ -139,8 +152,10 @@ static optc_status add_phase_kernel(optc_binding *b, int entry, int body, unsign
     return add_condition_kernel(b, a, usual, body < 0 ? PHASE_THREADS : 1, handle);
 }
 
-/* Adds the conditional node; the captured stream continues behind it. bodies: one graph (IF) or several (switch). */
-static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handle, int type, int n, CUgraph **bodies)
+/* Adds the conditional node; the captured stream continues behind it. bodies: one graph (IF) or
+ * several (switch). */
+static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handle, int type, int n,
+                                 CUgraph **bodies)
 {
     GpuEngine *g = b->rule->engine->gpu;
     CUgraphNodeParams x;
@@ -157,14 +172,16 @@ static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handl
     x.of.conditional.ctx = g->ctx;
     TRY(g, cuGraphAddNode_v2(&node, c.graph, c.after, c.edge, c.n, &x), b->program->name);
     *bodies = x.of.conditional.phGraph_out;
-    TRY(g, cuStreamUpdateCaptureDependencies_v2(b->gpu->stream, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
+    TRY(g,
+        cuStreamUpdateCaptureDependencies_v2(b->gpu->stream, &node, NULL, 1,
+                                             CU_STREAM_SET_CAPTURE_DEPENDENCIES),
         b->program->name);
     return OPTC_OK;
 }
 
 /* ---- some steps of a call as the body of a node ---- */
-/* Not in a caller's graph, except in bodies of phases: a graph that contains conditional nodes cannot be part of
- * another one, and a graph with phases contains them anyway. */
+/* Not in a caller's graph, except in bodies of phases: a graph that contains conditional nodes
+ * cannot be part of another one, and a graph with phases contains them anyway. */
 CORE bool condition_possible(const optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -195,7 +212,8 @@ CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, Conditio
     int rc = b->rule->engine->gpu->d->cuStreamBeginCaptureToGraph(x->inner, x->graph, NULL, NULL, 0,
                                                                    CU_STREAM_CAPTURE_MODE_RELAXED);
     if (rc)
-        return x->graph = NULL, gpu_error(b->rule->engine->gpu, "cuStreamBeginCaptureToGraph", rc, b->program->name);
+        return x->graph = NULL,
+               gpu_error(b->rule->engine->gpu, "cuStreamBeginCaptureToGraph", rc, b->program->name);
     b->gpu->stream = x->inner;
     return OPTC_OK;
 }
@@ -211,10 +229,13 @@ CORE optc_status condition_end(optc_binding *b, const ConditionBody *x, optc_sta
     int rc = d->cuStreamEndCapture(x->inner, &graph);
     if (!rc && !d->cuGraphGetNodes(x->graph, NULL, &nodes))
         b->gpu->calls->body_nodes += (int64_t)nodes;
-    return s == OPTC_OK && rc ? gpu_error(b->rule->engine->gpu, "cuStreamEndCapture", rc, b->program->name) : s;
+    return s == OPTC_OK && rc
+               ? gpu_error(b->rule->engine->gpu, "cuStreamEndCapture", rc, b->program->name)
+               : s;
 }
 
-/* slots: not NULL, the body is of this combination. It fetches its pointers itself: no other step does. */
+/* slots: not NULL, the body is of this combination. It fetches its pointers itself: no other step
+ * does. */
 static optc_status fill_body(optc_binding *b, const LaunchList *p, SlotList *slots, CUgraph body)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -237,9 +258,9 @@ static optc_status fill_body(optc_binding *b, const LaunchList *p, SlotList *slo
     return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->program->name) : s;
 }
 
-/* One switch node selects among all bodies. Older drivers need an IF node and a kernel for each body, which take 7 us
- * if the body does not run: a replay of Shampoo with 8 matrices of 128 rows and 101 combinations of slots takes 0.78
- * ms, with a switch node 0.10 (H200). */
+/* One switch node selects among all bodies. Older drivers need an IF node and a kernel for each
+ * body, which take 7 us if the body does not run: a replay of Shampoo with 8 matrices of 128 rows
+ * and 101 combinations of slots takes 0.78 ms, with a switch node 0.10 (H200). */
 static bool one_switch(const optc_binding *b, int n)
 {
     return n > 1 && b->rule->engine->gpu->d->version >= SWITCH_NEEDED;
@@ -311,7 +332,8 @@ CORE optc_status phases_graph(optc_binding *b, int entry)
 
 CORE optc_status phases_run(optc_binding *b, int entry)
 {
-    TRY(b->rule->engine->gpu, cuGraphLaunch(b->gpu->calls->whole[entry], b->gpu->stream), b->program->name);
+    TRY(b->rule->engine->gpu, cuGraphLaunch(b->gpu->calls->whole[entry], b->gpu->stream),
+        b->program->name);
     b->gpu->launched = true;
     return OPTC_OK;
 }

@@ -1,14 +1,15 @@
 /* Eigenvectors on a GPU, and powers that products cannot compute (call_root): V f(values) V.T.
  *
- *   the matrix, scaled by a power of two that brings its largest value to about 1 -> a solver -> eigenvectors with
- *   fixed signs and order, or their product in f64 -> the result, or the previous one after a failure
- *   (templates/eigen_cuda.txt)
+ *   the matrix, scaled by a power of two that brings its largest value to about 1 -> a solver ->
+ *   eigenvectors with fixed signs and order, or their product in f64 -> the result, or the previous
+ *   one after a failure (templates/eigen_cuda.txt)
  *
- * The solver is cuSOLVER's, in calls of a fixed number of matrices (eigen_per_call), our Jacobi rotations in f64 with
- * one thread block per matrix, or divide and conquer (gpu_divide.c); eigen_choose selects it and its type. cuSOLVER
- * needs matrices without gaps, so the squares, values and numbers of a round are separate arrays, followed by its
- * workspace. The binding allocates this memory once. A round has as many matrices as half of the engine's workspace
- * holds, at least those of one call.
+ * The solver is cuSOLVER's, in calls of a fixed number of matrices (eigen_per_call), our Jacobi
+ * rotations in f64 with one thread block per matrix, or divide and conquer (gpu_divide.c);
+ * eigen_choose selects it and its type. cuSOLVER needs matrices without gaps, so the squares,
+ * values and numbers of a round are separate arrays, followed by its workspace. The binding
+ * allocates this memory once. A round has as many matrices as half of the engine's workspace holds,
+ * at least those of one call.
  *
  * No solver waits for the host, and all of them can be captured. */
 #include "runtime/core/matrix/gpu_eigen.h"
@@ -26,12 +27,15 @@ CORE bool is_eigen(const ProgStage *s)
 }
 
 /* ---- which solver ---- */
-/* Limits of the methods where nothing was measured (`optc tune`), from an H200, in milliseconds (tests/gpu/roots.sh):
- *             5000 x 8^2  5000 x 16^2  8 x 16^2  2000 x 64^2  8 x 64^2  500 x 128^2  8 x 128^2  64 x 256^2  8 x 256^2
- *   a block         0.96         2.54      0.29           40       6.3          146         51         619        456
- *   library, f64    0.44         1.44      0.13          6.3      0.37          5.9        0.8         7.1        4.3
- *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
- * One block synchronises hundreds of times per sweep. gpu_divide.c has the times of divide and conquer. */
+/* Limits of the methods where nothing was measured (`optc tune`), from an H200, in milliseconds
+ * (tests/gpu/roots.sh):
+ *             5000 x 8^2  5000 x 16^2 8 x 16^2 2000 x 64^2 8 x 64^2 500 x 128^2 8 x 128^2 64 x
+ *                         256^2 8 x 256^2
+ *   a block         0.96 2.54 0.29 40 6.3 146 51 619 456
+ *   library, f64    0.44 1.44 0.13 6.3 0.37 5.9 0.8 7.1 4.3
+ *   library, f32    0.39 0.96 0.11 4.1 0.30 3.5 0.7 3.5 2.7
+ * One block synchronises hundreds of times per sweep. gpu_divide.c has the times of divide and
+ * conquer. */
 enum { EIGEN_ROTATED_MOST = 4 };
 /* rows for one block per matrix; beyond LIMIT it would take hours, so it is refused */
 enum { EIGEN_ALONE_MOST = 96, EIGEN_ALONE_LIMIT = 2048 };
@@ -45,7 +49,10 @@ CORE EigenMethod eigen_possible(EigenMethod method, bool library, int64_t n)
     return method == EIGEN_DIVIDED && !divide_possible(n) ? EIGEN_ROTATED : method;
 }
 
-static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
+static bool call_spectral(const ProgCall *c)
+{
+    return (callee_facts[c->callee].traits & SPECTRAL) != 0;
+}
 
 CORE bool eigen_in_f32(EigenMethod method, bool f64)
 {
@@ -60,23 +67,28 @@ CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t
 
 CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows)
 {
-    int power = rows ? (int)lround(log2((double)rows)) : METHOD_LEAST, last = rows ? power : (int)METHOD_MOST;
+    int power = rows ? (int)lround(log2((double)rows)) : METHOD_LEAST,
+        last = rows ? power : (int)METHOD_MOST;
     EigenMethod method = EIGEN_BY_SIZE;
     if (!e->gpu->measured || power < METHOD_LEAST || power > METHOD_MOST)
         return EIGEN_BY_SIZE;
     for (; power <= last && method != EIGEN_F32; power++)
-        method = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? METHOD_ROOTS : METHOD_VECTORS));
+        method = e->gpu->measured(e, roots, f64, power,
+                                  size_bucket(roots ? METHOD_ROOTS : METHOD_VECTORS));
     return rows || method == EIGEN_F32 ? method : EIGEN_BY_SIZE;
 }
 
-/* Takes the nearest bucket, and the upper one of two, like all tuned results (runtime/library/tune/tuned.c). */
-CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket)
+/* Takes the nearest bucket, and the upper one of two, like all tuned results
+ * (runtime/library/tune/tuned.c). */
+CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power,
+                               int bucket)
 {
     int method = EIGEN_BY_SIZE, near = METHOD_REACH + 1;
     for (int i = 0; i < n; i++) {
         int off = w[i].bucket > bucket ? w[i].bucket - bucket : bucket - w[i].bucket;
         bool closer = off < near || (off == near && w[i].bucket > bucket);
-        if (w[i].roots == (int)roots && w[i].f64 == (int)f64 && w[i].power == power && off <= METHOD_REACH && closer) {
+        if (w[i].roots == (int)roots && w[i].f64 == (int)f64 && w[i].power == power &&
+            off <= METHOD_REACH && closer) {
             method = w[i].method;
             near = off;
         }
@@ -84,16 +96,18 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
     return (EigenMethod)method;
 }
 
-/* Where f64 is not slow, divide and conquer computes in f64 what is stored in f32 if the rule uses the eigenvalues:
- * (A + 1e-6)^(-1/2) of 1000 rows at condition 1e4, made of both, was off by 8e-4 with vectors in f32, and by 4e-8 with
- * vectors in f64 that were rounded to f32. Also for so few rows that cuSOLVER would compute in f64. */
+/* Where f64 is not slow, divide and conquer computes in f64 what is stored in f32 if the rule uses
+ * the eigenvalues: (A + 1e-6)^(-1/2) of 1000 rows at condition 1e4, made of both, was off by 8e-4
+ * with vectors in f32, and by 4e-8 with vectors in f64 that were rounded to f32. Also for so few
+ * rows that cuSOLVER would compute in f64. */
 static bool divides_in_f64(const GpuEngine *g, const ProgCall *c, int64_t n)
 {
     bool few = n <= EIGEN_LIBRARY_MOST && g->eigen != EIGEN_DIVIDED;
     return g->f64_fast && (c->flags & WITH_VALUES || few);
 }
 
-/* Sets the round's method and type. Must not select a method that is less exact than the model's. */
+/* Sets the round's method and type. Must not select a method that is less exact than the
+ * model's. */
 static void eigen_choose(EigenRound *r, bool library)
 {
     const optc_engine *e = r->b->rule->engine;
@@ -103,7 +117,8 @@ static void eigen_choose(EigenRound *r, bool library)
     EigenMethod method = g->eigen, model = eigen_model(g, library, exact, r->n);
     if (method == EIGEN_BY_SIZE)
         method = method_known(e, false, f64, r->n);
-    if (method == EIGEN_BY_SIZE || (!g->eigen && eigen_in_f32(method, exact) && !eigen_in_f32(model, exact)))
+    if (method == EIGEN_BY_SIZE ||
+        (!g->eigen && eigen_in_f32(method, exact) && !eigen_in_f32(model, exact)))
         method = model;
     method = method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
     exact = exact || divides_in_f64(g, c, r->n);
@@ -132,8 +147,8 @@ CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
     if (!any)
         return;
     if (cusolver_open(&c, r->engine->gpu->d->version, NULL, why, sizeof why))
-        snprintf(buf, n, "; eigenvectors by cuSOLVER %d.%d up to %d rows, then by our own kernels", c.version / 1000,
-                 c.version % 1000 / 10, EIGEN_LIBRARY_MOST);
+        snprintf(buf, n, "; eigenvectors by cuSOLVER %d.%d up to %d rows, then by our own kernels",
+                 c.version / 1000, c.version % 1000 / 10, EIGEN_LIBRARY_MOST);
     else
         snprintf(buf, n, "; eigenvectors by our own kernels (%.200s)", why);
 }
@@ -145,13 +160,15 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
     if (e->asked)
         return OPTC_OK;
     e->asked = true;
-    e->library = cusolver_open(&e->f, b->rule->engine->gpu->d->version, &again, e->why, sizeof e->why);
+    e->library =
+        cusolver_open(&e->f, b->rule->engine->gpu->d->version, &again, e->why, sizeof e->why);
     if (!e->library)                               /* a lack of memory must not change results */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", e->why) : OPTC_OK;
     int rc = solver_open(b, e);
     return rc ? fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
-                     "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none uses our own kernels)", e->f.path,
-                     cusolver_status(rc))
+                     "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none uses our own "
+                     "kernels)",
+                     e->f.path, cusolver_status(rc))
               : OPTC_OK;
 }
 
@@ -162,15 +179,17 @@ static cudaDataType eigen_type(const EigenRound *r) { return r->f32 ? CUDA_R_32F
 
 static int64_t eigen_past(int64_t at, int64_t bytes)             /* saturates */
 {
-    return at >= INT64_MAX / 4 || bytes >= INT64_MAX / 4 ? INT64_MAX / 4 : (at + bytes + 255) / 256 * 256;
+    return at >= INT64_MAX / 4 || bytes >= INT64_MAX / 4 ? INT64_MAX / 4
+                                                         : (at + bytes + 255) / 256 * 256;
 }
 
-static optc_status eigen_failed(const optc_binding *b, const ProgStage *stage, int group, const char *call, int rc)
+static optc_status eigen_failed(const optc_binding *b, const ProgStage *stage, int group,
+                                const char *call, int rc)
 {
     char what[400];
     call_label(b, stage, &b->gpu->calls->group[group], what, sizeof what);
-    return fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s: %s", call,
-                cusolver_status(rc), what);
+    return fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
+                "%s: %s: %s", call, cusolver_status(rc), what);
 }
 
 /* Assigns offsets for a round of `count` matrices. */
@@ -178,12 +197,16 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
 {
     const Eigen *e = &r->x->eigen;
     const void *any = call_space(r->b);                    /* any device address: it is not read */
-    const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8), size = r->f32 ? 4 : 8;
-    int64_t each[EIGEN_ARRAYS] = {dom_times(square, size), eigen_of_power(r) || !eigen_by_library(r) ? wide : 0, 0, 0,
-                                        eigen_of_power(r) ? wide : 0,
-                                        eigen_by_library(r) ? r->n * size : (2 * r->n + 2) * 8,
-                                        EIGEN_NUMBERS_BYTES,
-                                        eigen_by_library(r) ? (int64_t)sizeof(int) : 0};
+    const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8),
+                  size = r->f32 ? 4 : 8;
+    int64_t each[EIGEN_ARRAYS] = {dom_times(square, size),
+                                  eigen_of_power(r) || !eigen_by_library(r) ? wide : 0,
+                                  0,
+                                  0,
+                                  eigen_of_power(r) ? wide : 0,
+                                  eigen_by_library(r) ? r->n * size : (2 * r->n + 2) * 8,
+                                  EIGEN_NUMBERS_BYTES,
+                                  eigen_by_library(r) ? (int64_t)sizeof(int) : 0};
     int rc = 0;
     if (r->method == EIGEN_DIVIDED)
         divide_sizes(r, each);
@@ -198,16 +221,17 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
     r->work = r->host = 0;
     if (eigen_by_library(r))
         rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
-                                                    CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r), any, r->n,
-                                                    eigen_type(r), any, eigen_type(r), &r->work, &r->host,
-                                                    r->per_call);
+                                                    CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r),
+                                                    any, r->n, eigen_type(r), any, eigen_type(r),
+                                                    &r->work, &r->host, r->per_call);
     r->bytes = eigen_past(r->bytes, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
-    return rc ? eigen_failed(r->b, r->stage, r->group, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
+    return rc ? eigen_failed(r->b, r->stage, r->group, "cusolverDnXsyevBatched_bufferSize", rc)
+              : OPTC_OK;
 }
 
-/* Matrices of a call of the library. The library's bits depend on this number, so it follows from the shape alone, and
- * the last call of a round is padded with zeros. With 2^20 values, at most 64 matrices, padding at most doubles the
- * time of a call, by the table above. */
+/* Matrices of a call of the library. The library's bits depend on this number, so it follows from
+ * the shape alone, and the last call of a round is padded with zeros. With 2^20 values, at most 64
+ * matrices, padding at most doubles the time of a call, by the table above. */
 enum { EIGEN_CALL_VALUES = 1 << 20, EIGEN_CALL_MOST = 64 };
 
 static int64_t eigen_per_call(const EigenRound *r)
@@ -254,9 +278,13 @@ CORE int eigen_array(const EigenRound *r, int array)
     return add_set(r->x, &s);
 }
 
-static int eigen_rule_set(const EigenRound *r, int array) { return whole_set(r->x, array, r->group, 0); }
+static int eigen_rule_set(const EigenRound *r, int array)
+{
+    return whole_set(r->x, array, r->group, 0);
+}
 
-CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n, int64_t blocks)
+CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n,
+                            int64_t blocks)
 {
     CallStep *s = add_step(r->x, kernel, call_type_f64(), r->group);
     s->a = s->b = s->c = eigen_array(r, from);
@@ -389,13 +417,17 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     if (eigen_by_library(&r))
         eigen_choose(&r, x->eigen.library);
     if (s == OPTC_OK && r.method == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
-        return too_long(b, stage, g, "eigenvectors have at most 46340 rows; choose a smaller `limit`, or divide the "
-                                     "tensor into blocks");
+        return too_long(
+            b, stage, g,
+            "eigenvectors have at most 46340 rows; choose a smaller `limit`, or divide the "
+            "tensor into blocks");
     if (s == OPTC_OK)
         s = eigen_round(&r);
     if (s != OPTC_OK)
         return s;
-    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    return r.fits ? OPTC_OK
+                  : too_long(b, stage, g,
+                             "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }
 
 CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
@@ -419,7 +451,9 @@ static int eigen_pad(const optc_binding *b, const CallStep *s, int64_t n)
     const PointerSet *squares = &b->gpu->calls->set[s->a];
     int64_t pad = count_up(n, s->per_call) * s->per_call - n;
     CUdeviceptr at = eigen_at(b->gpu->calls, s->a, n);
-    return pad ? b->rule->engine->gpu->d->cuMemsetD8Async(at, 0, (size_t)(pad * squares->record), b->gpu->stream) : 0;
+    return pad ? b->rule->engine->gpu->d->cuMemsetD8Async(at, 0, (size_t)(pad * squares->record),
+                                                          b->gpu->stream)
+               : 0;
 }
 
 CORE bool eigen_launches(const CallStep *s)
@@ -436,8 +470,9 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
     if (failed) {
         call_label(b, c->stage, &x->group[s->group], what, sizeof what);
         if (failed == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
-            return fail(OPTC_ERROR_DEVICE, "optc_run: %s: the stream has too few of the GPU's %d multiprocessors for "
-                                           "so many rows; use a stream of no green context, or a smaller `limit`",
+            return fail(OPTC_ERROR_DEVICE,
+                        "optc_run: %s: the stream has too few of the GPU's %d multiprocessors for "
+                        "so many rows; use a stream of no green context, or a smaller `limit`",
                         what, b->rule->engine->gpu->sms);
         return gpu_error(b->rule->engine->gpu, call, failed, what);
     }

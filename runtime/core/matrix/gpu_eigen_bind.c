@@ -1,9 +1,13 @@
-/* Eigenvectors on a GPU: cuSOLVER's handle and calls, and memory of a binding (gpu_eigen.c has the steps). */
+/* Eigenvectors on a GPU: cuSOLVER's handle and calls, and memory of a binding (gpu_eigen.c has the
+ * steps). */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <stdlib.h>
 
-CORE bool eigen_uses_library(const CallStep *s) { return s->kernel == KERNEL_EIGEN_ROTATE && !s->own; }
+CORE bool eigen_uses_library(const CallStep *s)
+{
+    return s->kernel == KERNEL_EIGEN_ROTATE && !s->own;
+}
 
 /* ---- the library ---- */
 CORE int solver_open(const optc_binding *b, Eigen *e)
@@ -20,15 +24,19 @@ static void solver_close(const optc_binding *b, Eigen *e)
 {
     if (e->params)
         e->f.cusolverDnDestroyParams(e->params);
-    /* The caller may destroy the binding's stream. NVIDIA's documentation does not tell which functions use the stream
-     * of a handle. The next binding calls bufferSize before it sets another one. */
+    /* The caller may destroy the binding's stream. NVIDIA's documentation does not tell which
+     * functions use the stream of a handle. The next binding calls bufferSize before it sets
+     * another one. */
     if (e->handle) {
         (void)e->f.cusolverDnSetStream(e->handle, NULL);
         spare_keep(b->rule->engine->gpu, e->handle, e->f.cusolverDnDestroy);
     }
 }
 
-static void *eigen_matrix(const GpuCalls *x, int set, int64_t i) { return (void *)(uintptr_t)eigen_at(x, set, i); }
+static void *eigen_matrix(const GpuCalls *x, int set, int64_t i)
+{
+    return (void *)(uintptr_t)eigen_at(x, set, i);
+}
 
 CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const char **call)
 {
@@ -46,9 +54,10 @@ CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const cha
     /* a row-major lower triangle is a column-major upper one */
     if (!rc) {
         *call = "cusolverDnXsyevBatched";
-        rc = e->f.cusolverDnXsyevBatched(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER, s->n,
-                                         t, eigen_matrix(x, s->a, from), s->n, t, eigen_matrix(x, s->c, from), t, work,
-                                         s->work, e->host, s->host, (int *)eigen_matrix(x, s->b, from), s->per_call);
+        rc = e->f.cusolverDnXsyevBatched(
+            e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER, s->n, t,
+            eigen_matrix(x, s->a, from), s->n, t, eigen_matrix(x, s->c, from), t, work, s->work,
+            e->host, s->host, (int *)eigen_matrix(x, s->b, from), s->per_call);
     }
     return rc;
 }
@@ -60,7 +69,8 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
     Eigen *e = &x->eigen;
     if (!e->bytes)
         return OPTC_OK;
-    optc_status s = gpu_alloc(b->rule->engine, (size_t)e->bytes, b->gpu->stream, e->largest, &e->scratch);
+    optc_status s =
+        gpu_alloc(b->rule->engine, (size_t)e->bytes, b->gpu->stream, e->largest, &e->scratch);
     if (s != OPTC_OK)
         return workspace_fails(b, s, e->bytes);
     b->call_more = e->bytes;
@@ -68,9 +78,9 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
     return e->host_bytes && !e->host ? no_memory("optc_bind") : OPTC_OK;
 }
 
-/* The library loads code at its first call for a size, which may fail in a capture, and takes 0.13 s (H200, CUDA 13.0).
- * So a call of each size computes zeros when binding, if possible while other threads compile our kernels. A run
- * reports what fails. */
+/* The library loads code at its first call for a size, which may fail in a capture, and takes 0.13
+ * s (H200, CUDA 13.0). So a call of each size computes zeros when binding, if possible while other
+ * threads compile our kernels. A run reports what fails. */
 CORE void eigen_warm(optc_binding *b, GpuCalls *x)
 {
     const CallStep *like = NULL;                           /* most steps equal the previous one */
@@ -80,7 +90,8 @@ CORE void eigen_warm(optc_binding *b, GpuCalls *x)
         if (!eigen_uses_library(s) || (like && like->n == s->n && like->in_f32 == s->in_f32))
             continue;
         size_t bytes = (size_t)(s->per_call * x->set[s->a].record);
-        if (!b->rule->engine->gpu->d->cuMemsetD8Async(eigen_at(x, s->a, 0), 0, bytes, b->gpu->stream))
+        if (!b->rule->engine->gpu->d->cuMemsetD8Async(eigen_at(x, s->a, 0), 0, bytes,
+                                                      b->gpu->stream))
             (void)solver_call(b, s, 0, &call);
         like = s;
     }

@@ -1,17 +1,18 @@
 /* Cholesky, QR, triangular solves and inverses in f64 on a GPU.
  *
- * Factors are computed in f64 whatever type the matrices are stored in, by panels of 64 columns: a kernel factors a
- * panel's tile and inverts it, and everything else is products. Products with all earlier panels are subtracted for
- * eight panels at a time, since 64 columns of one large matrix do not keep a GPU busy. Each matrix has a record, in the
- * same memory as the records of roots:
+ * Factors are computed in f64 whatever type the matrices are stored in, by panels of 64 columns: a
+ * kernel factors a panel's tile and inverts it, and everything else is products. Products with all
+ * earlier panels are subtracted for eight panels at a time, since 64 columns of one large matrix do
+ * not keep a GPU busy. Each matrix has a record, in the same memory as the records of roots:
  *   area 0   SOLVE: the triangle, or its inverse, QR: x, POWER: 1, then a
  *   area 1   QR: q, SOLVE: the right-hand sides, POWER: the triangle's inverse
- *   area 2   the matrix to factor: CHOL's and POWER's copy of a, QR's Gram matrix; SOLVE, POWER: the result
+ *   area 2   the matrix to factor: CHOL's and POWER's copy of a, QR's Gram matrix; SOLVE, POWER:
+ *            the result
  *   area 3   the triangle; POWER: at the end the result times a
  *   area 4   inverses of its tiles, 64 columns of them
- * POWER is the inverse of a matrix with positive eigenvalues (inverse_by_triangle): L L.T = a, X = L^-T L^-1. It is
- * refused if there is no L, or if X a differs from 1 by more than inverse_off. Eigenvectors would take about ten times
- * as many operations. gpu_qr.c has QR. */
+ * POWER is the inverse of a matrix with positive eigenvalues (inverse_by_triangle): L L.T = a, X =
+ * L^-T L^-1. It is refused if there is no L, or if X a differs from 1 by more than inverse_off.
+ * Eigenvectors would take about ten times as many operations. gpu_qr.c has QR. */
 #include "runtime/core/matrix/gpu_factor.h"
 
 #include <float.h>
@@ -27,22 +28,24 @@ CORE bool is_factor(const ProgStage *s)
     return stage_takes(s, FOR_PANEL);
 }
 
-static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group, Shape shape)
+static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group,
+                        Shape shape)
 {
     Factor f = {b, x, s, s->call, group, 0, 0, {0}, true, 0};
     factor_sides(b->program, s->call, shape, &f.m, &f.n);
     return f;
 }
 
-/* A solve of at least as many right-hand sides as the triangle has rows multiplies them by the triangle's inverse. A
- * substitution moves about 110 bytes per value, mostly for products over 64 terms, and this about 50. Errors grow with
- * the condition number of the whole triangle instead of that of its tiles. Results in f64 would show this, so they are
- * computed by substitution. The choice depends on the shape and the type alone. */
+/* A solve of at least as many right-hand sides as the triangle has rows multiplies them by the
+ * triangle's inverse. A substitution moves about 110 bytes per value, mostly for products over 64
+ * terms, and this about 50. Errors grow with the condition number of the whole triangle instead of
+ * that of its tiles. Results in f64 would show this, so they are computed by substitution. The
+ * choice depends on the shape and the type alone. */
 enum { INVERTED_MOST = 2048 };
 static bool solves_by_inverse(const Factor *f)
 {
-    return f->call->callee == CALL_SOLVE && f->m > FACTOR_PANEL && f->m <= INVERTED_MOST && f->n >= f->m &&
-           f->b->program->array[f->call->out].type != (int)T_F64;
+    return f->call->callee == CALL_SOLVE && f->m > FACTOR_PANEL && f->m <= INVERTED_MOST &&
+           f->n >= f->m && f->b->program->array[f->call->out].type != (int)T_F64;
 }
 
 /* Values of each area, and its row stride */
@@ -51,13 +54,17 @@ static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
     Callee c = f->call->callee;
     int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_CHOL ? 0 : f->n;
     bool right = (f->call->flags & FROM_RIGHT) != 0;
-    int64_t wide = right ? f->m : across;                      /* row stride of the right-hand sides */
+    /* row stride of the right-hand sides */
+    int64_t wide = right ? f->m : across;
     const int64_t square = dom_times(side, side), all = dom_times(down, across);
     bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
-    const int64_t length[AREAS] = {qr ? all : c == CALL_CHOL ? 0 : square, all, solve ? all : square,
-                                   solve ? 0 : square,
+    const int64_t length[AREAS] = {qr               ? all
+                                   : c == CALL_CHOL ? 0
+                                                    : square,
+                                   all, solve ? all : square, solve ? 0 : square,
                                    dom_times(side, FACTOR_PANEL)};
-    const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side, FACTOR_PANEL};
+    const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side,
+                                FACTOR_PANEL};
     for (int i = 0; i < AREAS; i++) {
         values[i] = (length[i] + 31) / 32 * 32;
         ld[i] = row[i];
@@ -74,9 +81,9 @@ CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shap
     return f.m && f.n ? dom_times(all, (int64_t)sizeof(double)) : 0;
 }
 
-/* Upper bounds. Steps of a panel: three for a triangle, two for its right-hand sides, one for a tile of its own; two
- * more for every eight panels. 24 others of a round: Gram matrix, at most 10 steps for inverses of blocks, check,
- * result. */
+/* Upper bounds. Steps of a panel: three for a triangle, two for its right-hand sides, one for a
+ * tile of its own; two more for every eight panels. 24 others of a round: Gram matrix, at most 10
+ * steps for inverses of blocks, check, result. */
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
     Factor f = factor_in(b, NULL, s, 0, shape);
@@ -104,12 +111,13 @@ CORE CallStep *add_kernel_step(Factor *f, CallKernel kernel, int a, int c, int64
     s->n = n;
     s->own = true;
     s->blocks = (unsigned)blocks;
-    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS && m <= INT_MAX &&
-              n <= INT_MAX;
+    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS &&
+              m <= INT_MAX && n <= INT_MAX;
     return s;
 }
 
-static int64_t to_numbers(Factor *f, Part p)                       /* offset from p to the record's numbers */
+/* offset from p to the record's numbers */
+static int64_t to_numbers(Factor *f, Part p)
 {
     int64_t k = f->x->numbers - f->x->area[p.area] - p.row * f->ld[p.area] - p.col;
     f->reach = k > f->reach ? k : f->reach;
@@ -124,8 +132,8 @@ CORE CallStep *add_area_step(Factor *f, CallKernel kernel, Part p, int64_t m, in
     return s;
 }
 
-CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, ProductSize z, unsigned transpose, double alpha,
-                            double beta)
+CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, ProductSize z, unsigned transpose,
+                            double alpha, double beta)
 {
     CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
@@ -148,16 +156,22 @@ CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, ProductSize z, un
     return s;
 }
 
-static int64_t panel_at(int64_t n, int64_t k) { return n - k < FACTOR_PANEL ? n - k : (int64_t)FACTOR_PANEL; }
+static int64_t panel_at(int64_t n, int64_t k)
+{
+    return n - k < FACTOR_PANEL ? n - k : (int64_t)FACTOR_PANEL;
+}
 
-/* Area 3 = the triangle of area 2, whose lower half is overwritten; the inverses of its tiles go to area 4. flags 2:
- * columns may depend on each other; the triangle's diagonal is -1 at a column that depends on earlier ones. */
+/* Area 3 = the triangle of area 2, whose lower half is overwritten; the inverses of its tiles go to
+ * area 4. flags 2: columns may depend on each other; the triangle's diagonal is -1 at a column that
+ * depends on earlier ones. */
 CORE void add_chol(Factor *f, int64_t n, unsigned flags)
 {
     for (int64_t k = 0, w; k < n; k += w) {
         w = panel_at(n, k);
-        int64_t first = k - k % FACTOR_WIDE, wide = n - k < FACTOR_WIDE ? n - k : (int64_t)FACTOR_WIDE;
-        ProductSize before = {n - k, wide, k}, update = {n - k, w, k - first}, below = {n - k - w, w, w};
+        int64_t first = k - k % FACTOR_WIDE,
+                wide = n - k < FACTOR_WIDE ? n - k : (int64_t)FACTOR_WIDE;
+        ProductSize before = {n - k, wide, k}, update = {n - k, w, k - first},
+                    below = {n - k - w, w, w};
         if (k && k == first)
             part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), before, TRANS_B, -1, 1);
         if (k > first)
@@ -172,7 +186,8 @@ CORE void add_chol(Factor *f, int64_t n, unsigned flags)
     }
 }
 
-/* Subtracts from the w columns (or rows) at k their products with the `done` solved ones from `before` on. */
+/* Subtracts from the w columns (or rows) at k their products with the `done` solved ones from
+ * `before` on. */
 CORE void add_off(Factor *f, TriangleSolve z, int64_t k, int64_t w, int64_t before, int64_t done)
 {
     /* the part of the triangle that connects them, as stored */
@@ -181,9 +196,11 @@ CORE void add_off(Factor *f, TriangleSolve z, int64_t k, int64_t w, int64_t befo
     if (!done)
         return;
     if (z.right)
-        part_product(f, at(z.to, 0, before), tri, at(z.from, 0, k), right, z.transposed ? TRANS_B : 0, -1, 1);
+        part_product(f, at(z.to, 0, before), tri, at(z.from, 0, k), right,
+                     z.transposed ? TRANS_B : 0, -1, 1);
     else
-        part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), left, z.transposed ? TRANS_A : 0, -1, 1);
+        part_product(f, tri, at(z.to, before, 0), at(z.from, k, 0), left,
+                     z.transposed ? TRANS_A : 0, -1, 1);
 }
 
 CORE void add_solve(Factor *f, TriangleSolve z)
@@ -191,16 +208,19 @@ CORE void add_solve(Factor *f, TriangleSolve z)
     bool forward = z.right == z.transposed;
     int64_t panels = count_up(z.n, FACTOR_PANEL);
     for (int64_t i = 0; i < panels; i++) {
-        int64_t k = (forward ? i : panels - 1 - i) * FACTOR_PANEL, w = panel_at(z.n, k), first = k - k % FACTOR_WIDE;
+        int64_t k = (forward ? i : panels - 1 - i) * FACTOR_PANEL, w = panel_at(z.n, k),
+                first = k - k % FACTOR_WIDE;
         int64_t last = z.n - first < FACTOR_WIDE ? z.n : first + FACTOR_WIDE;
         ProductSize right = {z.other, w, w}, left = {w, z.other, w};
         if (forward ? k == first : k + w == last)
             add_off(f, z, first, last - first, forward ? 0 : last, forward ? first : z.n - last);
         add_off(f, z, k, w, forward ? first : k + w, forward ? k - first : last - k - w);
         if (z.right)
-            part_product(f, at(z.from, 0, k), at(4, k, 0), at(z.to, 0, k), right, z.transposed ? TRANS_B : 0, 1, 0);
+            part_product(f, at(z.from, 0, k), at(4, k, 0), at(z.to, 0, k), right,
+                         z.transposed ? TRANS_B : 0, 1, 0);
         else
-            part_product(f, at(4, k, 0), at(z.from, k, 0), at(z.to, k, 0), left, z.transposed ? TRANS_A : 0, 1, 0);
+            part_product(f, at(4, k, 0), at(z.from, k, 0), at(z.to, k, 0), left,
+                         z.transposed ? TRANS_A : 0, 1, 0);
     }
 }
 
@@ -212,7 +232,8 @@ CORE void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsigne
     s->k = flags & 512 ? to_numbers(f, at(area, 0, 0)) : 0;
 }
 
-/* Counts the factor and stores its result. flags: of the kernels; of a QR also which matrices are meant (gpu_qr.c) */
+/* Counts the factor and stores its result. flags: of the kernels; of a QR also which matrices are
+ * meant (gpu_qr.c) */
 CORE void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 {
     const ProgCall *c = f->call;
@@ -239,7 +260,10 @@ static void add_checked_store(Factor *f, int area, int64_t m, int64_t n)
     }
 }
 
-CORE bool stores_f64(const Factor *f) { return f->b->program->array[f->call->out].type == (int)T_F64; }
+CORE bool stores_f64(const Factor *f)
+{
+    return f->b->program->array[f->call->out].type == (int)T_F64;
+}
 
 CORE void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 {
@@ -263,12 +287,14 @@ static int pairs_set(const Factor *f, Part p, int64_t pairs, int64_t length)
                      length * (f->ld[p.area] + 1));
 }
 
-/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. From their inverses
- * this makes that of each pair: -D^-1 C A^-1 for the block C below A. No operand is in the rows of a result. */
+/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on.
+ * From their inverses this makes that of each pair: -D^-1 C A^-1 for the block C below A. No
+ * operand is in the rows of a result. */
 static void add_pairs(Factor *f, InverseAreas z, int64_t first, int64_t w, int64_t v, int64_t pairs)
 {
-    Part a = at(z.inverse, first, first), c = at(z.triangle, first + w, first), d = at(z.inverse, first + w, first + w),
-         below = at(z.inverse, first + w, first), between = at(z.between, first + w, first);
+    Part a = at(z.inverse, first, first), c = at(z.triangle, first + w, first),
+         d = at(z.inverse, first + w, first + w), below = at(z.inverse, first + w, first),
+         between = at(z.between, first + w, first);
     for (int i = 0; i < 2 && pairs; i++) {
         Part left = i ? between : d, right = i ? a : c, to = i ? below : between;
         ProductSize size = {v, w, i ? w : v};
@@ -279,11 +305,12 @@ static void add_pairs(Factor *f, InverseAreas z, int64_t first, int64_t w, int64
     }
 }
 
-/* Inverts the blocks of `most` rows on a triangle's diagonal, n rows in all: its tiles, then triangles of 128 rows, 256
- * and so on. */
+/* Inverts the blocks of `most` rows on a triangle's diagonal, n rows in all: its tiles, then
+ * triangles of 128 rows, 256 and so on. */
 CORE void add_inverse(Factor *f, InverseAreas z, int64_t n, int64_t most)
 {
-    add_area_step(f, KERNEL_FACTOR_TILES, at(z.triangle, 0, 0), n, n)->b = part_set(f, at(z.inverse, 0, 0));
+    add_area_step(f, KERNEL_FACTOR_TILES, at(z.triangle, 0, 0), n, n)->b =
+        part_set(f, at(z.inverse, 0, 0));
     for (int64_t w = FACTOR_PANEL; w < n && w < most; w *= 2) {
         int64_t pairs = n / (2 * w), left = n - pairs * 2 * w;
         add_pairs(f, z, 0, w, w, pairs);
@@ -292,7 +319,8 @@ CORE void add_inverse(Factor *f, InverseAreas z, int64_t n, int64_t most)
     }
 }
 
-/* Area 2 = the right-hand sides in area 1 multiplied by the inverse in area 0, without the zeros in it. */
+/* Area 2 = the right-hand sides in area 1 multiplied by the inverse in area 0, without the zeros in
+ * it. */
 static void add_times_inverse(Factor *f, TriangleSolve z)
 {
     bool forward = z.right == z.transposed;
@@ -302,9 +330,11 @@ static void add_times_inverse(Factor *f, TriangleSolve z)
         Part tri = at(0, k, from);
         ProductSize right = {z.other, w, terms}, left = {w, z.other, terms};
         if (z.right)
-            part_product(f, at(1, 0, from), tri, at(2, 0, k), right, z.transposed ? TRANS_B : 0, 1, 0);
+            part_product(f, at(1, 0, from), tri, at(2, 0, k), right, z.transposed ? TRANS_B : 0, 1,
+                         0);
         else
-            part_product(f, tri, at(1, from, 0), at(2, k, 0), left, z.transposed ? TRANS_A : 0, 1, 0);
+            part_product(f, tri, at(1, from, 0), at(2, k, 0), left, z.transposed ? TRANS_A : 0, 1,
+                         0);
     }
 }
 
@@ -320,7 +350,8 @@ static void solve_steps(Factor *f)
         add_inverse(f, whole, f->m, f->m);
         add_times_inverse(f, z);
     } else {
-        add_area_step(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b = part_set(f, at(4, 0, 0));
+        add_area_step(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b =
+            part_set(f, at(4, 0, 0));
         add_solve(f, z);
     }
     if (f->call->c < 0 && !stores_f64(f))
@@ -345,7 +376,8 @@ CORE void add_gram(Factor *f, int x, bool whole)
     z.k = f->m;
     z.ld[0] = z.ld[1] = f->ld[x];
     z.ld[2] = z.ld[3] = f->ld[2];
-    f->fits = product_steps(f->b, f->x, call_type_f64(), &c, f->group, z, !f->x->library) && f->fits;
+    f->fits =
+        product_steps(f->b, f->x, call_type_f64(), &c, f->group, z, !f->x->library) && f->fits;
 }
 
 static void inverse_steps(Factor *f)
@@ -369,9 +401,12 @@ static optc_status out_of_reach(const Factor *f)
 {
     const double scale = sqrt((double)INT_MAX / (double)f->reach);
     char why[300];
-    snprintf(why, sizeof why, "one matrix needs %lld values of working memory, and kernels reach %d, enough for about "
-                              "%lld x %lld; choose a smaller `limit`, or divide the tensor into blocks",
-             (long long)f->reach, INT_MAX, (long long)((double)f->m * scale), (long long)((double)f->n * scale));
+    snprintf(
+        why, sizeof why,
+        "one matrix needs %lld values of working memory, and kernels reach %d, enough for about "
+        "%lld x %lld; choose a smaller `limit`, or divide the tensor into blocks",
+        (long long)f->reach, INT_MAX, (long long)((double)f->m * scale),
+        (long long)((double)f->n * scale));
     return too_long(f->b, f->stage, &f->x->group[f->group], why);
 }
 
@@ -406,5 +441,7 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
     x->record = 0;
     if (f.reach > INT_MAX)
         return out_of_reach(&f);
-    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    return f.fits ? OPTC_OK
+                  : too_long(b, stage, g,
+                             "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -1,20 +1,28 @@
-/* Products on a GPU with an operand that is a lower triangle (LOWER_A, LOWER_B): panels of the result, each with the
- * terms that are not zero.
+/* Products on a GPU with an operand that is a lower triangle (LOWER_A, LOWER_B): panels of the
+ * result, each with the terms that are not zero.
  *
  * Measured on an H200 in f32, us, one product and panels of 128 / 256 rows or columns:
  *   12 x 768 x 768 by 2304    639, 520 / 554         3072 x 768 by 768 x 768, 12    948, 662 / 713
  *   12 x 768 x 768 by 3072    892, 656 / 710        50257 x 768 by 768 x 768, 1    1226, 786 / 836
  *   12 x 768 x 768 by  768    273, 233 / 223          768 x 1024 by 1024, 1          52, 576 / 312
- * Panels of few tiles leave multiprocessors idle. Panels may change bits, so the choice follows from the shape alone,
- * as if there were one matrix. Of 3783 random products in f32 and f64 with panels of 128 to 384, 123 had other bits
- * than the whole product. All of those that were examined had a last panel of at most 16 rows, so panels have at least
- * PANEL_LEAST rows. Operands must be finite: a whole product gives NaN where infinity meets a zero of the triangle. */
+ * Panels of few tiles leave multiprocessors idle. Panels may change bits, so the choice follows
+ * from the shape alone, as if there were one matrix. Of 3783 random products in f32 and f64 with
+ * panels of 128 to 384, 123 had other bits than the whole product. All of those that were examined
+ * had a last panel of at most 16 rows, so panels have at least PANEL_LEAST rows. Operands must be
+ * finite: a whole product gives NaN where infinity meets a zero of the triangle. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
 
-enum { PANEL_TILE = 128, PANEL_TILES = 16, PANELS_MOST = 8, PANELS_FEW = 3, PANEL_SIDE = 512, PANEL_LEAST = 17,
-       ZERO_TERMS = 32 };
+enum {
+    PANEL_TILE = 128,
+    PANEL_TILES = 16,
+    PANELS_MOST = 8,
+    PANELS_FEW = 3,
+    PANEL_SIDE = 512,
+    PANEL_LEAST = 17,
+    ZERO_TERMS = 32
+};
 
 /* Rows (columns) of a panel; 0: one product. other: columns (rows) of the result. */
 static int64_t lower_panel(const optc_binding *b, int64_t side, int64_t other, bool both)
@@ -30,7 +38,8 @@ static int64_t lower_panel(const optc_binding *b, int64_t side, int64_t other, b
 /* The corner of a step's operands and result: its first row and column, and its first term. */
 typedef struct PanelCorner { int64_t row, col, term; } PanelCorner;
 
-static void add_panel(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, PanelCorner at)
+static void add_panel(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
+                      PanelCorner at)
 {
     CallStep *s = add_step(x, t->mm, t, group);
     bool ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
@@ -44,8 +53,10 @@ static void add_panel(GpuCalls *x, const CallType *t, const ProgCall *c, int gro
     s->c = whole_set(x, c->out, group, at.row * s->ldc + at.col);
 }
 
-/* The rest of a panel's rows of a product of two triangles, which is a triangle too: few terms give its zeros. */
-static void add_zeros(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, PanelCorner at)
+/* The rest of a panel's rows of a product of two triangles, which is a triangle too: few terms give
+ * its zeros. */
+static void add_zeros(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
+                      PanelCorner at)
 {
     at.col = z.k;
     z.n -= z.k;
@@ -54,14 +65,17 @@ static void add_zeros(GpuCalls *x, const CallType *t, const ProgCall *c, int gro
         add_panel(x, t, c, group, z, at);
 }
 
-CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
-                            ProductShape z)
+CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *t,
+                            const ProgCall *c, int group, ProductShape z)
 {
-    bool left = c->flags & LOWER_A, right = c->flags & LOWER_B, ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
-    bool both = left && right && !ta && !tb, forward = left ? !ta : tb;      /* forward: terms from 0 to the diagonal */
+    bool left = c->flags & LOWER_A, right = c->flags & LOWER_B, ta = c->flags & TRANS_A,
+         tb = c->flags & TRANS_B;
+    /* forward: terms from 0 to the diagonal */
+    bool both = left && right && !ta && !tb, forward = left ? !ta : tb;
     bool plain = t->bytes >= 4 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32;
     int64_t side = left ? z.m : z.n, w, least = b->rule->engine->gpu->block ? 1 : PANEL_LEAST;
-    if (!(left || right) || !plain || z.k != side || z.m < least || z.n < least || (c->c >= 0 && c->c != c->out))
+    if (!(left || right) || !plain || z.k != side || z.m < least || z.n < least ||
+        (c->c >= 0 && c->c != c->out))
         return false;
     w = lower_panel(b, side, left ? z.n : z.m, both);
     for (int64_t k = 0, rows; w && k < side; k += rows) {

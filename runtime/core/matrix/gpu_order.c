@@ -8,9 +8,10 @@ CORE bool is_order(const ProgStage *s)
     return stage_takes(s, FOR_SORT | FOR_TAKE);
 }
 
-/* a: the set that is read; to: the set of the result, m x n values. fits: cleared if a launch would be too large. */
-static CallStep *order_step(GpuCalls *x, CallKernel kernel, int group, int a, int to, int64_t m, int64_t n,
-                            bool *fits)
+/* a: the set that is read; to: the set of the result, m x n values. fits: cleared if a launch would
+ * be too large. */
+static CallStep *order_step(GpuCalls *x, CallKernel kernel, int group, int a, int to, int64_t m,
+                            int64_t n, bool *fits)
 {
     CallStep *s = add_step(x, kernel, call_type_f64(), group);
     const CallGroup *g = &x->group[group];
@@ -21,7 +22,8 @@ static CallStep *order_step(GpuCalls *x, CallKernel kernel, int group, int a, in
     s->n = n;
     s->own = true;
     s->blocks = (unsigned)blocks;
-    *fits = dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS && m <= INT_MAX && n <= INT_MAX;
+    *fits = dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS && m <= INT_MAX &&
+            n <= INT_MAX;
     return s;
 }
 
@@ -47,8 +49,11 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
         CallStep *s = order_step(x, KERNEL_TAKE, group, a, to, m, n, &fits);
         s->b = whole_set(x, c->b, group, 0);
         s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
-        s->k = vector ? dom_len_inside(from, g->shape) : axis_len(dom_matrix(from, s->flags == 1).down, g->shape);
+        s->k = vector ? dom_len_inside(from, g->shape)
+                      : axis_len(dom_matrix(from, s->flags == 1).down, g->shape);
         fits = fits && s->k <= INT_MAX;
     }
-    return fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    return fits ? OPTC_OK
+                : too_long(b, stage, g,
+                           "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -1,5 +1,5 @@
-/* Launches the steps of calls on a GPU: products by cuBLAS or by our kernels, and rounds of steps over as many matrices
- * as fit. */
+/* Launches the steps of calls on a GPU: products by cuBLAS or by our kernels, and rounds of steps
+ * over as many matrices as fit. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <assert.h>
@@ -13,12 +13,13 @@ static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const Cal
 {
     CallArgs copy = *a;
     void *args[] = {&copy};
-    return b->rule->engine->gpu->d->cuLaunchKernel(b->gpu->code->call[k], (unsigned)blocks, 1, 1, 256, 1, 1, 0,
-                                                   b->gpu->stream, args, NULL);
+    return b->rule->engine->gpu->d->cuLaunchKernel(b->gpu->code->call[k], (unsigned)blocks, 1, 1,
+                                                   256, 1, 1, 0, b->gpu->stream, args, NULL);
 }
 
 /* Fills n pointers from their addresses and the binding's table of pointers. */
-CORE optc_status calls_gather(optc_binding *b, CUdeviceptr addresses, CUdeviceptr pointers, int64_t n)
+CORE optc_status calls_gather(optc_binding *b, CUdeviceptr addresses, CUdeviceptr pointers,
+                              int64_t n)
 {
     CallArgs a;
     memset(&a, 0, sizeof a);
@@ -27,7 +28,8 @@ CORE optc_status calls_gather(optc_binding *b, CUdeviceptr addresses, CUdevicept
     a.c = pointers;
     a.m = (int)n;
     int rc = n ? launch(b, KERNEL_GATHER, count_up(n, 256), &a) : 0;
-    return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "addresses of matrices") : OPTC_OK;
+    return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "addresses of matrices")
+              : OPTC_OK;
 }
 
 /* Flags 8, 16, 32: a, b, c have a row stride. */
@@ -70,35 +72,40 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
     return rc;
 }
 
-/* All addresses of a set are multiples of 16 bytes. Matrices of a tensor are whole rows apart; those of views start at
- * multiples of 8 values (misaligned). */
+/* All addresses of a set are multiples of 16 bytes. Matrices of a tensor are whole rows apart;
+ * those of views start at multiples of 8 values (misaligned). */
 static bool set_aligned(const GpuCalls *x, const CallStep *s, int set, int64_t ld)
 {
     const PointerSet *p = &x->set[set];
     return (ld | p->offset | p->down | p->across | p->apart | p->base) * s->type->bytes % 16 == 0;
 }
 
-/* Tensor cores are fast with addresses and rows of 16 bytes. The number of rows and of terms may be odd. Products on
- * tensor cores read only arrays of ours, which are aligned; others may read the caller's arrays. */
+/* Tensor cores are fast with addresses and rows of 16 bytes. The number of rows and of terms may be
+ * odd. Products on tensor cores read only arrays of ours, which are aligned; others may read the
+ * caller's arrays. */
 static int step_alignment(const GpuCalls *x, const CallStep *s)
 {
     bool cores = s->type->bytes == 2 || s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     return cores && set_aligned(x, s, s->a, s->lda) && set_aligned(x, s, s->b, s->ldb) &&
-           set_aligned(x, s, s->c, s->ldc) && (s->d < 0 || set_aligned(x, s, s->d, s->ldc)) ? 16 : s->type->bytes;
+                   set_aligned(x, s, s->c, s->ldc) && (s->d < 0 || set_aligned(x, s, s->d, s->ldc))
+               ? 16
+               : s->type->bytes;
 }
 
-/* A matrix' result must not depend on how many others a call computes: ranks of a sharded model and one process have
- * different numbers of alike matrices. cuBLAS selects its kernel by the count, and kernels sum in different orders.
- * Measured on an H200 (cuBLAS 13.1; tests/gpu/batch_counts.py, 1 to 180 matrices with arrays of pointers):
+/* A matrix' result must not depend on how many others a call computes: ranks of a sharded model and
+ * one process have different numbers of alike matrices. cuBLAS selects its kernel by the count, and
+ * kernels sum in different orders. Measured on an H200 (cuBLAS 13.1; tests/gpu/batch_counts.py, 1
+ * to 180 matrices with arrays of pointers):
  *   16 bits, all lengths multiples of 16 bytes      0 of 7246 shapes differ
- *   16 bits, rows of multiples of 16 bytes          0 of 1114 (odd numbers of rows or terms; 254 of them 2000 terms on)
+ *   16 bits, rows of multiples of 16 bytes          0 of 1114 (odd numbers of rows or terms; 254 of
+ *                                                   them 2000 terms on)
  *   16 bits, other lengths                        833 of 2565
  *   tf32                                         3178 of 4960
  *   f32 and f64, 16 rows or fewer                 446 of  942
  *   f32 and f64, more rows                          0 of 9113
- * For those that can differ, cuBLASLt runs one algorithm for any number of matrices (cublas_lt.c), which is what makes
- * their bits equal. If the library has none, they are one call per matrix. 16-bit products with results in f32 were
- * not measured and use one algorithm too. */
+ * For those that can differ, cuBLASLt runs one algorithm for any number of matrices (cublas_lt.c),
+ * which is what makes their bits equal. If the library has none, they are one call per matrix.
+ * 16-bit products with results in f32 were not measured and use one algorithm too. */
 enum { FEW_ROWS = 16 };
 static bool count_changes_bits(const GpuCalls *x, const CallStep *s)
 {
@@ -111,9 +118,10 @@ static bool count_changes_bits(const GpuCalls *x, const CallStep *s)
     return s->m <= FEW_ROWS;
 }
 
-/* cuBLASLt adds a matrix that is not the result, so the addend needs no copy. For 32 symmetric products of 2048 x 2048
- * in f16 on an H200 that took 471 us, and cuBLAS 439 us without the addend. In f32 and f64 the copy is faster: 8 of
- * 1024 x 1024 took 253 and 320 us by cuBLAS, 20 and 37 us for the copy, but 340 and 432 us by cuBLASLt. */
+/* cuBLASLt adds a matrix that is not the result, so the addend needs no copy. For 32 symmetric
+ * products of 2048 x 2048 in f16 on an H200 that took 471 us, and cuBLAS 439 us without the addend.
+ * In f32 and f64 the copy is faster: 8 of 1024 x 1024 took 253 and 320 us by cuBLAS, 20 and 37 us
+ * for the copy, but 340 and 432 us by cuBLASLt. */
 static bool use_lt(const GpuCalls *x, const CallStep *s)
 {
     return count_changes_bits(x, s) || (s->d >= 0 && s->flags & SYMMETRIC && s->type->bytes == 2);
@@ -138,7 +146,8 @@ CORE optc_status calls_choose_algorithms(GpuCalls *x)
             continue;
         GpuGemm y = step_gemm(s);
         y.aligned = step_alignment(x, s);
-        y.count = s->type->bytes == 2 ? x->set[s->c].each : 1;     /* tf32: not measured with blocks */
+        /* tf32: not measured with blocks */
+        y.count = s->type->bytes == 2 ? x->set[s->c].each : 1;
         int rc = cublas_lt_choose(&x->blas, x->handle, &y, &s->algorithm);
         if (rc)
             return cublas_refused(&x->blas, "cublasLtMatmulAlgoGetHeuristic", rc, "optc_bind");
@@ -152,7 +161,8 @@ CORE optc_status calls_choose_algorithms(GpuCalls *x)
 /* Products per call: some kernels of cuBLAS count them in 16 bits. */
 enum { LIBRARY_CALL_MOST = 65535 };
 
-static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, Matrices of, const char **call)
+static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, Matrices of,
+                        const char **call)
 {
     int64_t each = x->set[s->c].each, most = LIBRARY_CALL_MOST / each;
     bool lt = s->algorithm.known;
@@ -176,12 +186,14 @@ static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, M
 }
 
 /* ---- a call ---- */
-static optc_status refused(const optc_binding *b, const GpuCall *c, const CallStep *s, const char *call, int rc)
+static optc_status refused(const optc_binding *b, const GpuCall *c, const CallStep *s,
+                           const char *call, int rc)
 {
     const GpuCalls *x = b->gpu->calls;
     char what[400];
     call_label(b, c->stage, &x->group[s->group], what, sizeof what);
-    return s->own ? gpu_error(b->rule->engine->gpu, call, rc, what) : cublas_refused(&x->blas, call, rc, what);
+    return s->own ? gpu_error(b->rule->engine->gpu, call, rc, what)
+                  : cublas_refused(&x->blas, call, rc, what);
 }
 
 static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
@@ -199,9 +211,9 @@ static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep
 }
 
 /* ---- memory that runs out ---- */
-/* A factor that names a previous result can do without memory as it can do without a good result: it keeps the previous
- * one and counts a refusal. A captured step would do so forever, so there a lack of memory is an error, as for factors
- * without a previous result. */
+/* A factor that names a previous result can do without memory as it can do without a good result:
+ * it keeps the previous one and counts a refusal. A captured step would do so forever, so there a
+ * lack of memory is an error, as for factors without a previous result. */
 static bool may_keep_previous(const optc_binding *b, const GpuCall *c)
 {
     int capturing = 0;
@@ -225,7 +237,8 @@ static optc_status keep_previous(optc_binding *b, const GpuCall *c, int from, in
 }
 
 /* The steps of a body, so that they run only if one of these matrices is not settled. */
-static optc_status launch_body(optc_binding *b, const GpuCall *c, const CallStep *first, Matrices of)
+static optc_status launch_body(optc_binding *b, const GpuCall *c, const CallStep *first,
+                               Matrices of)
 {
     const CallStep *judge = &b->gpu->calls->step[first->judge];
     CallArgs a;
@@ -262,7 +275,8 @@ static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
 {
     const CallStep *s = &x->step[from];
     int to = from + 1;
-    while (s->at_once && to < c->first + c->n && x->step[to].at_once && x->step[to].group == s->group)
+    while (s->at_once && to < c->first + c->n && x->step[to].at_once &&
+           x->step[to].group == s->group)
         to++;
     return to;
 }
@@ -276,7 +290,8 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
     if (b->gpu->slots && call->stage->stagger)
         own.first = call->stagger_first, own.n = call->stagger_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
-        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* all 0: no tensor takes part */
+        /* all 0: no tensor takes part */
+        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;
         to = end_of_round(x, c, i);
         Matrices of = {0, 0};
         for (; of.from < all && s == OPTC_OK; of.from += of.n) {
@@ -288,9 +303,10 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
 }
 
 /* ---- ahead of a run ---- */
-/* A library loads kernels at their first use. If memory runs out then, the first stages of the step have already run.
- * So a launch list is captured once before it runs, into a graph that is never launched: if memory runs out there, all
- * states are unchanged. The library may select other kernels for other numbers of matrices, so these are tried again.
+/* A library loads kernels at their first use. If memory runs out then, the first stages of the step
+ * have already run. So a launch list is captured once before it runs, into a graph that is never
+ * launched: if memory runs out there, all states are unchanged. The library may select other
+ * kernels for other numbers of matrices, so these are tried again.
  *
  * This is the hash of a launch list and its numbers of matrices. */
 static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p)
@@ -298,7 +314,8 @@ static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p
     const GpuCalls *x = b->gpu->calls;
     unsigned long long h = 14695981039346656037u;
     for (int i = 0; i < p->n; i++)
-        for (int k = 0; p->item[i].call && k < p->item[i].call->n + p->item[i].call->stagger_n; k++) {
+        for (int k = 0; p->item[i].call && k < p->item[i].call->n + p->item[i].call->stagger_n;
+             k++) {
             const GpuCall *c = p->item[i].call;
             int at = k < c->n ? c->first + k : c->stagger_first + k - c->n;
             h = (h ^ (unsigned long long)x->group[x->step[at].group].now) * 1099511628211u;
@@ -306,15 +323,16 @@ static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p
     return (h ^ (unsigned long long)(uintptr_t)(p->of ? p->of : p)) | 1;
 }
 
-/* Factors that name a previous result may fail for lack of memory here: they handle it when they run. Exchanges need no
- * memory, and the other ranks would have to take part in them. */
+/* Factors that name a previous result may fail for lack of memory here: they handle it when they
+ * run. Exchanges need no memory, and the other ranks would have to take part in them. */
 static optc_status try_all(optc_binding *b, const LaunchList *p)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < p->n && s == OPTC_OK; i++) {
         const ProgStage *stage = p->item[i].stage;
         s = p->item[i].exchange || p->item[i].sync ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
-        if (s == OPTC_ERROR_MEMORY && p->item[i].call && stage_of_kind(stage, CALLEE_FACTOR) && stage->call->c >= 0) {
+        if (s == OPTC_ERROR_MEMORY && p->item[i].call && stage_of_kind(stage, CALLEE_FACTOR) &&
+            stage->call->c >= 0) {
             message_clear();
             s = OPTC_OK;
         }
@@ -347,7 +365,8 @@ CORE optc_status calls_probe(optc_binding *b, LaunchList *p)
         d->cuGraphDestroy(graph);
     if (s == OPTC_ERROR_MEMORY)
         return s;
-    if (s != OPTC_OK)                                      /* a call that works in a run may fail in a capture */
+    /* a call that works in a run may fail in a capture */
+    if (s != OPTC_OK)
         message_clear();
     x->tried[x->ntried++ % TRIED_MOST] = numbers;
     p->probed = p->of != NULL;

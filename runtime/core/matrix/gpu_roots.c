@@ -1,19 +1,22 @@
-/* Inverse roots on a GPU: A^(-1/p) by n x n products in f64, whatever type A is stored in, since small eigenvalues are
- * lost in less. In f32 where f64 is slow and the ratio of the eigenvalues is small enough (gpu_roots_f32.c).
+/* Inverse roots on a GPU: A^(-1/p) by n x n products in f64, whatever type A is stored in, since
+ * small eigenvalues are lost in less. In f32 where f64 is slow and the ratio of the eigenvalues is
+ * small enough (gpu_roots_f32.c).
  *
  *   M = A / norm, X = 1; then some times  Q = q(M), X = X Q, M = Q^p M  (inverse_root.h)
  *
- * The number of steps follows from the rule's lower bound for eigenvalues, as a share of the norm: the host does not
- * wait for anything. If M is not near 1 in the end, the root is refused: the previous one stays if the call names it.
+ * The number of steps follows from the rule's lower bound for eigenvalues, as a share of the norm:
+ * the host does not wait for anything. If M is not near 1 in the end, the root is refused: the
+ * previous one stays if the call names it.
  *
- * Each matrix has a record of five squares and some numbers. Records are behind the library's workspace, for as many
- * matrices at a time as half of the engine's workspace holds. Squares 0 and 1: M and its next value, or its square.
- * Square 2: Q, and sums of tiles before and after it. Squares 3 and 4: X, its next value, and powers of Q.
+ * Each matrix has a record of five squares and some numbers. Records are behind the library's
+ * workspace, for as many matrices at a time as half of the engine's workspace holds. Squares 0 and
+ * 1: M and its next value, or its square. Square 2: Q, and sums of tiles before and after it.
+ * Squares 3 and 4: X, its next value, and powers of Q.
  *
- * Nothing but the check needs the last M, whose p / 2 + 1 products (3 of 29 for p = 4 and eigenvalues down to 1e-6)
- * would be a tenth of the time. So the check of large matrices multiplies PROBES random vectors v of signs instead:
- * the mean of |Q^p M v - v|^2 estimates the squared Frobenius norm, with a relative deviation of sqrt(2 / PROBES) or
- * less. */
+ * Nothing but the check needs the last M, whose p / 2 + 1 products (3 of 29 for p = 4 and
+ * eigenvalues down to 1e-6) would be a tenth of the time. So the check of large matrices multiplies
+ * PROBES random vectors v of signs instead: the mean of |Q^p M v - v|^2 estimates the squared
+ * Frobenius norm, with a relative deviation of sqrt(2 / PROBES) or less. */
 #include "runtime/core/matrix/gpu_calls.h"
 #include "runtime/core/matrix/inverse_root.h"
 
@@ -21,9 +24,10 @@
 #include <limits.h>
 #include <string.h>
 
-/* The largest distance of M from 1, in the Frobenius norm: of a root of a rule, and of a function with a bound of its
- * own (root_low), where eigenvalues below the bound must not pass for exact. X is off by at most 1 / p of that. If all
- * eigenvalues are inside the bound, M ends within 1e-7 sqrt(n). */
+/* The largest distance of M from 1, in the Frobenius norm: of a root of a rule, and of a function
+ * with a bound of its own (root_low), where eigenvalues below the bound must not pass for exact. X
+ * is off by at most 1 / p of that. If all eigenvalues are inside the bound, M ends within 1e-7
+ * sqrt(n). */
 static const double root_off = 0.05, function_off = 1e-4;
 
 CORE int64_t probed_rows(const optc_binding *b)
@@ -60,13 +64,15 @@ CORE int64_t roots_bytes(const optc_binding *b)
         const Range r = call_range(b, &p->stage[i]);
         int64_t sum = 0;
         bool product = stage_of_kind(&p->stage[i], CALLEE_PRODUCT);
-        for (int t = r.from; (product || is_root(&p->stage[i]) || is_factor(&p->stage[i])) && t < r.to; t++)
+        for (int t = r.from;
+             (product || is_root(&p->stage[i]) || is_factor(&p->stage[i])) && t < r.to; t++)
             if (b->tensor[t].variant == p->stage[i].variant) {
                 Shape s = b->tensor[t].shape;
-                int64_t bytes = !s.slices               ? 0
-                                : product               ? product_record(b, &p->stage[i], s)
-                                : is_root(&p->stage[i]) ? record_bytes(root_side(p, p->stage[i].call, s), 8)
-                                                        : factor_record(b, &p->stage[i], s);
+                int64_t bytes = !s.slices ? 0
+                                : product ? product_record(b, &p->stage[i], s)
+                                : is_root(&p->stage[i])
+                                    ? record_bytes(root_side(p, p->stage[i].call, s), 8)
+                                    : factor_record(b, &p->stage[i], s);
                 int64_t more = dom_times(bytes, s.slices);
                 most = bytes > most ? bytes : most;
                 sum = more > half - sum ? half : sum + more;
@@ -93,14 +99,16 @@ CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *s
     return whole_set(x, OWN_STATS, group, stage - b->program->stage);
 }
 
-/* The statistics of a matrix have a fixed address, whichever other matrices take part. The set's offset is the
- * stage. */
-static void factor_stats_addresses(const optc_binding *b, const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
+/* The statistics of a matrix have a fixed address, whichever other matrices take part. The set's
+ * offset is the stage. */
+static void factor_stats_addresses(const optc_binding *b, const GpuCalls *x, const PointerSet *s,
+                                   MatrixAddress *to)
 {
     const CallGroup *g = &x->group[s->group];
     const ProgStage *stage = &b->program->stage[s->offset];
     for (int k = 0; k < g->n; k++) {
-        const FactorStats *at = (const FactorStats *)b->stats + factor_stats_first(b, stage, g->tensor[k]);
+        const FactorStats *at =
+            (const FactorStats *)b->stats + factor_stats_first(b, stage, g->tensor[k]);
         for (int64_t q = 0; q < g->shape.slices; q++)
             if (calls_participate(b, g, g->tensor[k], q)) {
                 to->slot = -1;
@@ -179,23 +187,27 @@ static void root_product(Root *r, int a, int b, int out, double alpha, bool lowe
     r->fits = product_steps(r->b, r->x, r->type, &c, r->group, z, !r->x->library) && r->fits;
 }
 
-/* M = Q^p M: p / 2 times the square of Q, and Q itself if p is odd. Returns the square that holds M. */
+/* M = Q^p M: p / 2 times the square of Q, and Q itself if p is odd. Returns the square that holds
+ * M. */
 static int root_onward(Root *r, int p, int q, int m, int spare, bool last)
 {
     int times = p > 2 ? p / 2 + p % 2 : p;
     if (p > 2)
         root_product(r, q, q, spare, 1, false);
     for (int i = 0; i < times; i++, m = 1 - m)
-        root_product(r, p > 2 && !(p % 2 && i == 0) ? spare : q, m, 1 - m, 1, last && i == times - 1);
+        root_product(r, p > 2 && !(p % 2 && i == 0) ? spare : q, m, 1 - m, 1,
+                     last && i == times - 1);
     return m;
 }
 
 static bool root_probed(const Root *r)
 {
-    return !root_of_f32(r) && r->n >= probed_rows(r->b) && r->n >= 2 * PROBES;       /* root_probe needs the room */
+    /* root_probe needs the room */
+    return !root_of_f32(r) && r->n >= probed_rows(r->b) && r->n >= 2 * PROBES;
 }
 
-/* Square `in` holds two arrays of n x PROBES values. Sets array `to` to square a times the other array. */
+/* Square `in` holds two arrays of n x PROBES values. Sets array `to` to square a times the other
+ * array. */
 static void probe_product(Root *r, int a, int in, int to)
 {
     CallStep *s = add_step(r->x, r->type->mm, r->type, r->group);
@@ -212,7 +224,8 @@ static void probe_product(Root *r, int a, int in, int to)
     r->fits = r->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS;
 }
 
-/* Q^p M times random vectors, in square `in`, which has room for two arrays of them. Returns the result's set. */
+/* Q^p M times random vectors, in square `in`, which has room for two arrays of them. Returns the
+ * result's set. */
 static int root_probe(Root *r, int p, int q, int m, int in)
 {
     CallStep *s = root_step(r, KERNEL_ROOT_SIGNS, AREA(in), AREA(in));
@@ -225,8 +238,8 @@ static int root_probe(Root *r, int p, int q, int m, int in)
     return whole_set(r->x, AREA(in), r->group, to ? r->n * PROBES : 0);
 }
 
-/* The first Q is X. m, x: the squares that hold M and X, updated. Returns the set of the last M, or of its products
- * with random vectors. */
+/* The first Q is X. m, x: the squares that hold M and X, updated. Returns the set of the last M, or
+ * of its products with random vectors. */
 static int root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *x)
 {
     int set = -1;
@@ -234,7 +247,8 @@ static int root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *x
         bool last = i == n - 1;
         int spare = 7 - *x, at = i ? 2 : *x;
         root_product(r, *m, *m, 1 - *m, q[i].c, true);
-        CallStep *s = root_step(r, root_of_f32(r) ? KERNEL_ROOT32_POLY : KERNEL_ROOT_POLY, AREA(*m), AREA(at));
+        CallStep *s = root_step(r, root_of_f32(r) ? KERNEL_ROOT32_POLY : KERNEL_ROOT_POLY, AREA(*m),
+                                AREA(at));
         s->b = whole_set(r->x, AREA(1 - *m), r->group, 0);
         s->alpha = q[i].a;
         s->beta = q[i].b;
@@ -297,7 +311,8 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     double low = b->rule->root_low > 0 ? b->rule->root_low : call_low(stage->call);
     int n = root_steps(root, low, p->array[stage->call->out].type == (int)T_F64, q);
     if (!n)                                                /* cannot happen: call_root checks it */
-        return bad_call(p, stage, "the bounds of its eigenvalues are too far apart for a root by products");
+        return bad_call(p, stage,
+                        "the bounds of its eigenvalues are too far apart for a root by products");
     if (!r.n || !g->shape.slices)
         return OPTC_OK;
     x->value_bytes = r.type->bytes;
@@ -310,5 +325,7 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    return r.fits ? OPTC_OK
+                  : too_long(b, stage, g,
+                             "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -1,10 +1,11 @@
-/* The bodies of captured and guarded steps of rules with calls. The host does not know the phase and the slots of such
- * a step, so the graph has a body for each phase and combination of slots, with the launches of its slot list, and a
- * kernel (optc_phase) finds on the device which one runs.
+/* The bodies of captured and guarded steps of rules with calls. The host does not know the phase
+ * and the slots of such a step, so the graph has a body for each phase and combination of slots,
+ * with the launches of its slot list, and a kernel (optc_phase) finds on the device which one runs.
  *
- * A caller's graph uses the lists, and CUDA does not report when it is destroyed: after a capture they live as long as
- * the binding. If there are too many combinations, or their graphs would exceed the limit of slot lists, the one body
- * of the phase computes all matrices, and the device discards what is not scheduled. */
+ * A caller's graph uses the lists, and CUDA does not report when it is destroyed: after a capture
+ * they live as long as the binding. If there are too many combinations, or their graphs would
+ * exceed the limit of slot lists, the one body of the phase computes all matrices, and the device
+ * discards what is not scheduled. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <stdlib.h>
@@ -26,8 +27,9 @@ CORE bool slot_switch_used(const optc_binding *b, int entry)
 /* ---- combinations ---- */
 static int64_t divisor(int64_t a, int64_t b) { return b ? divisor(b, a % b) : a; }
 
-/* The number of steps after which slots and phases repeat. Periods above LONGEST_SEARCH are rare: they take few steps
- * out of other phases, and do not count here. 0: there are too many steps, or too many rare periods. */
+/* The number of steps after which slots and phases repeat. Periods above LONGEST_SEARCH are rare:
+ * they take few steps out of other phases, and do not count here. 0: there are too many steps, or
+ * too many rare periods. */
 static int64_t steps_repeat(const optc_binding *b)
 {
     const Program *p = b->program;
@@ -53,8 +55,9 @@ static int64_t inverse(int64_t x, int64_t m)
     return (v % m + m) % m;
 }
 
-/* Steps that belong to all rare periods of a phase: from, from + by, … Two periods have common steps once in their
- * least common multiple, which may be far beyond a cycle. false: there are none, or they are too far apart to try. */
+/* Steps that belong to all rare periods of a phase: from, from + by, … Two periods have common
+ * steps once in their least common multiple, which may be far beyond a cycle. false: there are
+ * none, or they are too far apart to try. */
 static bool rare_steps(const Program *p, int phase, int64_t *from, int64_t *by)
 {
     *from = *by = 1;
@@ -62,7 +65,8 @@ static bool rare_steps(const Program *p, int phase, int64_t *from, int64_t *by)
         int64_t every = p->period[i].every, offset = p->period[i].offset;
         if (!(phase >> i & 1) || every <= LONGEST_SEARCH)
             continue;
-        int64_t g = divisor(*by, every), part = every / g, ahead = (offset - *from % every + every) % every;
+        int64_t g = divisor(*by, every), part = every / g,
+                ahead = (offset - *from % every + every) % every;
         if (ahead % g)
             return false;
         *from += *by * (ahead / g * inverse(*by / g, part) % part);
@@ -71,10 +75,10 @@ static bool rare_steps(const Program *p, int phase, int64_t *from, int64_t *by)
     return *by < INT64_MAX / 2 / ((MOST_RARE + 2) * LONGEST_SEARCH);
 }
 
-/* Lists the combinations of slots that steps of a phase can have, by trying the steps of MOST_RARE + 2 cycles. One
- * cycle is not enough: a rare period takes a step out of its phase, and that step may be the only one of a cycle with
- * its combination. For a phase with rare periods only steps that belong to them are tried. Returns the number of
- * combinations; -1: too many, or not known. */
+/* Lists the combinations of slots that steps of a phase can have, by trying the steps of MOST_RARE
+ * + 2 cycles. One cycle is not enough: a rare period takes a step out of its phase, and that step
+ * may be the only one of a cycle with its combination. For a phase with rare periods only steps
+ * that belong to them are tried. Returns the number of combinations; -1: too many, or not known. */
 static int list_combinations(const optc_binding *b, int phase, StaggerNow *to)
 {
     const Program *p = b->program;
@@ -82,7 +86,8 @@ static int list_combinations(const optc_binding *b, int phase, StaggerNow *to)
     int n = 0;
     if (!rare_steps(p, phase, &from, &by))
         return -1;
-    for (int64_t k = 0, t = from; k < (MOST_RARE + 2) * cycle && n <= MOST_COMBINATIONS; k++, t += by) {
+    for (int64_t k = 0, t = from; k < (MOST_RARE + 2) * cycle && n <= MOST_COMBINATIONS;
+         k++, t += by) {
         StaggerNow now = stagger_now(b, t);
         bool known = program_phase(p, t) != phase;
         for (int i = 0; i < n && !known; i++)
@@ -166,8 +171,8 @@ static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow 
     return s;
 }
 
-/* Uses a stream that is not captured, and waits for it. A failure leaves no list: freeing one in the caller's stream
- * would end its capture. */
+/* Uses a stream that is not captured, and waits for it. A failure leaves no list: freeing one in
+ * the caller's stream would end its capture. */
 static optc_status fill_apart(optc_binding *b, SlotSwitch *x, const StaggerNow *now, int n)
 {
     GpuTables *t = b->gpu;
@@ -177,7 +182,8 @@ static optc_status fill_apart(optc_binding *b, SlotSwitch *x, const StaggerNow *
     CUstream was = t->stream, own = NULL;
     TRY(g, cuStreamCreate(&own, 1), "combinations of slots");
     t->stream = own;
-    t->passing = NULL;                         /* its memory belongs to the other stream, and is freed later */
+    /* its memory belongs to the other stream, and is freed later */
+    t->passing = NULL;
     b->graph_bytes -= passing ? passing->held : 0;
     optc_status s = fill_switch(b, x, now, n);
     b->graph_bytes += passing ? passing->held : 0;
@@ -232,8 +238,8 @@ CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i)
     return w && w->n ? w->list[i] : NULL;
 }
 
-/* As optc_phase reads it: periods, the numbers of slots and bodies, the slots' periods, then for each body its phase
- * and its slots. */
+/* As optc_phase reads it: periods, the numbers of slots and bodies, the slots' periods, then for
+ * each body its phase and its slots. */
 static void fill_bodies(const optc_binding *b, const LaunchList *first, int bodies, int *to)
 {
     const Program *p = b->program;
@@ -259,7 +265,8 @@ static optc_status send_table(optc_binding *b, BodyTable *x, const int *host)
     GpuEngine *g = b->rule->engine->gpu;
     CUstream own = NULL;
     TRY(g, cuStreamCreate(&own, 1), "the phases of a captured step");
-    optc_status s = gpu_alloc(b->rule->engine, x->bytes, own, "the phases of a captured step", &x->at);
+    optc_status s =
+        gpu_alloc(b->rule->engine, x->bytes, own, "the phases of a captured step", &x->at);
     int rc = s == OPTC_OK ? g->d->cuMemcpyHtoDAsync_v2(x->at, host, x->bytes, own) : 0;
     rc = s == OPTC_OK && !rc ? g->d->cuStreamSynchronize(own) : rc;
     if (rc) {

@@ -4,9 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-/* The best q over [low, 1]: x^(1/p) q(x) - 1 alternates between off and -off at low, at the two points where its
- * derivative, a quadratic, is zero, and at 1. Given those two points, four linear equations yield the coefficients, and
- * the coefficients yield the points. Five rounds are enough. */
+/* The best q over [low, 1]: x^(1/p) q(x) - 1 alternates between off and -off at low, at the two
+ * points where its derivative, a quadratic, is zero, and at 1. Given those two points, four linear
+ * equations yield the coefficients, and the coefficients yield the points. Five rounds are
+ * enough. */
 typedef struct Swing { double a, b, c, off; } Swing;
 
 /* Solves in place with pivoting; false: singular. */
@@ -66,11 +67,12 @@ static bool turning(const Swing *s, double root, double at[4])
     return at[0] < at[1] && at[1] < at[2] && at[2] < at[3];
 }
 
-/* Near 1 the equations are too ill-conditioned, and the first terms of the Taylor series at the middle are as good. */
+/* Near 1 the equations are too ill-conditioned, and the first terms of the Taylor series at the
+ * middle are as good. */
 static void series(double low, double root, Swing *s)
 {
-    double mid = (1 + low) / 2, f = pow(mid, -root), g = -root * f / mid, h = root * (root + 1) * f / (mid * mid) / 2,
-           d = (1 - low) / 2 / mid;
+    double mid = (1 + low) / 2, f = pow(mid, -root), g = -root * f / mid,
+           h = root * (root + 1) * f / (mid * mid) / 2, d = (1 - low) / 2 / mid;
     s->a = f - g * mid + h * mid * mid;
     s->b = g - 2 * h * mid;
     s->c = h;
@@ -94,14 +96,15 @@ static bool nearest(double low, double root, Swing *s)
     }
     for (int i = 0; i < 4; i++)
         s->off = fmax(s->off, fabs(pow(at[i], root) * (s->a + at[i] * (s->b + at[i] * s->c)) - 1));
-    s->off *= 1 + 1e-5;                                    /* over 1e-12 … 1 the coefficients are exact to some 1e-7 */
+    /* over 1e-12 … 1 the coefficients are exact to some 1e-7 */
+    s->off *= 1 + 1e-5;
     return true;
 }
 
-/* least: eigenvalues below this share of the largest do not influence the fit; the quadratic still raises them by
- * nearly its largest factor. A fit over the whole of a long interval has a large error: eigenvalues in the middle
- * become as small as the smallest, and lose as many digits to the largest. within: the error at which the iteration
- * ends. */
+/* least: eigenvalues below this share of the largest do not influence the fit; the quadratic still
+ * raises them by nearly its largest factor. A fit over the whole of a long interval has a large
+ * error: eigenvalues in the middle become as small as the smallest, and lose as many digits to the
+ * largest. within: the error at which the iteration ends. */
 typedef struct RootAim { double least, within; } RootAim;
 
 static int root_steps_to(int p, double low, RootAim to, RootStep *out)
@@ -116,7 +119,8 @@ static int root_steps_to(int p, double low, RootAim to, RootStep *out)
         out[n].a = k * s.a;
         out[n].b = k * s.b / high;
         out[n].c = k * s.c / high / high;
-        out[n].off = at < from ? fmax(s.off, 1 - pow(at, root) * (s.a + at * (s.b + at * s.c))) : s.off;
+        out[n].off =
+            at < from ? fmax(s.off, 1 - pow(at, root) * (s.a + at * (s.b + at * s.c))) : s.off;
         if (out[n].off <= to.within)
             return n + 1;
         low = pow(1 - out[n].off, p);

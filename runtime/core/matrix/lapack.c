@@ -1,5 +1,6 @@
-/* Factors by the LAPACK that comes with a BLAS, in f64, one thread per call. LAPACK is column-major: a row-major matrix
- * is its transpose there, and a lower triangle an upper one. Values that are not finite must not reach it. */
+/* Factors by the LAPACK that comes with a BLAS, in f64, one thread per call. LAPACK is
+ * column-major: a row-major matrix is its transpose there, and a lower triangle an upper one.
+ * Values that are not finite must not reach it. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/matrix/lapack_fallback.h"
 
@@ -11,8 +12,9 @@
 enum { TRSM_ROWS = 101, TRSM_PLAIN = 111, TRSM_TRANS, TRSM_LOWER = 122, TRSM_DIAGONAL = 131 };
 enum { TRSM_LEFT = 141, TRSM_RIGHT };
 enum { QR_COLUMNS = 64 };                      /* columns per block of geqrf and orgqr, at most */
-/* Matrices of QR_LEAST and more columns are factored by geqrt, in blocks of QR_BLOCK columns, and larfb makes Q from
- * them. geqrf and orgqr use no blocks for the last 128 columns. ms on one core of a Xeon with AVX-512, OpenBLAS 0.3.21:
+/* Matrices of QR_LEAST and more columns are factored by geqrt, in blocks of QR_BLOCK columns, and
+ * larfb makes Q from them. geqrf and orgqr use no blocks for the last 128 columns. ms on one core
+ * of a Xeon with AVX-512, OpenBLAS 0.3.21:
  *                    64 x 64   128 x 128   256 x 256   1024 x 64   1024 x 256   1024 x 1024
  *   geqrf, orgqr        0.14        0.82         2.9         2.0         16.1           124
  *   blocks of 16        0.14        0.49         2.6         1.0         13.4           160
@@ -20,76 +22,87 @@ enum { QR_COLUMNS = 64 };                      /* columns per block of geqrf and
  *   blocks of 64        0.16        0.59         2.5         1.2         10.6            92 */
 enum { QR_BLOCK = 32, QR_LEAST = 64 };
 
-/* The functions with integers of type I. A Fortran compiler appends the length of every string argument. */
-#define LAPACK_OF(I, S)                                                                                               \
-typedef void (*Syevd##S)(const char *, const char *, const I *, double *, const I *, double *, double *, const I *,   \
-                         I *, const I *, I *, size_t, size_t);                                                        \
-typedef void (*Potrf##S)(const char *, const I *, double *, const I *, I *, size_t);                                  \
-typedef void (*Geqrf##S)(const I *, const I *, double *, const I *, double *, double *, const I *, I *);              \
-typedef void (*Orgqr##S)(const I *, const I *, const I *, double *, const I *, const double *, double *,              \
-                         const I *, I *);                                                                             \
-typedef void (*Geqrt##S)(const I *, const I *, const I *, double *, const I *, double *, const I *, double *, I *);   \
-typedef void (*Larfb##S)(const char *, const char *, const char *, const char *, const I *, const I *, const I *,     \
-                         const double *, const I *, const double *, const I *, double *, const I *, double *,         \
-                         const I *, size_t, size_t, size_t, size_t);                                                  \
-typedef void (*Trsm##S)(int, int, int, int, int, I, I, double, const double *, I, double *, I);                       \
-                                                                                                                      \
-static bool syevd##S(void *f, double *a, int64_t n, double *value, double *work, int64_t doubles, void *whole)        \
-{                                                                                                                     \
-    Syevd##S call;                                                                                                    \
-    I side = (I)n, have = (I)doubles, more = (I)(3 + 5 * n), info = 0;                                                \
-    memcpy(&call, &f, sizeof call);                                                                                   \
-    call("V", "U", &side, a, &side, value, work, &have, (I *)whole, &more, &info, 1, 1);                              \
-    return info == 0;                                                                                                 \
-}                                                                                                                     \
-static bool potrf##S(void *f, double *a, int64_t n)                                                                   \
-{                                                                                                                     \
-    Potrf##S call;                                                                                                    \
-    I side = (I)n, info = 0;                                                                                          \
-    memcpy(&call, &f, sizeof call);                                                                                   \
-    call("U", &side, a, &side, &info, 1);                                                                             \
-    return info == 0;                                                                                                 \
-}                                                                                                                     \
-static bool geqrf##S(void *f, double *a, int64_t m, int64_t n, double *tau, double *work, int64_t doubles)            \
-{                                                                                                                     \
-    Geqrf##S call;                                                                                                    \
-    I rows = (I)m, cols = (I)n, have = (I)doubles, info = 0;                                                          \
-    memcpy(&call, &f, sizeof call);                                                                                   \
-    call(&rows, &cols, a, &rows, tau, work, &have, &info);                                                            \
-    return info == 0;                                                                                                 \
-}                                                                                                                     \
-static bool orgqr##S(void *f, double *a, int64_t m, int64_t n, const double *tau, double *work, int64_t doubles)      \
-{                                                                                                                     \
-    Orgqr##S call;                                                                                                    \
-    I rows = (I)m, cols = (I)n, have = (I)doubles, info = 0;                                                          \
-    memcpy(&call, &f, sizeof call);                                                                                   \
-    call(&rows, &cols, &cols, a, &rows, tau, work, &have, &info);                                                     \
-    return info == 0;                                                                                                 \
-}                                                                                                                     \
-static bool geqrt##S(void *f, double *a, int64_t m, int64_t n, double *t, double *work)                               \
-{                                                                                                                     \
-    Geqrt##S call;                                                                                                    \
-    I rows = (I)m, cols = (I)n, each = QR_BLOCK, info = 0;                                                            \
-    memcpy(&call, &f, sizeof call);                                                                                   \
-    call(&rows, &cols, &each, a, &rows, t, &each, work, &info);                                                       \
-    return info == 0;                                                                                                 \
-}                                                                                                                     \
-/* Applies the block of reflectors from column i on to the columns of q from i on. */                                 \
-static void larfb##S(void *f, const double *a, int64_t m, int64_t n, int64_t i, const double *t, double *q,           \
-                     double *work)                                                                                    \
-{                                                                                                                     \
-    Larfb##S call;                                                                                                    \
-    I rows = (I)(m - i), cols = (I)(n - i), each = QR_BLOCK, used = cols < each ? cols : each, ld = (I)m;             \
-    memcpy(&call, &f, sizeof call);                                                                                   \
-    call("L", "N", "F", "C", &rows, &cols, &used, a + i * (m + 1), &ld, t + i * QR_BLOCK, &each, q + i * (m + 1),      \
-         &ld, work, &cols, 1, 1, 1, 1);                                                                               \
-}                                                                                                                     \
-static void trsm##S(void *f, int side, int transposed, int64_t m, int64_t n, const double *l, int64_t of, double *b)   \
-{                                                                                                                     \
-    Trsm##S call;                                                                                                     \
-    memcpy(&call, &f, sizeof call);                                                                                   \
-    call(TRSM_ROWS, side, TRSM_LOWER, transposed, TRSM_DIAGONAL, (I)m, (I)n, 1, l, (I)of, b, (I)n);                    \
-}
+/* The functions with integers of type I. A Fortran compiler appends the length of every string
+ * argument. */
+#define LAPACK_OF(I, S) \
+    typedef void (*Syevd##S)(const char *, const char *, const I *, double *, const I *, double *, \
+                             double *, const I *, I *, const I *, I *, size_t, size_t); \
+    typedef void (*Potrf##S)(const char *, const I *, double *, const I *, I *, size_t); \
+    typedef void (*Geqrf##S)(const I *, const I *, double *, const I *, double *, double *, \
+                             const I *, I *); \
+    typedef void (*Orgqr##S)(const I *, const I *, const I *, double *, const I *, const double *, \
+                             double *, const I *, I *); \
+    typedef void (*Geqrt##S)(const I *, const I *, const I *, double *, const I *, double *, \
+                             const I *, double *, I *); \
+    typedef void (*Larfb##S)(const char *, const char *, const char *, const char *, const I *, \
+                             const I *, const I *, const double *, const I *, const double *, \
+                             const I *, double *, const I *, double *, const I *, size_t, size_t, \
+                             size_t, size_t); \
+    typedef void (*Trsm##S)(int, int, int, int, int, I, I, double, const double *, I, double *, \
+                            I); \
+\
+    static bool syevd##S(void *f, double *a, int64_t n, double *value, double *work, \
+                         int64_t doubles, void *whole) \
+    { \
+        Syevd##S call; \
+        I side = (I)n, have = (I)doubles, more = (I)(3 + 5 * n), info = 0; \
+        memcpy(&call, &f, sizeof call); \
+        call("V", "U", &side, a, &side, value, work, &have, (I *)whole, &more, &info, 1, 1); \
+        return info == 0; \
+    } \
+    static bool potrf##S(void *f, double *a, int64_t n) \
+    { \
+        Potrf##S call; \
+        I side = (I)n, info = 0; \
+        memcpy(&call, &f, sizeof call); \
+        call("U", &side, a, &side, &info, 1); \
+        return info == 0; \
+    } \
+    static bool geqrf##S(void *f, double *a, int64_t m, int64_t n, double *tau, double *work, \
+                         int64_t doubles) \
+    { \
+        Geqrf##S call; \
+        I rows = (I)m, cols = (I)n, have = (I)doubles, info = 0; \
+        memcpy(&call, &f, sizeof call); \
+        call(&rows, &cols, a, &rows, tau, work, &have, &info); \
+        return info == 0; \
+    } \
+    static bool orgqr##S(void *f, double *a, int64_t m, int64_t n, const double *tau, \
+                         double *work, int64_t doubles) \
+    { \
+        Orgqr##S call; \
+        I rows = (I)m, cols = (I)n, have = (I)doubles, info = 0; \
+        memcpy(&call, &f, sizeof call); \
+        call(&rows, &cols, &cols, a, &rows, tau, work, &have, &info); \
+        return info == 0; \
+    } \
+    static bool geqrt##S(void *f, double *a, int64_t m, int64_t n, double *t, double *work) \
+    { \
+        Geqrt##S call; \
+        I rows = (I)m, cols = (I)n, each = QR_BLOCK, info = 0; \
+        memcpy(&call, &f, sizeof call); \
+        call(&rows, &cols, &each, a, &rows, t, &each, work, &info); \
+        return info == 0; \
+    } \
+    /* Applies the block of reflectors from column i on to the columns of q from i on. */ \
+    static void larfb##S(void *f, const double *a, int64_t m, int64_t n, int64_t i, \
+                         const double *t, double *q, double *work) \
+    { \
+        Larfb##S call; \
+        I rows = (I)(m - i), cols = (I)(n - i), each = QR_BLOCK, used = cols < each ? cols : each, \
+          ld = (I)m; \
+        memcpy(&call, &f, sizeof call); \
+        call("L", "N", "F", "C", &rows, &cols, &used, a + i * (m + 1), &ld, t + i * QR_BLOCK, \
+             &each, q + i * (m + 1), &ld, work, &cols, 1, 1, 1, 1); \
+    } \
+    static void trsm##S(void *f, int side, int transposed, int64_t m, int64_t n, const double *l, \
+                        int64_t of, double *b) \
+    { \
+        Trsm##S call; \
+        memcpy(&call, &f, sizeof call); \
+        call(TRSM_ROWS, side, TRSM_LOWER, transposed, TRSM_DIAGONAL, (I)m, (I)n, 1, l, (I)of, b, \
+             (I)n); \
+    }
 
 LAPACK_OF(int, 32)
 LAPACK_OF(int64_t, 64)
@@ -124,7 +137,8 @@ CORE bool lapack_eigh(const Blas *x, double *a, int64_t n, double *value, double
     bool done = x->wide ? syevd64(f, a, n, value, work, doubles, work + doubles)
                         : syevd32(f, a, n, value, work, doubles, work + doubles);
     blas_release(x, was);
-    for (int64_t i = 0, j = n - 1; done && i < j; i++, j--) {          /* LAPACK returns the smallest first */
+    /* LAPACK returns the smallest first */
+    for (int64_t i = 0, j = n - 1; done && i < j; i++, j--) {
         swap_rows(a + i * n, a + j * n, n);
         swap_rows(value + i, value + j, 1);
     }
@@ -138,13 +152,15 @@ CORE bool lapack_eigh(const Blas *x, double *a, int64_t n, double *value, double
 /* ---- orthonormal columns ---- */
 CORE int64_t lapack_qr_work(int64_t m, int64_t n) { return dom_times(m, n) + (2 + QR_COLUMNS) * n; }
 
-/* These factor col, which is column-major, and return Q: in col, or in q, which is as large. r: receives the diagonal
- * of R. NULL: failed. work: QR_COLUMNS x n values. */
-static double *qr_whole(const Blas *x, double *col, int64_t m, int64_t n, double *tau, double *r, double *work)
+/* These factor col, which is column-major, and return Q: in col, or in q, which is as large. r:
+ * receives the diagonal of R. NULL: failed. work: QR_COLUMNS x n values. */
+static double *qr_whole(const Blas *x, double *col, int64_t m, int64_t n, double *tau, double *r,
+                        double *work)
 {
     void *geqrf = x->lapack[LAPACK_GEQRF], *orgqr = x->lapack[LAPACK_ORGQR];
     int64_t doubles = QR_COLUMNS * n;
-    bool done = x->wide ? geqrf64(geqrf, col, m, n, tau, work, doubles) : geqrf32(geqrf, col, m, n, tau, work, doubles);
+    bool done = x->wide ? geqrf64(geqrf, col, m, n, tau, work, doubles)
+                        : geqrf32(geqrf, col, m, n, tau, work, doubles);
     for (int64_t k = 0; k < n; k++)
         r[k] = col[k * m + k];
     done = done && (x->wide ? orgqr64(orgqr, col, m, n, tau, work, doubles)
@@ -152,7 +168,8 @@ static double *qr_whole(const Blas *x, double *col, int64_t m, int64_t n, double
     return done ? col : NULL;
 }
 
-static double *qr_blocks(const Blas *x, double *col, double *q, int64_t m, int64_t n, double *r, double *work)
+static double *qr_blocks(const Blas *x, double *col, double *q, int64_t m, int64_t n, double *r,
+                         double *work)
 {
     double *t = work, *more = t + QR_BLOCK * n;
     void *geqrt = x->lapack[LAPACK_GEQRT], *larfb = x->lapack[LAPACK_LARFB];
@@ -216,8 +233,8 @@ CORE bool lapack_chol(const Blas *x, double *a, int64_t n)
     return done;
 }
 
-CORE bool lapack_solve(const Blas *x, const double *l, int64_t n, bool transposed, bool right, double *b, int64_t rows,
-                       int64_t cols)
+CORE bool lapack_solve(const Blas *x, const double *l, int64_t n, bool transposed, bool right,
+                       double *b, int64_t rows, int64_t cols)
 {
     void *f = x->lapack[LAPACK_TRSM];
     int side = right ? TRSM_RIGHT : TRSM_LEFT, how = transposed ? TRSM_TRANS : TRSM_PLAIN;

@@ -1,4 +1,5 @@
-/* Factors for machines without a LAPACK (lapack_fallback.h): Householder reflections, QL iteration, Cholesky. */
+/* Factors for machines without a LAPACK (lapack_fallback.h): Householder reflections, QL iteration,
+ * Cholesky. */
 #include "runtime/core/matrix/lapack_fallback.h"
 
 #include <math.h>
@@ -47,8 +48,8 @@ static double largest(const double *x, int64_t n)
     return most;
 }
 
-/* A power of two that brings the largest magnitude to about 1: scaling rounds nothing, and squares neither overflow nor
- * underflow. */
+/* A power of two that brings the largest magnitude to about 1: scaling rounds nothing, and squares
+ * neither overflow nor underflow. */
 static double scale_of(double most)
 {
     int e = 0;
@@ -59,8 +60,8 @@ static double scale_of(double most)
 }
 
 /* ---- reflections ---- */
-/* v, n values, becomes the vector (its first entry 1) of the reflection I - tau v v.T that maps it to (r, 0 …). Returns
- * tau; 0: nothing to reflect. */
+/* v, n values, becomes the vector (its first entry 1) of the reflection I - tau v v.T that maps it
+ * to (r, 0 …). Returns tau; 0: nothing to reflect. */
 static double reflector(double *v, int64_t n, double *r)
 {
     double first = v[0], rest = n > 1 ? dot(v + 1, v + 1, n - 1) : 0;
@@ -91,8 +92,9 @@ CORE void dense_mirror(double *a, int64_t n)
             a[i * n + j] = a[j * n + i];
 }
 
-/* Reduces a to a tridiagonal matrix: d on and e above the diagonal. Row k of v is the reflection that cleared row k of
- * a, tau[k] its factor. Both triangles are updated, so that every loop runs along a row. */
+/* Reduces a to a tridiagonal matrix: d on and e above the diagonal. Row k of v is the reflection
+ * that cleared row k of a, tau[k] its factor. Both triangles are updated, so that every loop runs
+ * along a row. */
 static void tridiagonal(double *a, double *v, int64_t n, double *d, double *e, double *tau)
 {
     for (int64_t k = 0; k + 1 < n; k++) {
@@ -116,8 +118,8 @@ static void tridiagonal(double *a, double *v, int64_t n, double *d, double *e, d
         d[n - 1] = a[n * n - 1];
 }
 
-/* Row j of z: the reflections applied to unit vector j, the last reflection first. So z transposed is their product in
- * order. */
+/* Row j of z: the reflections applied to unit vector j, the last reflection first. So z transposed
+ * is their product in order. */
 static void gather_reflections(double *z, const double *v, const double *tau, int64_t n)
 {
     memset(z, 0, sizeof *z * (size_t)(n * n));
@@ -137,17 +139,19 @@ static void rotate(double *x, double *y, double c, double s, int64_t n)
     }
 }
 
-/* The first index from l on where the matrix decouples. `noise` is below the rounding errors so far. Without it the
- * iteration would slowly separate eigenvalues that are 0 up to rounding. */
+/* The first index from l on where the matrix decouples. `noise` is below the rounding errors so
+ * far. Without it the iteration would slowly separate eigenvalues that are 0 up to rounding. */
 static int64_t next_gap(const double *d, const double *e, int64_t l, int64_t n, double noise)
 {
     int64_t m = l;
-    while (m + 1 < n && fabs(e[m]) > noise && fabs(e[m]) > 2.220446049250313e-16 * (fabs(d[m]) + fabs(d[m + 1])))
+    while (m + 1 < n && fabs(e[m]) > noise &&
+           fabs(e[m]) > 2.220446049250313e-16 * (fabs(d[m]) + fabs(d[m + 1])))
         m++;
     return m;
 }
 
-/* sqrt(a^2 + b^2) without overflow. Not hypot, whose bits depend on the version of the C library. */
+/* sqrt(a^2 + b^2) without overflow. Not hypot, whose bits depend on the version of the C
+ * library. */
 static double length2(double a, double b)
 {
     a = fabs(a);
@@ -265,10 +269,12 @@ CORE int64_t dense_qr_work(int64_t m, int64_t n) { return 2 * m * n + 2 * n; }
 
 CORE void dense_transpose(double *to, const double *from, int64_t rows, int64_t cols)
 {
-    enum { SIDE = 8 };                         /* of tiles: whole lines of the cache on both sides */
+    /* of tiles: whole lines of the cache on both sides */
+    enum { SIDE = 8 };
     for (int64_t i0 = 0; i0 < rows; i0 += SIDE)
         for (int64_t j0 = 0; j0 < cols; j0 += SIDE) {
-            int64_t below = rows - i0 < SIDE ? rows : i0 + SIDE, right = cols - j0 < SIDE ? cols : j0 + SIDE;
+            int64_t below = rows - i0 < SIDE ? rows : i0 + SIDE,
+                    right = cols - j0 < SIDE ? cols : j0 + SIDE;
             for (int64_t j = j0; j < right; j++)
                 for (int64_t i = i0; i < below; i++)
                     to[j * rows + i] = from[i * cols + j];

@@ -1,5 +1,5 @@
-/* Views of matrices in arrays, for calls on the CPU: f32 or f64. A block's rows are part of longer rows, so a view has
- * a row stride. */
+/* Views of matrices in arrays, for calls on the CPU: f32 or f64. A block's rows are part of longer
+ * rows, so a view has a row stride. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <math.h>
@@ -44,8 +44,8 @@ CORE void matrix_view_copy(const MatrixView *x, const MatrixView *from)
 {
     size_t size = x->f64 ? sizeof(double) : sizeof(float);
     for (int64_t i = 0; i < x->rows; i++)
-        memcpy(x->at + (size_t)(i * x->row_stride) * size, from->at + (size_t)(i * from->row_stride) * size,
-               (size_t)x->cols * size);
+        memcpy(x->at + (size_t)(i * x->row_stride) * size,
+               from->at + (size_t)(i * from->row_stride) * size, (size_t)x->cols * size);
 }
 
 CORE bool matrix_view_fits(const MatrixView *x, const double *from)

@@ -1,5 +1,5 @@
-/* Sorting (indices by value) and gathering of rows and columns by index, on the CPU. Nothing is rounded: all targets
- * give the same bits. */
+/* Sorting (indices by value) and gathering of rows and columns by index, on the CPU. Nothing is
+ * rounded: all targets give the same bits. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <math.h>
@@ -8,7 +8,8 @@
 CORE double order_flops(const Program *p, const ProgCall *c, Shape s)
 {
     int of = c->callee == CALL_SORT ? c->a : c->out;
-    return (double)s.slices * callee_flops(c->callee, (double)dom_len_inside(p->array[of].dom, s), 1);
+    return (double)s.slices *
+           callee_flops(c->callee, (double)dom_len_inside(p->array[of].dom, s), 1);
 }
 
 static bool along_one(Dom d) { return !dom_wide(d) && !dom_square(d); }
@@ -17,12 +18,15 @@ CORE optc_status order_check(const Program *p, const ProgStage *s)
 {
     const ProgCall *c = s->call;
     bool take = c->callee == CALL_TAKE, blocked = (c->flags & BLOCKED) != 0;
-    if (c->a < 0 || c->out < 0 || c->a == c->out || (c->b >= 0) != take || (take && c->b == c->out) || c->c >= 0)
-        return bad_call(p, s, "the call lacks an operand, has one too many, or would overwrite one");
+    if (c->a < 0 || c->out < 0 || c->a == c->out || (c->b >= 0) != take ||
+        (take && c->b == c->out) || c->c >= 0)
+        return bad_call(p, s,
+                        "the call lacks an operand, has one too many, or would overwrite one");
     Dom a = p->array[c->a].dom, out = p->array[c->out].dom, by = take ? p->array[c->b].dom : a;
     bool fits = take ? take_fits(c->flags, a, out) : sort_fits(c->flags, a, out);
     if (!fits || p->array[c->a].type != p->array[c->out].type || !along_one(by) ||
-        (take && (dom_matrix(by, false).down != dom_matrix(out, dom_square(out) && c->flags & OF_COLS).down ||
+        (take && (dom_matrix(by, false).down !=
+                      dom_matrix(out, dom_square(out) && c->flags & OF_COLS).down ||
                   p->array[c->b].type != p->array[c->a].type)))
         return bad_call(p, s, "the operands do not fit");
     if ((a != ELEM && dom_of_block(a) != blocked) || dom_of_block(by) != blocked)
@@ -39,9 +43,10 @@ CORE optc_status order_exact(const optc_binding *b, const ProgStage *s, int tens
     if (s->call->callee != CALL_SORT || p->array[s->call->a].type == T_F64 || n <= 1 << 24)
         return OPTC_OK;
     stage_label(p, s, stage, sizeof stage);
-    return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s: cannot sort %lld values of %s: indices in f32 are exact up to 16777216", stage,
-                (long long)n, tensor_label(b, b->tensor[tensor].of, label));
+    return fail(
+        OPTC_ERROR_ARGUMENT,
+        "optc_bind: %s: cannot sort %lld values of %s: indices in f32 are exact up to 16777216",
+        stage, (long long)n, tensor_label(b, b->tensor[tensor].of, label));
 }
 
 /* ---- sort ---- */
@@ -50,28 +55,33 @@ CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s)
     return dom_len_inside(p->array[c->a].dom, s) ? s.slices : 0;
 }
 
-CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)    /* values, and indices twice */
+/* values, and indices twice */
+CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)
 {
     int64_t n = dom_times(3, dom_len_inside(p->array[c->a].dom, s));
     return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
 }
 
-/* Whether the second value sorts before the first: it is larger, or the first is NaN and it is not. */
+/* Whether the second value sorts before the first: it is larger, or the first is NaN and it is
+ * not. */
 static bool sorts_before(double first, double second)
 {
     return second > first || (first != first && second == second);
 }
 
-/* Stable merge sort with runs of doubling length. to, other: n indices each; returns the one that holds the result. */
+/* Stable merge sort with runs of doubling length. to, other: n indices each; returns the one that
+ * holds the result. */
 static int64_t *sort_indices(const double *x, int64_t n, int64_t *to, int64_t *other)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = i;
     for (int64_t run = 1; run < n; run *= 2) {
         for (int64_t from = 0; from < n; from += 2 * run) {
-            int64_t mid = from + run < n ? from + run : n, end = mid + run < n ? mid + run : n, i = from, j = mid;
+            int64_t mid = from + run < n ? from + run : n, end = mid + run < n ? mid + run : n,
+                    i = from, j = mid;
             for (int64_t k = from; k < end; k++)
-                other[k] = j == end || (i < mid && !sorts_before(x[to[i]], x[to[j]])) ? to[i++] : to[j++];
+                other[k] =
+                    j == end || (i < mid && !sorts_before(x[to[i]], x[to[j]])) ? to[i++] : to[j++];
         }
         int64_t *was = to;
         to = other;
@@ -80,7 +90,8 @@ static int64_t *sort_indices(const double *x, int64_t n, int64_t *to, int64_t *o
     return to;
 }
 
-CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
+CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
+                   int thread)
 {
     MatrixView a = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
     double *x = call_scratch(b, thread);
@@ -107,7 +118,8 @@ static int64_t index_at(const MatrixView *order, int64_t i, int64_t n)       /* 
     return x >= 0 && x < (double)n && x == floor(x) ? (int64_t)x : -1;
 }
 
-static void take_one(const MatrixView *out, int64_t i, int64_t j, const MatrixView *a, int64_t k, int64_t l)
+static void take_one(const MatrixView *out, int64_t i, int64_t j, const MatrixView *a, int64_t k,
+                     int64_t l)
 {
     int64_t to = i * out->row_stride + j, from = k < 0 || l < 0 ? -1 : k * a->row_stride + l;
     if (out->f64)
@@ -116,7 +128,8 @@ static void take_one(const MatrixView *out, int64_t i, int64_t j, const MatrixVi
         ((float *)out->at)[to] = from < 0 ? (float)NAN : ((const float *)a->at)[from];
 }
 
-CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
+CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
+                   int thread)
 {
     MatrixAxes m = dom_matrix(b->program->array[c->out].dom, false);
     int64_t jobs = count_up(axis_len(m.down, t->shape), TAKE_ROWS), nth = job / jobs;
@@ -130,8 +143,8 @@ CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
     for (int64_t i = from; i < end; i++) {
         int64_t k = cols ? i : index_at(&order, i, a.rows);
         if (!cols && k >= 0)
-            memcpy(out.at + (size_t)(i * out.row_stride) * size, a.at + (size_t)(k * a.row_stride) * size,
-                   (size_t)a.cols * size);
+            memcpy(out.at + (size_t)(i * out.row_stride) * size,
+                   a.at + (size_t)(k * a.row_stride) * size, (size_t)a.cols * size);
         for (int64_t j = 0; j < out.cols && (cols || k < 0); j++)
             take_one(&out, i, j, &a, k, cols ? index_at(&order, j, a.cols) : j);
     }

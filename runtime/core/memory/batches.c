@@ -1,16 +1,17 @@
 /* Batches: limit the temporaries of rules with calls to the engine's workspace.
  *
- * A stretch is a maximal sequence of stages of one variant, without a stage of the group, a copy or another variant in
- * between. A stretch with calls runs batch by batch: all its stages over the tensors of one batch, then over those of
- * the next. Temporaries that are needed only inside such a stretch are in the pool, which all batches reuse: tensor
- * after tensor, with offsets of a tensor's arrays that depend on its shape. All other arrays have memory for all
- * tensors.
+ * A stretch is a maximal sequence of stages of one variant, without a stage of the group, a copy or
+ * another variant in between. A stretch with calls runs batch by batch: all its stages over the
+ * tensors of one batch, then over those of the next. Temporaries that are needed only inside such a
+ * stretch are in the pool, which all batches reuse: tensor after tensor, with offsets of a tensor's
+ * arrays that depend on its shape. All other arrays have memory for all tensors.
  *
- * A variant's tensors are sorted by shape, so that tensors of one shape are neighbours and can share one call. In
- * sharded bindings on a GPU the groups of tensors that are exchanged together come first: a batch has tensors of one
- * group. A batch takes tensors in that order while they fit into the workspace. Only the engine's option decides that:
- * free memory and the number of threads must not change which tensors share a call. A program without calls has no
- * batches, and each task is an action over all tensors. */
+ * A variant's tensors are sorted by shape, so that tensors of one shape are neighbours and can
+ * share one call. In sharded bindings on a GPU the groups of tensors that are exchanged together
+ * come first: a batch has tensors of one group. A batch takes tensors in that order while they fit
+ * into the workspace. Only the engine's option decides that: free memory and the number of threads
+ * must not change which tensors share a call. A program without calls has no batches, and each task
+ * is an action over all tensors. */
 #include "runtime/core/memory/layout.h"
 
 #include <stdlib.h>
@@ -75,7 +76,8 @@ CORE void batches_live_range(const optc_binding *b, LiveRange *out)
     }
 }
 
-/* Every batch runs all stages of a stretch, so arrays outside the pool are live from its first stage to its last. */
+/* Every batch runs all stages of a stretch, so arrays outside the pool are live from its first
+ * stage to its last. */
 CORE void batches_cover(const optc_binding *b, LiveRanges *l)
 {
     const Program *p = b->program;
@@ -87,7 +89,8 @@ CORE void batches_cover(const optc_binding *b, LiveRanges *l)
                 const ProgStage *s = &p->stage[ph->action[a].stage];
                 const LiveRange all = {i, x.end - 1};
                 for (int k = 0; k < s->nreads + s->nwrites; k++)
-                    live_range_cover(l, k < s->nreads ? s->reads[k] : s->writes[k - s->nreads], m, all);
+                    live_range_cover(l, k < s->nreads ? s->reads[k] : s->writes[k - s->nreads], m,
+                                     all);
             }
             i = x.end;
         }
@@ -103,14 +106,14 @@ static bool stage_has(const int *list, int n, int array)
     return false;
 }
 
-/* `from` has an entry per array and variant of one phase: 0, or 1 + the first action of the stretch that last used the
- * array. */
+/* `from` has an entry per array and variant of one phase: 0, or 1 + the first action of the stretch
+ * that last used the array. */
 typedef struct Touched { int *from; } Touched;
 
-/* A stage in a stretch with calls: the first stage of its variant to use an array must write it, and all later uses
- * must be in the same stretch. */
-static void touch_batched(const optc_binding *b, const Touched *t, const ProgStage *s, int array, int stretch,
-                          bool written)
+/* A stage in a stretch with calls: the first stage of its variant to use an array must write it,
+ * and all later uses must be in the same stretch. */
+static void touch_batched(const optc_binding *b, const Touched *t, const ProgStage *s, int array,
+                          int stretch, bool written)
 {
     int *from = &t->from[array * MOST_ROLES + s->variant];
     bool good = *from ? *from == stretch + 1 : written;
@@ -119,7 +122,8 @@ static void touch_batched(const optc_binding *b, const Touched *t, const ProgSta
     *from = stretch + 1;
 }
 
-static void batched_stage(const optc_binding *b, const Touched *t, const ProgStage *s, int stretch, bool calls)
+static void batched_stage(const optc_binding *b, const Touched *t, const ProgStage *s, int stretch,
+                          bool calls)
 {
     for (int k = 0; k < s->nreads + s->nwrites; k++) {
         bool read = k < s->nreads;
@@ -131,17 +135,18 @@ static void batched_stage(const optc_binding *b, const Touched *t, const ProgSta
     }
 }
 
-/* A temporary is in the pool for the tensors of a variant if, in every phase, the variant's stages use it inside one
- * stretch with calls or not at all. Temporaries of the group, copied arrays, and arrays that ranks exchange are not in
- * the pool. */
+/* A temporary is in the pool for the tensors of a variant if, in every phase, the variant's stages
+ * use it inside one stretch with calls or not at all. Temporaries of the group, copied arrays, and
+ * arrays that ranks exchange are not in the pool. */
 static void find_batched(const optc_binding *b, const Touched *t)
 {
     const Program *p = b->program;
     unsigned called = variants_called(p);
     for (int k = 0; k < p->narray; k++)
-        b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP && !shards_move(b, k) &&
-                                   b->plan != PLAN_APART
-                            ? p->array[k].held_by & called : 0;
+        b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP &&
+                                !shards_move(b, k) && b->plan != PLAN_APART
+                            ? p->array[k].held_by & called
+                            : 0;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
         const ProgPhase *ph = nth_phase(p, m);
         memset(t->from, 0, sizeof *t->from * (size_t)p->narray * MOST_ROLES);
@@ -160,10 +165,17 @@ static void find_batched(const optc_binding *b, const Touched *t)
 }
 
 /* ---- offsets in the pool ---- */
-/* Work memory for placing the arrays of one tensor. busy: by array, a bit for each stage of the variant's stretches
- * with calls at which the array is live; need: arrays live at the current stage */
-typedef struct Room { Touched touched; BufferRequest *extent; BufferPlan places; uint64_t *busy; int words; bool *need;
-                     } Room;
+/* Work memory for placing the arrays of one tensor. busy: by array, a bit for each stage of the
+ * variant's stretches with calls at which the array is live; need: arrays live at the current
+ * stage */
+typedef struct Room {
+    Touched touched;
+    BufferRequest *extent;
+    BufferPlan places;
+    uint64_t *busy;
+    int words;
+    bool *need;
+} Room;
 
 static int called_stages(const Program *p)
 {
@@ -173,10 +185,13 @@ static int called_stages(const Program *p)
     return n;
 }
 
-static void set_busy(Room *r, int array, int at) { r->busy[array * r->words + at / 64] |= (uint64_t)1 << at % 64; }
+static void set_busy(Room *r, int array, int at)
+{
+    r->busy[array * r->words + at / 64] |= (uint64_t)1 << at % 64;
+}
 
-/* Liveness, from the last stage to the first: an array that a stage reads is live before it, one that it only writes is
- * not. */
+/* Liveness, from the last stage to the first: an array that a stage reads is live before it, one
+ * that it only writes is not. */
 static void busy_stretch(const Program *p, Room *r, const ProgAction *a, int n, int first)
 {
     memset(r->need, 0, sizeof *r->need * (size_t)p->narray);
@@ -211,7 +226,10 @@ static void find_busy(const Program *p, int variant, Room *r)
 }
 
 /* Sizes above any workspace are clamped, so that sums cannot overflow. */
-static int64_t at_most_workspace(int64_t bytes) { return bytes < MOST_WORKSPACE ? bytes : MOST_WORKSPACE; }
+static int64_t at_most_workspace(int64_t bytes)
+{
+    return bytes < MOST_WORKSPACE ? bytes : MOST_WORKSPACE;
+}
 
 /* Places the arrays of one tensor, which share memory, and returns the bytes they take. */
 static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t *place)
@@ -267,7 +285,8 @@ static const char *first_product(const Program *p, int variant)
     return i < p->nstage ? p->stage[i].where : "";
 }
 
-/* The tensor to name when the calls' scratch memory alone exceeds the workspace: the one with the longest side. */
+/* The tensor to name when the calls' scratch memory alone exceeds the workspace: the one with the
+ * longest side. */
 static int longest_side(const optc_binding *b, int variant)
 {
     int found = -1;
@@ -287,16 +306,20 @@ static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
 {
     char label[96];
     const Program *p = b->program;
-    int longest = b->call_bytes > b->rule->engine->workspace ? longest_side(b, b->tensor[tensor].variant) : -1;
+    int longest = b->call_bytes > b->rule->engine->workspace
+                      ? longest_side(b, b->tensor[tensor].variant)
+                      : -1;
     tensor = longest < 0 ? tensor : longest;
     const Shape s = b->tensor[tensor].shape;
     const char *where = first_product(p, b->tensor[tensor].variant);
-    return fail(OPTC_ERROR_MEMORY,
-                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for the products of "
-                "'%s'%s%s%s, and optc_engine_options.workspace is %lld; set a larger one",
-                tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
-                bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes), p->name,
-                *where ? " (" : "", where, *where ? ")" : "", (long long)b->rule->engine->workspace);
+    return fail(
+        OPTC_ERROR_MEMORY,
+        "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for the products of "
+        "'%s'%s%s%s, and optc_engine_options.workspace is %lld; set a larger one",
+        tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
+        bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes),
+        p->name, *where ? " (" : "", where, *where ? ")" : "",
+        (long long)b->rule->engine->workspace);
 }
 
 static bool same_kind(const Sorted *x, const Sorted *y)
@@ -304,8 +327,8 @@ static bool same_kind(const Sorted *x, const Sorted *y)
     return x->group == y->group && !memcmp(&x->shape, &y->shape, sizeof x->shape);
 }
 
-/* Tensors per batch for n tensors of which the first have one shape: batches of about equal size, because a small last
- * batch would not fill the device. */
+/* Tensors per batch for n tensors of which the first have one shape: batches of about equal size,
+ * because a small last batch would not fill the device. */
 static int64_t even_share(const Sorted *x, int n, int64_t bytes, int64_t room)
 {
     int64_t most = bytes ? room / bytes : n, same = 1;
@@ -317,7 +340,8 @@ static int64_t even_share(const Sorted *x, int n, int64_t bytes, int64_t room)
 /* Forms the batches of one variant: sets each tensor's batch and offsets in the pool. */
 static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
 {
-    int64_t room = b->rule->engine->workspace - b->call_bytes, at = 0, bytes = 0, share = 0, had = 0, *place = NULL;
+    int64_t room = b->rule->engine->workspace - b->call_bytes, at = 0, bytes = 0, share = 0,
+            had = 0, *place = NULL;
     for (int i = 0; i < n; i++, had++) {
         Tensor *t = &b->tensor[x[i].tensor];
         if (!i || !same_kind(&x[i], &x[i - 1])) {

@@ -1,7 +1,8 @@
 /* Memory of an engine's device for callers: optc_alloc, optc_free, optc_fill, optc_copy.
  *
- * A table of all live blocks of the process, sorted by address, finds double frees, pointers that optc_alloc did not
- * return, memory of other engines, and ranges that leave their block. Addresses of the host and of all GPUs differ. */
+ * A table of all live blocks of the process, sorted by address, finds double frees, pointers that
+ * optc_alloc did not return, memory of other engines, and ranges that leave their block. Addresses
+ * of the host and of all GPUs differ. */
 #include "runtime/core/api/core.h"
 
 #include <sched.h>
@@ -23,7 +24,8 @@ static BlockTable *blocks_lock(void)
 
 static void blocks_unlock(void) { __atomic_clear(&table_of_blocks.locked, __ATOMIC_RELEASE); }
 
-static int first_above(const BlockTable *t, uintptr_t at)           /* the first block that begins above `at` */
+/* the first block that begins above `at` */
+static int first_above(const BlockTable *t, uintptr_t at)
 {
     int lo = 0, hi = t->n;
     while (lo < hi) {
@@ -47,7 +49,8 @@ static bool block_add(MemoryBlock x)
 {
     BlockTable *t = blocks_lock();
     MemoryBlock *v = t->v;
-    if (t->n == t->room && (v = (MemoryBlock *)realloc(t->v, sizeof *v * (size_t)(2 * t->room + 16)))) {
+    if (t->n == t->room &&
+        (v = (MemoryBlock *)realloc(t->v, sizeof *v * (size_t)(2 * t->room + 16)))) {
         t->v = v;
         t->room = 2 * t->room + 16;
     }
@@ -65,7 +68,8 @@ static bool block_add(MemoryBlock x)
 static void block_remove(BlockTable *t, int i)
 {
     memmove(&t->v[i], &t->v[i + 1], sizeof *t->v * (size_t)(t->n - i - 1));
-    if (--t->n == 0) {                             /* the last block takes the table with it: nothing is left behind */
+    /* the last block takes the table with it: nothing is left behind */
+    if (--t->n == 0) {
         free(t->v);
         t->v = NULL;
         t->room = 0;
@@ -86,19 +90,22 @@ CORE int memory_blocks(const optc_engine *e, int64_t *bytes)
 }
 
 /* ---- checks ---- */
-/* A range that begins in a block of optc_alloc must end in it, and the CPU cannot reach memory of a GPU. Memory that is
- * not in the table is the caller's own. */
-static optc_status check_range(const optc_engine *e, const char *call, const void *at, int64_t bytes)
+/* A range that begins in a block of optc_alloc must end in it, and the CPU cannot reach memory of a
+ * GPU. Memory that is not in the table is the caller's own. */
+static optc_status check_range(const optc_engine *e, const char *call, const void *at,
+                               int64_t bytes)
 {
     optc_status s = OPTC_OK;
     const BlockTable *t = blocks_lock();
     int i = block_at(t, (uintptr_t)at);
     int64_t left = i < 0 ? bytes : t->v[i].bytes - (int64_t)((uintptr_t)at - t->v[i].at);
     if (i >= 0 && t->v[i].engine->gpu && !e->gpu)
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: the memory belongs to another engine (%.100s), and this one is on the CPU",
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "%s: the memory belongs to another engine (%.100s), and this one is on the CPU",
                  call, t->v[i].engine->name);
     else if (bytes > left)
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: the range has %lld bytes, but its block of optc_alloc ends after %lld", call,
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "%s: the range has %lld bytes, but its block of optc_alloc ends after %lld", call,
                  (long long)bytes, (long long)left);
     blocks_unlock();
     return s;
@@ -119,8 +126,8 @@ optc_status optc_alloc(optc_engine *e, int64_t bytes, void *stream, void **out)
     if (!e || !out)
         return no_argument("optc_alloc", !e ? "the engine" : "the result pointer");
     if (bytes < 0 || bytes > MOST_BYTES)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_alloc: %lld bytes; it must be 0 or more, at most 2^60",
-                    (long long)bytes);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_alloc: %lld bytes; it must be 0 or more, at most 2^60", (long long)bytes);
     size_t size = bytes ? (size_t)bytes : 1;
     void *p = NULL;
     optc_status s = e->device->take(e, size, stream, &p);
@@ -141,20 +148,24 @@ optc_status optc_alloc(optc_engine *e, int64_t bytes, void *stream, void **out)
     return OPTC_OK;
 }
 
-/* Removes a block from the table before the device frees it: another thread may get the same address at once. */
+/* Removes a block from the table before the device frees it: another thread may get the same
+ * address at once. */
 static optc_status block_take(optc_engine *e, const void *memory, MemoryBlock *out)
 {
     optc_status s = OPTC_OK;
     BlockTable *t = blocks_lock();
     int i = block_at(t, (uintptr_t)memory);
     if (i < 0)
-        s = fail(OPTC_ERROR_ARGUMENT, "optc_free: %p is not memory of optc_alloc, or is already freed", memory);
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "optc_free: %p is not memory of optc_alloc, or is already freed", memory);
     else if (t->v[i].engine != e)
-        s = fail(OPTC_ERROR_ARGUMENT, "optc_free: the memory belongs to another engine (%.100s; this one: %.100s)",
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "optc_free: the memory belongs to another engine (%.100s; this one: %.100s)",
                  t->v[i].engine->name, e->name);
     else if (t->v[i].at != (uintptr_t)memory)
-        s = fail(OPTC_ERROR_ARGUMENT, "optc_free: the pointer is %lld bytes inside a block of %lld; pass what "
-                                      "optc_alloc returned",
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "optc_free: the pointer is %lld bytes inside a block of %lld; pass what "
+                 "optc_alloc returned",
                  (long long)((uintptr_t)memory - t->v[i].at), (long long)t->v[i].bytes);
     if (s == OPTC_OK) {
         *out = t->v[i];
@@ -175,34 +186,39 @@ optc_status optc_free(optc_engine *e, void *memory, void *stream)
     if (s != OPTC_OK)
         return s;
     s = e->device->give(e, memory, x.bytes ? (size_t)x.bytes : 1, stream);
-    if (s != OPTC_OK)                              /* refused in a capture; the slot that was freed is still there */
+    /* refused in a capture; the slot that was freed is still there */
+    if (s != OPTC_OK)
         (void)block_add(x);
     return s;
 }
 
 /* ---- filling ---- */
-static optc_status copy_rows_of(optc_engine *e, char *to, const char *from, size_t bytes, size_t rows, size_t pitch,
-                                void *stream)
+static optc_status copy_rows_of(optc_engine *e, char *to, const char *from, size_t bytes,
+                                size_t rows, size_t pitch, void *stream)
 {
     MemoryCopy c;
     c.to = to, c.from = from, c.bytes = bytes, c.rows = rows, c.pitch = pitch;
     return e->device->copy(e, &c, stream);
 }
 
-/* Fills n places, `pitch` bytes apart, with the `size` bytes of the first one: copies what is there, twice as much each
- * time. So every type needs only byte sets and copies, in the order of the stream, and no host memory. */
-static optc_status repeat_first(optc_engine *e, char *at, size_t size, int64_t n, size_t pitch, void *stream)
+/* Fills n places, `pitch` bytes apart, with the `size` bytes of the first one: copies what is
+ * there, twice as much each time. So every type needs only byte sets and copies, in the order of
+ * the stream, and no host memory. */
+static optc_status repeat_first(optc_engine *e, char *at, size_t size, int64_t n, size_t pitch,
+                                void *stream)
 {
     optc_status s = OPTC_OK;
     bool dense = size == pitch;
     for (int64_t have = 1; have < n && s == OPTC_OK; have *= 2) {
         size_t more = (size_t)(n - have < have ? n - have : have);
-        s = copy_rows_of(e, at + (size_t)have * pitch, at, dense ? more * size : size, dense ? 1 : more, pitch, stream);
+        s = copy_rows_of(e, at + (size_t)have * pitch, at, dense ? more * size : size,
+                         dense ? 1 : more, pitch, stream);
     }
     return s;
 }
 
-static optc_status set_first(optc_engine *e, char *at, const unsigned char *value, size_t size, void *stream)
+static optc_status set_first(optc_engine *e, char *at, const unsigned char *value, size_t size,
+                             void *stream)
 {
     optc_status s = OPTC_OK;
     for (size_t i = 0; i < size && s == OPTC_OK; i++)
@@ -210,8 +226,8 @@ static optc_status set_first(optc_engine *e, char *at, const unsigned char *valu
     return s;
 }
 
-static optc_status fill_values(optc_engine *e, char *to, int64_t count, const unsigned char *value, size_t size,
-                               int64_t diagonal, void *stream)
+static optc_status fill_values(optc_engine *e, char *to, int64_t count, const unsigned char *value,
+                               size_t size, int64_t diagonal, void *stream)
 {
     bool zero = true;
     for (size_t i = 0; i < size; i++)
@@ -226,13 +242,14 @@ static optc_status fill_values(optc_engine *e, char *to, int64_t count, const un
         s = repeat_first(e, to, size, count, size, stream);
     if (s == OPTC_OK && !zero && diagonal)
         s = repeat_first(e, to, size, diagonal, (size_t)(diagonal + 1) * size, stream);
-    if (s == OPTC_OK && !zero && diagonal)         /* the other matrices are copies of the first one */
+    /* the other matrices are copies of the first one */
+    if (s == OPTC_OK && !zero && diagonal)
         s = repeat_first(e, to, square * size, count / (int64_t)square, square * size, stream);
     return s;
 }
 
-optc_status optc_fill(optc_engine *e, void *to, int64_t count, optc_type type, double value, int64_t diagonal,
-                      void *stream)
+optc_status optc_fill(optc_engine *e, void *to, int64_t count, optc_type type, double value,
+                      int64_t diagonal, void *stream)
 {
     unsigned char bits[8] = {0};
     optc_type_info about = {NULL, NULL, 0, 0};
@@ -244,21 +261,29 @@ optc_status optc_fill(optc_engine *e, void *to, int64_t count, optc_type type, d
         return fail(s, "optc_fill: there is no type %d (1 to %d)", (int)type, optc_types());
     int t = type ? (int)type - 1 : (int)T_F32, size = about.bits / 8;
     if (type_is_coded(t))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_fill: %s stores blocks with scales; write such a state by "
-                                         "optc_state_write", about.name);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_fill: %s stores blocks with scales; write such a state by "
+                    "optc_state_write",
+                    about.name);
     if (count < 0 || __builtin_mul_overflow(count, (int64_t)size, &bytes) || bytes > MOST_BYTES)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_fill: %lld values; it must be 0 or more, at most 2^60 bytes",
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_fill: %lld values; it must be 0 or more, at most 2^60 bytes",
                     (long long)count);
-    if (diagonal < 0 || __builtin_mul_overflow(diagonal, diagonal, &square) || (square && count % square))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_fill: %lld values are no whole number of matrices of %lld rows",
+    if (diagonal < 0 || __builtin_mul_overflow(diagonal, diagonal, &square) ||
+        (square && count % square))
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_fill: %lld values are no whole number of matrices of %lld rows",
                     (long long)count, (long long)diagonal);
     if ((uintptr_t)to % (uintptr_t)size)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_fill: the pointer is not aligned to its element (%s)", about.name);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_fill: the pointer is not aligned to its element (%s)", about.name);
     s = count ? check_range(e, "optc_fill", to, bytes) : OPTC_OK;
     if (s == OPTC_OK && count)
         s = e->device->fills(e, to);
     type_store(t, bits, 0, value);
-    return s == OPTC_OK && count ? fill_values(e, (char *)to, count, bits, (size_t)size, diagonal, stream) : s;
+    return s == OPTC_OK && count
+               ? fill_values(e, (char *)to, count, bits, (size_t)size, diagonal, stream)
+               : s;
 }
 
 /* ---- copying ---- */
@@ -266,15 +291,21 @@ optc_status optc_copy(optc_engine *e, void *to, const void *from, int64_t bytes,
 {
     uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
     if (!e || ((!to || !from) && bytes))
-        return no_argument("optc_copy", !e ? "the engine" : !to ? "the memory to write" : "the memory to read");
+        return no_argument("optc_copy", !e    ? "the engine"
+                                        : !to ? "the memory to write"
+                                              : "the memory to read");
     if (bytes < 0 || bytes > MOST_BYTES)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_copy: %lld bytes; it must be 0 or more, at most 2^60", (long long)bytes);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_copy: %lld bytes; it must be 0 or more, at most 2^60", (long long)bytes);
     if (!bytes)
         return OPTC_OK;
     if ((a <= b && b - a < (uintptr_t)bytes) || (b < a && a - b < (uintptr_t)bytes))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_copy: the two ranges of %lld bytes overlap", (long long)bytes);
+        return fail(OPTC_ERROR_ARGUMENT, "optc_copy: the two ranges of %lld bytes overlap",
+                    (long long)bytes);
     optc_status s = check_range(e, "optc_copy", to, bytes);
     if (s == OPTC_OK)
         s = check_range(e, "optc_copy", from, bytes);
-    return s == OPTC_OK ? copy_rows_of(e, (char *)to, (const char *)from, (size_t)bytes, 1, (size_t)bytes, stream) : s;
+    return s == OPTC_OK ? copy_rows_of(e, (char *)to, (const char *)from, (size_t)bytes, 1,
+                                       (size_t)bytes, stream)
+                        : s;
 }

@@ -1,10 +1,11 @@
 /* Layout: states, temporaries and partials of a binding in one block of memory.
  *
- * An array number has one range of the block, with one part per tensor whose variant uses the array, in tensor order.
- * States share memory with nothing. A temporary or partial is live from the first action of a phase that uses it to
- * the last; two of them may share memory if their live ranges overlap in no phase. The largest are placed first, each
- * at the lowest offset that is free. Temporaries of batches (batches.c) are in one buffer, the pool, tensor by
- * tensor; every batch starts at the pool's beginning. */
+ * An array number has one range of the block, with one part per tensor whose variant uses the
+ * array, in tensor order. States share memory with nothing. A temporary or partial is live from the
+ * first action of a phase that uses it to the last; two of them may share memory if their live
+ * ranges overlap in no phase. The largest are placed first, each at the lowest offset that is free.
+ * Temporaries of batches (batches.c) are in one buffer, the pool, tensor by tensor; every batch
+ * starts at the pool's beginning. */
 #include "runtime/core/memory/layout.h"
 
 #include <stdlib.h>
@@ -18,7 +19,8 @@ static bool ours(const ProgArray *m)
 CORE bool array_temporary(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
 static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 
-/* Number of owners of an array: the tensors, the groups and cohorts, or 1 for partials of a fold over tensors. */
+/* Number of owners of an array: the tensors, the groups and cohorts, or 1 for partials of a fold
+ * over tensors. */
 static int owners(const optc_binding *b, const ProgArray *m)
 {
     return m->dom != GROUP ? b->nheld : m->kind == MEM_PART && b->ntensor ? 1 : b->ncohort;
@@ -32,17 +34,22 @@ static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
     const Tensor *t = &b->tensor[owner];
     if (!(m->held_by >> t->variant & 1) || (t->caller_owned && t->caller_owned[m - p->array]))
         return 0;
-    return stored_bytes(p->type, m->type, array_length(m, t->shape, t->whole, b->ntensor), t->whole.n);
+    return stored_bytes(p->type, m->type, array_length(m, t->shape, t->whole, b->ntensor),
+                        t->whole.n);
 }
 
-CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner) { return up64(bytes_of(b, m, owner)); }
+CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner)
+{
+    return up64(bytes_of(b, m, owner));
+}
 
 CORE bool in_pool(const optc_binding *b, int array, int tensor)
 {
     return b->batched[array] >> b->tensor[tensor].variant & 1;
 }
 
-/* Bytes of all owners, or (all false) of those that have it outside the pool. -1: more than 2^60. */
+/* Bytes of all owners, or (all false) of those that have it outside the pool. -1: more than
+ * 2^60. */
 static int64_t array_bytes(const optc_binding *b, int array, bool all)
 {
     const ProgArray *m = &b->program->array[array];
@@ -64,7 +71,8 @@ CORE bool temporaries_overlap(const optc_binding *b, int x, int y)
 }
 
 /* ---- offsets ---- */
-static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRange *pool, BufferRequest *e)
+static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRange *pool,
+                        BufferRequest *e)
 {
     const Program *p = b->program;
     int n = 0;
@@ -108,10 +116,12 @@ static optc_status check_copies(const Program *p)
         for (int i = 0; i < ph->naction; i++) {
             const ProgAction *a = &ph->action[i];
             const ProgArray *x = &p->array[a->to], *y = &p->array[a->from];
-            bool alike = x->dom == y->dom && x->type == y->type && x->kind != MEM_PART && y->kind != MEM_PART;
+            bool alike = x->dom == y->dom && x->type == y->type && x->kind != MEM_PART &&
+                         y->kind != MEM_PART;
             if (a->kind == ACT_COPY && !alike)
-                return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' copies '%s' over '%s', which has another "
-                                                 "memory layout",
+                return fail(OPTC_ERROR_ARGUMENT,
+                            "optc_bind: rule '%s' copies '%s' over '%s', which has another "
+                            "memory layout",
                             p->name, y->name, x->name);
         }
     }
@@ -129,7 +139,8 @@ static optc_status measure(optc_binding *b, LiveRanges *l)
         int64_t bytes = ours(&p->array[k]) ? array_bytes(b, k, true) : 0;
         if (bytes < 0 || __builtin_add_overflow(all, bytes, &all) || all > (int64_t)1 << 60)
             return fail(OPTC_ERROR_MEMORY,
-                        "optc_bind: the states and temporaries of '%s' on %d tensors need more bytes than 64 bits "
+                        "optc_bind: the states and temporaries of '%s' on %d tensors need more "
+                        "bytes than 64 bits "
                         "can count; bind fewer tensors",
                         p->name, b->ntensor);
         b->at[k] = kept;
@@ -170,7 +181,8 @@ static void point(optc_binding *b, int k)
         int64_t bytes = bytes_of(b, m, i);
         void *ptr = bytes ? at : NULL;
         if (b->batched[k] && in_pool(b, k, i)) {
-            b->tensor[i].mem[k] = bytes ? pool + b->tensor[i].pool_at + b->tensor[i].pool_place[k] : NULL;
+            b->tensor[i].mem[k] =
+                bytes ? pool + b->tensor[i].pool_at + b->tensor[i].pool_place[k] : NULL;
             continue;
         }
         at += up64(bytes);
@@ -213,7 +225,8 @@ static void fill_views(optc_binding *b)
     cohorts_place(b);
 }
 
-/* Counts, for each kind of stage, the units ahead of each tensor; also short units and longest lists. */
+/* Counts, for each kind of stage, the units ahead of each tensor; also short units and longest
+ * lists. */
 CORE optc_status units_count(optc_binding *b, Units *u)
 {
     if (!(u->shorter = TAKE(b, int64_t, BRIEF)))
@@ -232,8 +245,9 @@ CORE optc_status units_count(optc_binding *b, Units *u)
             Shape s = b->tensor[u->tensor[i]].shape;
             u->prefix[k][i + 1] = u->prefix[k][i] + stage_units((StageKind)k, s) -
                                   (k == S_FLAT ? b->tensor[u->tensor[i]].first_unit : 0);
-            u->longest[k] = list_length((StageKind)k, s) > u->longest[k] ? list_length((StageKind)k, s)
-                                                                         : u->longest[k];
+            u->longest[k] = list_length((StageKind)k, s) > u->longest[k]
+                                ? list_length((StageKind)k, s)
+                                : u->longest[k];
         }
     }
     return OPTC_OK;
@@ -274,6 +288,6 @@ CORE void memory_account(optc_engine *e, int64_t bytes)
 {
     long long now = __atomic_add_fetch(&e->ours, bytes, __ATOMIC_SEQ_CST),
               peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
-    while (now > peak && !__atomic_compare_exchange_n(&e->peak, &peak, now, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        ;
+    while (now > peak && !__atomic_compare_exchange_n(&e->peak, &peak, now, true, __ATOMIC_SEQ_CST,
+                                                      __ATOMIC_SEQ_CST));
 }

@@ -1,41 +1,55 @@
-/* Live ranges of temporaries and the buffer plan that gives them offsets: shared by layout.c, lifetime_alloc.c and
- * batches.c. */
+/* Live ranges of temporaries and the buffer plan that gives them offsets: shared by layout.c,
+ * lifetime_alloc.c and batches.c. */
 #ifndef OPTC_CORE_LAYOUT_H
 #define OPTC_CORE_LAYOUT_H
 #include "runtime/core/api/core.h"
 
-typedef struct LiveRange { int first, last; } LiveRange;       /* actions of a phase; last < first: unused */
-/* range: by array, then phase. alone: a run reads what an earlier run wrote, so the array shares memory with no
- * other */
+/* actions of a phase; last < first: unused */
+typedef struct LiveRange { int first, last; } LiveRange;
+/* range: by array, then phase. alone: a run reads what an earlier run wrote, so the array shares
+ * memory with no other */
 typedef struct LiveRanges { LiveRange *range; bool *alone; int phases; } LiveRanges;
-/* A buffer to be placed. busy: if not NULL, replaces `range`: a bit per point in time, in BufferPlan.phases words */
-typedef struct BufferRequest { int array; int64_t bytes; const LiveRange *range; bool alone; const uint64_t *busy;
-                              } BufferRequest;
+/* A buffer to be placed. busy: if not NULL, replaces `range`: a bit per point in time, in
+ * BufferPlan.phases words */
+typedef struct BufferRequest {
+    int array;
+    int64_t bytes;
+    const LiveRange *range;
+    bool alone;
+    const uint64_t *busy;
+} BufferRequest;
 
-/* p: placed buffers, sorted by lo. base: lowest offset; end: first offset after all buffers; work: comparisons so
- * far */
+/* p: placed buffers, sorted by lo. base: lowest offset; end: first offset after all buffers; work:
+ * comparisons so far */
 typedef struct PlacedBuffer { int64_t lo, hi; const BufferRequest *e; } PlacedBuffer;
 typedef struct BufferPlan { PlacedBuffer *p; int n, phases; int64_t base, end, work; } BufferPlan;
 
 /* ---- lifetime_alloc.c ---- */
-CORE bool live_ranges_make(const Program *p, LiveRanges *out);  /* false: no memory; call live_ranges_free anyway */
+/* false: no memory; call live_ranges_free anyway */
+CORE bool live_ranges_make(const Program *p, LiveRanges *out);
 CORE void live_ranges_free(LiveRanges *l);
-CORE void live_range_cover(LiveRanges *l, int array, int phase, LiveRange actions);    /* of an array that is used */
-CORE void buffer_plan_place(BufferPlan *x, BufferRequest *e, int n, int64_t *at);     /* at: by BufferRequest.array */
+/* of an array that is used */
+CORE void live_range_cover(LiveRanges *l, int array, int phase, LiveRange actions);
+/* at: by BufferRequest.array */
+CORE void buffer_plan_place(BufferPlan *x, BufferRequest *e, int n, int64_t *at);
 
 /* ---- layout.c ---- */
 CORE bool array_temporary(const ProgArray *m);          /* a temporary or partial */
-CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner);      /* bytes, rounded up to 64 */
+/* bytes, rounded up to 64 */
+CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner);
 CORE bool in_pool(const optc_binding *b, int array, int tensor);
-CORE optc_status units_count(optc_binding *b, Units *u);        /* fills u from u->tensor and u->n */
+/* fills u from u->tensor and u->n */
+CORE optc_status units_count(optc_binding *b, Units *u);
 
 /* ---- batches.c ---- */
-/* A maximal sequence of stages of one variant, from some action up to `end`. calls: it has a call */
+/* A maximal sequence of stages of one variant, from some action up to `end`. calls: it has a
+ * call */
 typedef struct Stretch { int end, variant; bool calls; } Stretch;
 CORE Stretch stretch_at(const Program *p, const ProgPhase *ph, int from);
 CORE unsigned variants_called(const Program *p);        /* bits: variants that have batches */
 CORE optc_status batches_plan(optc_binding *b);
-CORE void batches_live_range(const optc_binding *b, LiveRange *out);   /* by phase: live range of the pool */
+/* by phase: live range of the pool */
+CORE void batches_live_range(const optc_binding *b, LiveRange *out);
 CORE void batches_cover(const optc_binding *b, LiveRanges *l);         /* after batches_plan */
 CORE optc_status batches_place(optc_binding *b);
 

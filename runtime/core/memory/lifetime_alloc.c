@@ -1,4 +1,5 @@
-/* Live ranges of temporaries, and the buffer plan: the lowest free offset for each during its live range. */
+/* Live ranges of temporaries, and the buffer plan: the lowest free offset for each during its live
+ * range. */
 #include "runtime/core/memory/layout.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@ static void touch(const LiveRanges *x, int array, int phase, int action, bool re
     LiveRange *l = &x->range[(size_t)array * (size_t)x->phases + (size_t)phase];
     if (l->last < l->first) {
         l->first = action;
-        x->alone[array] = x->alone[array] || reads;     /* the first use reads what an earlier run wrote */
+        /* the first use reads what an earlier run wrote */
+        x->alone[array] = x->alone[array] || reads;
     }
     l->last = action;
 }
@@ -77,7 +79,8 @@ static bool overlap_in_time(const BufferRequest *a, const BufferRequest *b, int 
     }
     for (int i = 0; i < phases; i++) {
         const LiveRange *x = &a->range[i], *y = &b->range[i];
-        if (x->first <= y->last && y->first <= x->last && x->first <= x->last && y->first <= y->last)
+        if (x->first <= y->last && y->first <= x->last && x->first <= x->last &&
+            y->first <= y->last)
             return true;
     }
     return false;
@@ -86,16 +89,17 @@ static bool overlap_in_time(const BufferRequest *a, const BufferRequest *b, int 
 static int larger_first(const void *a, const void *b)
 {
     const BufferRequest *x = (const BufferRequest *)a, *y = (const BufferRequest *)b;
-    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x->array - y->array;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes)
+                                : x->array - y->array;
 }
 
 /* ---- placement ---- */
-/* Comparing very many temporaries in very many phases would cost more than sharing saves. After this many comparisons
- * the remaining buffers, which are the smallest, share no memory. */
+/* Comparing very many temporaries in very many phases would cost more than sharing saves. After
+ * this many comparisons the remaining buffers, which are the smallest, share no memory. */
 enum { MOST_WORK = 1 << 24 };
 
-/* The lowest offset that is free during the live range. Buffers that the search has passed end below `at` or are never
- * live at the same time, so one pass in order of `lo` is enough. */
+/* The lowest offset that is free during the live range. Buffers that the search has passed end
+ * below `at` or are never live at the same time, so one pass in order of `lo` is enough. */
 static int64_t find_room(BufferPlan *x, const BufferRequest *e)
 {
     int64_t at = x->base;

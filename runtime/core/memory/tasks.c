@@ -1,13 +1,15 @@
-/* Tasks: the order in which a run executes a phase's actions. A stretch with calls runs batch by batch (batches.c).
+/* Tasks: the order in which a run executes a phase's actions. A stretch with calls runs batch by
+ * batch (batches.c).
  *
- * Sharded bindings on a GPU run some exchanges in a second stream, beside stages (shard_overlap.c). Operands of group g
- * of tensors are exchanged by X(g), its stages are S(g), its results are exchanged by Y(g). The tasks are in the order
+ * Sharded bindings on a GPU run some exchanges in a second stream, beside stages (shard_overlap.c).
+ * Operands of group g of tensors are exchanged by X(g), its stages are S(g), its results are
+ * exchanged by Y(g). The tasks are in the order
  *
  *   FORK X(0) X(1) JOIN(X(0)) S(0) X(2) FORK Y(0) JOIN(X(1)) S(1) X(3) FORK Y(1) ... JOIN(last Y)
  *
- * FORK: the second stream waits for all that is in the binding's stream so far. JOIN: the binding's stream waits for
- * one exchange of the second stream. All ranks have the same exchanges in the same order, also for groups of which a
- * rank owns no tensor. */
+ * FORK: the second stream waits for all that is in the binding's stream so far. JOIN: the binding's
+ * stream waits for one exchange of the second stream. All ranks have the same exchanges in the same
+ * order, also for groups of which a rank owns no tensor. */
 #include "runtime/core/memory/layout.h"
 #include "runtime/core/shard/shard.h"
 
@@ -32,13 +34,18 @@ static void put_stretch(TaskList *l, int from, const Stretch *x, int group)
     const bool batches = x->calls || group >= 0;
     for (int k = batches ? 0 : -1; k < (batches ? l->b->nbatch : 0); k++)
         for (int a = from; a < x->end; a++)
-            if (k < 0 || (l->b->batch[k].variant == x->variant && (group < 0 || l->b->batch[k].group == group)))
+            if (k < 0 || (l->b->batch[k].variant == x->variant &&
+                          (group < 0 || l->b->batch[k].group == group)))
                 put_task(l, &l->ph->action[a], k, 0);
 }
 
-static void put_beside(TaskList *l, int action, int number) { put_task(l, &l->ph->action[action], -1, 1 + number); }
+static void put_beside(TaskList *l, int action, int number)
+{
+    put_task(l, &l->ph->action[action], -1, 1 + number);
+}
 
-/* Stretches of a section up to `grouped`: those that run in groups, for one group, or (group -1) all others. */
+/* Stretches of a section up to `grouped`: those that run in groups, for one group, or (group -1)
+ * all others. */
 static void put_stretches(TaskList *l, const Overlap *o, int group)
 {
     for (int i = o->stages, next; i < o->grouped; i = next) {
@@ -73,7 +80,8 @@ static void put_section(TaskList *l, const Overlap *o)
     }
     if (o->ends_early)
         put_task(l, &join_action, -1, 2 * o->groups);
-    for (int i = o->stages_end; i < o->results && o->ends_early; i++)      /* all else that is sent at this point */
+    /* all else that is sent at this point */
+    for (int i = o->stages_end; i < o->results && o->ends_early; i++)
         put_task(l, &l->ph->action[i], -1, 0);
 }
 

@@ -1,6 +1,6 @@
-/* Exchanges: what the ranks send each other between two rounds of a run. When the binding is made, every exchange
- * becomes lists of moves. Sender and receiver make their lists from the same table of cuts in the same order, so the
- * packed bytes need no description. */
+/* Exchanges: what the ranks send each other between two rounds of a run. When the binding is made,
+ * every exchange becomes lists of moves. Sender and receiver make their lists from the same table
+ * of cuts in the same order, so the packed bytes need no description. */
 #include "runtime/core/shard/shard.h"
 
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* ---- making moves ---- */
-/* All ranks' moves of an exchange pass through here; only this rank's are kept. from, to: sizes by rank, of lists that
- * this rank does not have too. */
+/* All ranks' moves of an exchange pass through here; only this rank's are kept. from, to: sizes by
+ * rank, of lists that this rank does not have too. */
 typedef struct Maker {
     optc_binding *b;
     Exchange *x;
@@ -27,7 +27,8 @@ static Move whole_move(int entry, int array, int64_t at, int64_t bytes)
     return m;
 }
 
-/* Ranks that have the same piece. The receiver takes its own, if it is one of them, or the lowest rank's. */
+/* Ranks that have the same piece. The receiver takes its own, if it is one of them, or the lowest
+ * rank's. */
 static int sender_for(const Cut *c, int primary, int receiver)
 {
     bool own = c->first[receiver] == c->first[primary] && c->end[receiver] == c->end[primary] &&
@@ -52,7 +53,8 @@ static void to_all(Maker *k, int from, const Move *m)
     k->ok = k->ok && move_add(k->b, &k->shared[from], m);
 }
 
-/* A ghost: elements [first, end) of the whole tensor, in an array of `entry` that begins with element `at`. */
+/* A ghost: elements [first, end) of the whole tensor, in an array of `entry` that begins with
+ * element `at`. */
 typedef struct Ghost { int entry; int64_t first, end, at; } Ghost;
 
 /* The elements of all pieces to a rank's ghost. */
@@ -61,7 +63,8 @@ static void to_ghost(Maker *k, const Item *it, int tensor, int size, int to, con
     const Cut *c = &k->b->shards->cut[tensor];
     const int ranks = k->b->shards->comm.ranks, rank = k->b->shards->comm.rank;
     k->x->pairs = true;
-    for (int r = to == rank ? 0 : rank; r < (to == rank ? ranks : rank + 1); r++) {    /* this rank's moves */
+    /* this rank's moves */
+    for (int r = to == rank ? 0 : rank; r < (to == rank ? ranks : rank + 1); r++) {
         int64_t lo = most(g->first, c->first[r]), hi = least(g->end, c->end[r]);
         if (!c->primary[r] || lo >= hi)
             continue;
@@ -93,12 +96,15 @@ static void owner_moves(Maker *k, const Item *it, int tensor, int size)
         if (!n || (to_owner && !c->primary[r]))
             continue;
         int piece = to_owner ? sender_for(c, r, c->owner) : r;
-        const Move at_piece = whole_move(tensor, it->array, 0, n * size), of = whole_move(c->owned, it->array, 0, 0);
+        const Move at_piece = whole_move(tensor, it->array, 0, n * size),
+                   of = whole_move(c->owned, it->array, 0, 0);
         k->x->pairs = true;
         if (piece == rank)
-            k->ok = k->ok && move_add(b, to_owner ? &k->send[c->owner] : &k->recv[c->owner], &at_piece);
+            k->ok =
+                k->ok && move_add(b, to_owner ? &k->send[c->owner] : &k->recv[c->owner], &at_piece);
         if (c->owner == rank)
-            k->ok = k->ok && cut_moves(b, c, piece, &of, size, to_owner ? &k->recv[piece] : &k->send[piece]);
+            k->ok = k->ok &&
+                    cut_moves(b, c, piece, &of, size, to_owner ? &k->recv[piece] : &k->send[piece]);
     }
 }
 
@@ -115,11 +121,13 @@ static void partial_moves(Maker *k, const Item *it, int tensor, int size)
     }
 }
 
-/* Values that are not elements go to all ranks. The owner packs its own array and the others write the bound one. */
+/* Values that are not elements go to all ranks. The owner packs its own array and the others write
+ * the bound one. */
 static void spread_moves(Maker *k, const Item *it, int tensor, int64_t bytes)
 {
     const Cut *c = &k->b->shards->cut[tensor];
-    Move in = whole_move(tensor, it->array, 0, bytes), out = whole_move(c->owned, it->array, 0, bytes);
+    Move in = whole_move(tensor, it->array, 0, bytes),
+         out = whole_move(c->owned, it->array, 0, bytes);
     k->share[c->owner] += (size_t)bytes;
     if (c->owner == k->b->shards->comm.rank)
         k->ok = k->ok && move_add(k->b, &k->x->share, &out);
@@ -136,7 +144,8 @@ static void rows_ghost_moves(Maker *k, const Item *it, int tensor, int size)
     Ghost g = {c->rows[which], 0, 0, 0};
     for (int to = 0; to < k->b->shards->comm.ranks; to++)
         if (rows_ghost(k->b, tensor, to, which, &g.first, &g.end)) {
-            g.at = which == ROWS_FLAT_GHOST ? 0 : g.first;     /* the flat ghost numbers the whole tensor's elements */
+            /* the flat ghost numbers the whole tensor's elements */
+            g.at = which == ROWS_FLAT_GHOST ? 0 : g.first;
             to_ghost(k, it, tensor, size, to, &g);
         }
 }
@@ -146,7 +155,8 @@ static void col_partial_moves(Maker *k, const Item *it, int tensor, int size)
 {
     const optc_binding *b = k->b;
     const Cut *c = &b->shards->cut[tensor];
-    const int64_t cols = b->tensor[tensor].whole.cols, tile = stage_info[b->program->array[it->array].by].rows;
+    const int64_t cols = b->tensor[tensor].whole.cols,
+                  tile = stage_info[b->program->array[it->array].by].rows;
     const int rank = b->shards->comm.rank;
     for (int from = 0; from < b->shards->comm.ranks; from++) {
         const Lines r = rows_of(c, cols, from);
@@ -160,11 +170,13 @@ static void col_partial_moves(Maker *k, const Item *it, int tensor, int size)
             if (from != rank && to != rank)
                 continue;
             /* the memory begins with the tile of the piece's first row */
-            Move out = whole_move(c->rows[ROWS_ALL], it->array, ((first - r.first / tile) * cols + range.first) * size,
-                                  width * size);
+            Move out =
+                whole_move(c->rows[ROWS_ALL], it->array,
+                           ((first - r.first / tile) * cols + range.first) * size, width * size);
             out.count = n;
             out.stride = cols * size;
-            Move in = whole_move(c->rows[ROWS_COLS], it->array, first * width * size, n * width * size);
+            Move in =
+                whole_move(c->rows[ROWS_COLS], it->array, first * width * size, n * width * size);
             pair(k, from, to, &out, &in);
         }
     }
@@ -176,7 +188,8 @@ static void owner_col_moves(Maker *k, const Item *it, int tensor, int size)
     const Cut *c = &k->b->shards->cut[tensor];
     for (int to = 0; to < k->b->shards->comm.ranks; to++) {
         const Lines range = cols_of(k->b, tensor, to);
-        Move m = whole_move(c->rows[ROWS_ALL], it->array, range.first * size, (range.end - range.first) * size);
+        Move m = whole_move(c->rows[ROWS_ALL], it->array, range.first * size,
+                            (range.end - range.first) * size);
         if (to == c->owner || range.first >= range.end)
             continue;
         k->x->pairs = true;
@@ -185,9 +198,11 @@ static void owner_col_moves(Maker *k, const Item *it, int tensor, int size)
 }
 
 /* Values [first, end) of the entry with all rows, from a rank to all. */
-static void all_moves(Maker *k, const Item *it, int tensor, int from, int64_t first, int64_t end, int size)
+static void all_moves(Maker *k, const Item *it, int tensor, int from, int64_t first, int64_t end,
+                      int size)
 {
-    Move m = whole_move(k->b->shards->cut[tensor].rows[ROWS_ALL], it->array, first * size, (end - first) * size);
+    Move m = whole_move(k->b->shards->cut[tensor].rows[ROWS_ALL], it->array, first * size,
+                        (end - first) * size);
     if (first < end)
         to_all(k, from, &m);
 }
@@ -217,15 +232,19 @@ static void rows_moves(Maker *k, const Item *it, int tensor, int size)
         if (it->kind == ITEM_COLS)
             all_moves(k, it, tensor, r, cols.first, cols.end, size);
         else if (it->kind == ITEM_PARTIALS && m->from == COL)
-            all_moves(k, it, tensor, r, count_up(cols.first, OPTC_SEG), count_up(cols.end, OPTC_SEG), size);
+            all_moves(k, it, tensor, r, count_up(cols.first, OPTC_SEG),
+                      count_up(cols.end, OPTC_SEG), size);
         else if (!c->primary[r])
             continue;
-        else if (m->dom == ROW)                    /* values, or partials: a row's are complete on its rank */
+        /* values, or partials: a row's are complete on its rank */
+        else if (m->dom == ROW)
             all_moves(k, it, tensor, r, rows.first * across, rows.end * across, size);
         else if (tile)
-            all_moves(k, it, tensor, r, count_up(rows.first, tile) * across, count_up(rows.end, tile) * across, size);
+            all_moves(k, it, tensor, r, count_up(rows.first, tile) * across,
+                      count_up(rows.end, tile) * across, size);
         else
-            all_moves(k, it, tensor, r, count_up(c->first[r], OPTC_SEG), count_up(c->end[r], OPTC_SEG), size);
+            all_moves(k, it, tensor, r, count_up(c->first[r], OPTC_SEG),
+                      count_up(c->end[r], OPTC_SEG), size);
     }
 }
 
@@ -236,16 +255,19 @@ static void item_moves(Maker *k, const Item *it, int tensor)
     const ProgArray *m = &p->array[it->array];
     const Cut *c = &b->shards->cut[tensor];
     const Tensor *t = &b->tensor[tensor];
-    const int size = p->type[stored_type(p->type, m->type, t->whole.n)].bytes, v = rule_variant(b, tensor);
-    bool held = b->rule->program->array[it->array].held_by >> v & 1 || m->kind == MEM_P || m->kind == MEM_G ||
-                m->kind == MEM_INPUT;
+    const int size = p->type[stored_type(p->type, m->type, t->whole.n)].bytes,
+              v = rule_variant(b, tensor);
+    bool held = b->rule->program->array[it->array].held_by >> v & 1 || m->kind == MEM_P ||
+                m->kind == MEM_G || m->kind == MEM_INPUT;
     if (it->kind == ITEM_TENSOR_PARTIALS) {
         Move one = whole_move(tensor, it->array, (int64_t)tensor * 8, 8);
-        if (c->owner >= 0 && c->how != CLASS_ROWS && (c->how == CLASS_WHOLE || owner_writes(b, v, it->array)))
+        if (c->owner >= 0 && c->how != CLASS_ROWS &&
+            (c->how == CLASS_WHOLE || owner_writes(b, v, it->array)))
             to_all(k, c->owner, &one);
         return;
     }
-    if (v != it->variant || c->how != it->how || !held || !t->whole.n || (it->group >= 0 && c->group != it->group))
+    if (v != it->variant || c->how != it->how || !held || !t->whole.n ||
+        (it->group >= 0 && c->group != it->group))
         return;
     if (c->how == CLASS_ROWS)
         rows_moves(k, it, tensor, size);
@@ -258,8 +280,9 @@ static void item_moves(Maker *k, const Item *it, int tensor)
     else if (m->dom == ELEM)
         owner_moves(k, it, tensor, size);
     else
-        spread_moves(k, it, tensor, stored_bytes(p->type, m->type, array_length(m, t->whole, t->whole, b->ntensor),
-                                                 t->whole.n));
+        spread_moves(k, it, tensor,
+                     stored_bytes(p->type, m->type, array_length(m, t->whole, t->whole, b->ntensor),
+                                  t->whole.n));
 }
 
 static size_t list_bytes(const MoveList *l)
@@ -308,7 +331,8 @@ static optc_status exchange_make(optc_binding *b, Exchange *x)
             for (int t = 0; t < b->ntensor && k.ok; t++)
                 item_moves(&k, &x->item[i], t);
         k.ok = k.ok && join(&k, k.send, &x->send, x->send_bytes, NULL) &&
-               join(&k, k.recv, &x->recv, x->recv_bytes, NULL) && join(&k, k.shared, &x->shared, NULL, x->shared_at);
+               join(&k, k.recv, &x->recv, x->recv_bytes, NULL) &&
+               join(&k, k.shared, &x->shared, NULL, x->shared_at);
         for (int r = 0; r < ranks; r++)
             x->share_bytes = k.share[r] > x->share_bytes ? k.share[r] : x->share_bytes;
     }
@@ -339,8 +363,8 @@ CORE bool shards_move(const optc_binding *b, int array)
 }
 
 /* ---- running ---- */
-/* Copies the runs of a list to or from consecutive bytes. An array that has no memory (a tensor without a gradient)
- * is skipped: no stage reads the other side. */
+/* Copies the runs of a list to or from consecutive bytes. An array that has no memory (a tensor
+ * without a gradient) is skipped: no stage reads the other side. */
 static void move_all(const optc_binding *b, const Move *m, int n, char *packed, bool pack)
 {
     for (int i = 0; i < n; i++, m++) {
@@ -364,14 +388,16 @@ static int gather_shared(const optc_binding *b, const Exchange *x, char *send, c
     return rc;
 }
 
-/* A function of the library that communicates leaves its own message; exchange_run cleared it before. */
+/* A function of the library that communicates leaves its own message; exchange_run cleared it
+ * before. */
 CORE optc_status exchange_failed(const optc_binding *b)
 {
     char why[300];
     snprintf(why, sizeof why, "%.290s", optc_message());
     b->shards->failed = true;
     return fail(OPTC_ERROR_DEVICE,
-                "optc_run: communication with the other ranks failed on rank %d of %d in the middle of a step%s%s; "
+                "optc_run: communication with the other ranks failed on rank %d of %d in the "
+                "middle of a step%s%s; "
                 "bind again and load the states",
                 b->shards->comm.rank, b->shards->comm.ranks, *why ? ": " : "", why);
 }
@@ -381,7 +407,8 @@ CORE optc_status exchange_run(const optc_binding *b, int number)
     Shards *x = b->shards;
     const Exchange *e = &x->exchange[number];
     const optc_comm *c = &x->comm;
-    char *send = (char *)b->block + x->at + x->send_at, *recv = (char *)b->block + x->at + x->recv_at;
+    char *send = (char *)b->block + x->at + x->send_at,
+         *recv = (char *)b->block + x->at + x->recv_at;
     int rc = 0;
     message_clear();
     if (e->pairs) {
@@ -399,7 +426,8 @@ CORE optc_status shards_send_params(optc_binding *b)
 {
     if (!b->shards || !b->shards->nparams)
         return OPTC_OK;
-    optc_status s = shards_agree(b, OPTC_OK);      /* a rank whose bind failed must not be waited for */
+    /* a rank whose bind failed must not be waited for */
+    optc_status s = shards_agree(b, OPTC_OK);
     for (int i = 0; i < b->shards->nparams && s == OPTC_OK; i++)
         s = b->rule->device->exchange(b, b->shards->params[i]);
     return s;
@@ -414,7 +442,8 @@ static optc_status check_masks(const optc_binding *b, const unsigned char *all, 
         for (int i = 0; i < b->ntensor; i++)
             if ((all[bytes * (size_t)r + (size_t)i / 8] ^ all[(size_t)i / 8]) >> i % 8 & 1)
                 return fail(OPTC_ERROR_ARGUMENT,
-                            "optc_run: %s has a gradient on rank %d and none on rank %d; all ranks must pass gradients "
+                            "optc_run: %s has a gradient on rank %d and none on rank %d; all ranks "
+                            "must pass gradients "
                             "for the same tensors (zeros where a rank has none)",
                             tensor_label(b, i, label), all[(size_t)i / 8] >> i % 8 & 1 ? 0 : r,
                             all[(size_t)i / 8] >> i % 8 & 1 ? r : 0);
@@ -440,10 +469,12 @@ static optc_status check_runs(const optc_binding *b, const unsigned char *all, s
     for (int r = 0; r < c->ranks; r++) {
         int has = all[bytes * (size_t)(r + 1) - 1], own = all[bytes * (size_t)(c->rank + 1) - 1];
         if (has == RANK_FAILED)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_run: rank %d could not run; its own message says why", r);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: rank %d could not run; its own message says why", r);
         if (has != own)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_run: the guard is set on rank %d and not on rank %d; all ranks need "
-                                             "the same value, such as the maximum of theirs",
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: the guard is set on rank %d and not on rank %d; all ranks need "
+                        "the same value, such as the maximum of theirs",
                         has == RANK_SKIPS ? r : c->rank, has == RANK_SKIPS ? c->rank : r);
     }
     return OPTC_OK;
@@ -452,7 +483,9 @@ static optc_status check_runs(const optc_binding *b, const unsigned char *all, s
 CORE optc_status shards_refuse_run(optc_binding *b, int entry, int phase, optc_status why)
 {
     const Device *d = b->rule->device;
-    return b->shards && d->refuse && entry_exchanges(b->program, entry) ? d->refuse(b, entry, phase, why) : why;
+    return b->shards && d->refuse && entry_exchanges(b->program, entry)
+               ? d->refuse(b, entry, phase, why)
+               : why;
 }
 
 CORE optc_status shards_begin(optc_binding *b, int entry, int phase, optc_status so_far, bool skip)
@@ -463,8 +496,9 @@ CORE optc_status shards_begin(optc_binding *b, int entry, int phase, optc_status
         return so_far;
     const optc_comm *c = &x->comm;
     if (x->failed)
-        return fail(OPTC_ERROR_DEVICE, "optc_run: an earlier exchange with the other ranks failed, so ranks may have "
-                                       "different states; bind again and load the states");
+        return fail(OPTC_ERROR_DEVICE,
+                    "optc_run: an earlier exchange with the other ranks failed, so ranks may have "
+                    "different states; bind again and load the states");
     if (!entry_exchanges(b->program, entry))
         return so_far;
     if (!b->rule->device->reaches)                 /* on a GPU the host would have to wait */
@@ -477,7 +511,8 @@ CORE optc_status shards_begin(optc_binding *b, int entry, int phase, optc_status
         x->mask[i / 8] = (unsigned char)(x->mask[i / 8] | (b->tensor[i].mem[1] != NULL) << i % 8);
     if (c->all_gather(c->context, x->mask, x->mask + bytes, bytes, NULL)) {
         x->failed = true;
-        return fail(OPTC_ERROR_DEVICE, "optc_run: communication with the other ranks failed on rank %d of %d", c->rank,
+        return fail(OPTC_ERROR_DEVICE,
+                    "optc_run: communication with the other ranks failed on rank %d of %d", c->rank,
                     c->ranks);
     }
     if (so_far != OPTC_OK)

@@ -1,21 +1,27 @@
-/* Sharded bindings: one model whose tensors are cut into pieces, one per rank. runtime/SHARDING.md describes the
- * method.
+/* Sharded bindings: one model whose tensors are cut into pieces, one per rank. runtime/SHARDING.md
+ * describes the method.
  *
- * The binding runs a Program that is derived from the rule's. Each variant is divided into roles, and each role is a
- * variant of the derived program. A tensor has one entry of optc_binding.tensor per role that this rank plays for it:
+ * The binding runs a Program that is derived from the rule's. Each variant is divided into roles,
+ * and each role is a variant of the derived program. A tensor has one entry of optc_binding.tensor
+ * per role that this rank plays for it:
  *
- *   BOUND   the piece as the caller bound it. Runs stages over pieces, and values per tensor, which all ranks compute
- *   PART    the piece ahead of its first whole segment, or from there on: folds over pieces. Memory of BOUND
- *   GHOST   one segment of the whole tensor that is cut: a copy of its operands, to compute its partials
+ *   BOUND   the piece as the caller bound it. Runs stages over pieces, and values per tensor, which
+ *           all ranks compute
+ *   PART    the piece ahead of its first whole segment, or from there on: folds over pieces. Memory
+ *           of BOUND
+ *   GHOST   one segment of the whole tensor that is cut: a copy of its operands, to compute its
+ *           partials
  *   OWNED   the whole tensor on its owner's rank: stages that need whole matrices
- *   WHOLE   the whole tensor on its owner's rank: all stages. For cuts whose pieces are no ranges of elements, and for
- *           stacks of matrices
+ *   WHOLE   the whole tensor on its owner's rank: all stages. For cuts whose pieces are no ranges
+ *           of elements, and for stacks of matrices
  *   IDLE    the piece of a tensor that is stepped as WHOLE
  *
- * Matrices that are cut between rows, of rules with folds over rows and columns (shard_rows.c), have other roles:
+ * Matrices that are cut between rows, of rules with folds over rows and columns (shard_rows.c),
+ * have other roles:
  *
  *   ROWS         the piece as the caller bound it: elementwise stages
- *   FLAT, TILE, BAND  folds over the piece's segments, tiles or bands: ahead of its first whole one, and from there on
+ *   FLAT, TILE, BAND  folds over the piece's segments, tiles or bands: ahead of its first whole
+ *                     one, and from there on
  *   FLAT_GHOST …  a segment, or a row of tiles or bands, that is cut: a copy of its operands
  *   ALL          all rows, and values per tensor, on every rank
  *   COLS         a range of columns
@@ -26,42 +32,72 @@
 #include "runtime/core/api/core.h"
 
 typedef enum {
-    ROLE_BOUND, ROLE_PART, ROLE_GHOST, ROLE_OWNED, ROLE_WHOLE, ROLE_IDLE, ROLE_ROWS, ROLE_FLAT, ROLE_FLAT_GHOST,
-    ROLE_TILE, ROLE_TILE_GHOST, ROLE_BAND, ROLE_BAND_GHOST, ROLE_ALL, ROLE_COLS, NROLE
+    ROLE_BOUND,
+    ROLE_PART,
+    ROLE_GHOST,
+    ROLE_OWNED,
+    ROLE_WHOLE,
+    ROLE_IDLE,
+    ROLE_ROWS,
+    ROLE_FLAT,
+    ROLE_FLAT_GHOST,
+    ROLE_TILE,
+    ROLE_TILE_GHOST,
+    ROLE_BAND,
+    ROLE_BAND_GHOST,
+    ROLE_ALL,
+    ROLE_COLS,
+    NROLE
 } Role;
 
 /* How the tensors of a variant are stepped: by pieces and an owner, by the owner alone, by rows. */
 typedef enum { CLASS_PIECES, CLASS_WHOLE, CLASS_ROWS, NCUTCLASS } CutClass;
 /* Entries of a tensor of CLASS_ROWS */
 typedef enum {
-    ROWS_FLAT_HEAD, ROWS_FLAT, ROWS_FLAT_GHOST, ROWS_TILE_HEAD, ROWS_TILE, ROWS_TILE_GHOST, ROWS_BAND_HEAD, ROWS_BAND,
-    ROWS_BAND_GHOST, ROWS_ALL, ROWS_COLS, NROWS_ENTRY
+    ROWS_FLAT_HEAD,
+    ROWS_FLAT,
+    ROWS_FLAT_GHOST,
+    ROWS_TILE_HEAD,
+    ROWS_TILE,
+    ROWS_TILE_GHOST,
+    ROWS_BAND_HEAD,
+    ROWS_BAND,
+    ROWS_BAND_GHOST,
+    ROWS_ALL,
+    ROWS_COLS,
+    NROWS_ENTRY
 } RowsEntry;
 
 /* How a tensor is cut. All ranks have the same table. Arrays are by rank. */
 typedef struct Cut {
     int rank;                          /* dimensions */
     const int64_t *whole;              /* the whole tensor's dimensions */
-    const int64_t **box;               /* the piece: its offset along every dimension, then its lengths */
+    const int64_t **box;               /* the piece: its offset along every dimension, then its
+                                        * lengths */
     int64_t *first, *end;              /* the piece as a range of elements, if `ranges` */
     bool *primary;                     /* the piece is not empty, and no lower rank has the same */
-    bool ranges;                       /* every piece is one range of the whole's elements in row-major order */
-    bool replicated;                   /* every rank has the whole tensor, and there are several ranks */
+    bool ranges;                       /* every piece is one range of the whole's elements in
+                                        * row-major order */
+    bool replicated;                   /* every rank has the whole tensor, and there are several
+                                        * ranks */
     CutClass how;
-    bool slices;                       /* every piece is a number of whole matrices: each rank owns its own */
+    bool slices;                       /* every piece is a number of whole matrices: each rank owns
+                                        * its own */
     int owner;                         /* rank of OWNED or WHOLE; -1: none */
     int group;                         /* of tensors whose elements are exchanged together */
     int owned, ghost, part[2];         /* this rank's entries; -1: none */
-    int rows[NROWS_ENTRY];             /* the same, of CLASS_ROWS; the owner holds states per column */
+    int rows[NROWS_ENTRY];             /* the same, of CLASS_ROWS; the owner holds states per
+                                        * column */
 } Cut;
 
 typedef enum {
     ITEM_GHOST,                        /* elements of pieces to the ghosts of cut segments */
     ITEM_TO_OWNER,                     /* elements of pieces to the owner */
-    ITEM_FROM_OWNER,                   /* elements to the pieces, other values to all ranks, or (CLASS_ROWS) columns to
-                                        * those that finish them */
+    ITEM_FROM_OWNER,                   /* elements to the pieces, other values to all ranks, or
+                                        * (CLASS_ROWS) columns to those that finish them */
     ITEM_PARTIALS,                     /* each segment's partials to all ranks */
-    ITEM_TENSOR_PARTIALS,              /* partials of folds over tensors, from each tensor's owner to all ranks */
+    ITEM_TENSOR_PARTIALS,              /* partials of folds over tensors, from each tensor's owner
+                                        * to all ranks */
     ITEM_TILE_GHOST, ITEM_BAND_GHOST,  /* elements of pieces to the ghosts of cut tiles and bands */
     ITEM_ROWS,                         /* values of the piece's rows to all ranks */
     ITEM_COLS                          /* values of each rank's columns to all ranks */
@@ -73,7 +109,8 @@ typedef struct Item { ItemKind kind; int array, variant; CutClass how; int group
 typedef struct Move { int entry, array; int64_t at, bytes, count, stride; } Move;
 typedef struct MoveList { Move *move; int n, room; } MoveList;
 
-/* send, recv: in the order of the ranks (all_to_all). share: what this rank passes to all others (all_gather);
+/* send, recv: in the order of the ranks (all_to_all). share: what this rank passes to all others
+ * (all_gather);
  * shared: what it receives, in the order of the ranks; shared_at: by rank, its first move */
 typedef struct Exchange {
     Item *item; int nitem;
@@ -84,10 +121,12 @@ typedef struct Exchange {
     bool pairs;                        /* some rank sends something by all_to_all */
 } Exchange;
 
-/* A section of a phase in which exchanges run beside stages (shard_overlap.c). Numbers are actions of the phase.
- * operands, results: the exchange of group 0 to owners and from them, followed by those of the other groups;
- * [stages, stages_end): stages in between. Of these, up to `grouped`, stages of owners run group by group, after all
- * others. end: of the section; ends_early: results are sent group by group too, else it ends ahead of them */
+/* A section of a phase in which exchanges run beside stages (shard_overlap.c). Numbers are actions
+ * of the phase.
+ * operands, results: the exchange of group 0 to owners and from them, followed by those of the
+ * other groups; [stages, stages_end): stages in between. Of these, up to `grouped`, stages of
+ * owners run group by group, after all others. end: of the section; ends_early: results are sent
+ * group by group too, else it ends ahead of them */
 typedef struct Overlap {
     int phase, groups, operands, stages, grouped, stages_end, results, end;
     bool ends_early;
@@ -99,19 +138,23 @@ typedef struct Shards {
     Program program;
     int role[MOST_VARIANTS][NROLE];    /* the derived program's variants; -1: none */
     unsigned char *place;              /* by stage of the rule: StagePlace (shard_place.c) */
-    double *load, largest;             /* by rank: the work of the tensors that it owns; of the largest tensor */
+    double *load, largest;             /* by rank: the work of the tensors that it owns; of the
+                                        * largest tensor */
     bool *owner_writes;                /* by variant of the rule, then array: the owner writes it */
     int64_t range_step[MOST_VARIANTS]; /* CLASS_ROWS: ranges of columns begin at multiples of it */
     Exchange *exchange; int nexchange, most_exchange;
-    int *params, nparams;              /* the exchanges that send parameters to owners when states copy them */
+    int *params, nparams;              /* the exchanges that send parameters to owners when states
+                                        * copy them */
     int ngroups;                       /* groups of tensors */
     Overlap *overlap; int noverlap;
     unsigned called;                   /* variants_called of the derived program */
     int64_t workspace;                 /* the least of all ranks' */
     int64_t at;                        /* offset of this memory in the binding's block */
     int64_t send_at, recv_at, bytes;   /* relative to `at`: buffers; all bytes */
-    int64_t head;                      /* bytes ahead of the buffer to send, for gpu_agree.c; 0 on a CPU */
-    int64_t *copy_at;                  /* by extra entry, then p, g and inputs: offset of its copy, -1: none */
+    int64_t head;                      /* bytes ahead of the buffer to send, for gpu_agree.c; 0 on a
+                                        * CPU */
+    int64_t *copy_at;                  /* by extra entry, then p, g and inputs: offset of its copy,
+                                        * -1: none */
     bool plan;                         /* only a plan: host memory, no device */
     bool agrees;                       /* all ranks have got here: they agree on how binding ends */
     bool failed;                       /* an exchange failed: ranks may have different states */
@@ -124,7 +167,8 @@ CORE optc_status cuts_make(optc_binding *b, optc_status so_far);
 /* the number of runs of a piece in the whole tensor, and each run's elements */
 CORE int64_t cut_runs(const Cut *c, int rank, int64_t *length);
 /* adds moves over the whole tensor's elements that are the piece of a rank */
-CORE bool cut_moves(optc_binding *b, const Cut *c, int rank, const Move *of, int size, MoveList *to);
+CORE bool cut_moves(optc_binding *b, const Cut *c, int rank, const Move *of, int size,
+                    MoveList *to);
 CORE bool move_add(optc_binding *b, MoveList *to, const Move *m);
 
 /* ---- shard_owner.c ---- */
@@ -134,7 +178,8 @@ CORE void model_free(optc_binding *m);
 CORE optc_status owners_deal(optc_binding *b, const optc_binding *model);
 CORE optc_status groups_make(optc_binding *b);                   /* after owners_deal: Cut.group */
 CORE int step_entry(const Program *p);
-CORE void phase_weights(const Program *p, double *weight);        /* by phase: its share of all steps */
+/* by phase: its share of all steps */
+CORE void phase_weights(const Program *p, double *weight);
 
 /* ---- shard_place.c ---- */
 typedef enum { AT_PIECES, AT_ALL, AT_OWNER } StagePlace;
@@ -142,33 +187,45 @@ CORE optc_status places_make(optc_binding *b);
 CORE bool variant_folds(const optc_binding *b, int variant);      /* has folds over pieces */
 CORE bool variant_owned(const optc_binding *b, int variant);      /* has stages at the owner */
 CORE bool variant_slices(const optc_binding *b, int variant);     /* pieces use values per matrix */
-CORE bool variant_apart(const optc_binding *b, int variant);      /* the owner's stages see one matrix at a time */
+/* the owner's stages see one matrix at a time */
+CORE bool variant_apart(const optc_binding *b, int variant);
 CORE bool stage_folds(const Program *p, const ProgStage *s);
 CORE bool owner_writes(const optc_binding *b, int variant, int array);
 /* a role's stages use the array. ROLE_BOUND includes PART */
 CORE bool role_uses(const optc_binding *b, int variant, Role role, int array);
-CORE bool role_holds(const optc_binding *b, int variant, Role role, int array);       /* and has its own memory */
+/* and has its own memory */
+CORE bool role_holds(const optc_binding *b, int variant, Role role, int array);
 
 /* ---- shard_rows.c ---- */
-CORE bool variant_by_rows(const optc_binding *b, int variant);    /* its stages can run on pieces of rows */
-CORE bool cut_by_rows(const optc_binding *b, int tensor);         /* every piece consists of rows of one matrix */
-CORE Role rows_role(const Program *p, const ProgStage *s);        /* where a stage of CLASS_ROWS runs */
-CORE bool stage_needs_ghost(const Program *p, const ProgStage *s);      /* its units that are cut need ghosts */
+/* its stages can run on pieces of rows */
+CORE bool variant_by_rows(const optc_binding *b, int variant);
+/* every piece consists of rows of one matrix */
+CORE bool cut_by_rows(const optc_binding *b, int tensor);
+/* where a stage of CLASS_ROWS runs */
+CORE Role rows_role(const Program *p, const ProgStage *s);
+/* its units that are cut need ghosts */
+CORE bool stage_needs_ghost(const Program *p, const ProgStage *s);
 CORE bool rows_holds(const ProgArray *m, Role role);
 CORE optc_status rows_entries(optc_binding *b, int tensor);
-CORE int64_t rows_copy(const optc_binding *b, int entry, int array);        /* bytes of its copy; 0: it has none */
+/* bytes of its copy; 0: it has none */
+CORE int64_t rows_copy(const optc_binding *b, int entry, int array);
 CORE void rows_point(optc_binding *b, int tensor, int array);
-CORE bool same_everywhere(const optc_binding *b, const Cut *c);   /* every rank has all of the tensor */
+/* every rank has all of the tensor */
+CORE bool same_everywhere(const optc_binding *b, const Cut *c);
 /* elements [*first, *end) that a ghost of a rank copies; false: it has none */
-CORE bool rows_ghost(const optc_binding *b, int tensor, int rank, RowsEntry ghost, int64_t *first, int64_t *end);
+CORE bool rows_ghost(const optc_binding *b, int tensor, int rank, RowsEntry ghost, int64_t *first,
+                     int64_t *end);
 typedef struct Lines { int64_t first, end; } Lines;             /* rows or columns */
 CORE Lines rows_of(const Cut *c, int64_t cols, int rank);         /* of a rank's piece */
-CORE Lines cols_of(const optc_binding *b, int tensor, int rank);  /* the columns that a rank finishes */
+/* the columns that a rank finishes */
+CORE Lines cols_of(const optc_binding *b, int tensor, int rank);
 
 /* ---- shard_roles.c ---- */
-/* A stage of the rule keeps its number. ghost, whole, rows, rows_ghost: numbers of its copies; -1: none. */
+/* A stage of the rule keeps its number. ghost, whole, rows, rows_ghost: numbers of its copies; -1:
+ * none. */
 typedef struct StageCopies { int ghost, whole, rows, rows_ghost; } StageCopies;
-CORE optc_status roles_make(optc_binding *b);                     /* numbers the roles; after the classes are chosen */
+/* numbers the roles; after the classes are chosen */
+CORE optc_status roles_make(optc_binding *b);
 CORE bool any_of_class(const optc_binding *b, int variant, CutClass how);
 /* of the derived program */
 CORE optc_status roles_copy_variants(optc_binding *b);
@@ -180,15 +237,17 @@ CORE optc_status shard_program_make(optc_binding *b);
 
 /* ---- shard_entries.c ---- */
 CORE optc_status entries_make(optc_binding *b);
-CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first, int *entry);
+CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first,
+                           int *entry);
 CORE Role entry_role(const optc_binding *b, int entry);
-/* the segment that begins in a rank's piece and ends in another; false: there is none, or another rank computes it */
+/* the segment that begins in a rank's piece and ends in another; false: there is none, or another
+ * rank computes it */
 CORE bool ghost_range(const Cut *c, int rank, int64_t whole, int64_t *first, int64_t *end);
 CORE int rule_variant(const optc_binding *b, int entry);
 
 /* ---- shard_plan.c ---- */
-/* A phase without exchanges compares nothing; the words travel with its first gather, or in a gather of their own, and
- * the host may wait for that. exchange: the first one, or -1 */
+/* A phase without exchanges compares nothing; the words travel with its first gather, or in a
+ * gather of their own, and the host may wait for that. exchange: the first one, or -1 */
 typedef enum { AGREE_NOT, AGREE_RIDES, AGREE_APART, AGREE_WAITS } AgreeMode;
 CORE AgreeMode compare_mode(const optc_binding *b, const ProgPhase *ph, int *exchange);
 
@@ -196,7 +255,8 @@ CORE AgreeMode compare_mode(const optc_binding *b, const ProgPhase *ph, int *exc
 CORE optc_status overlaps_make(optc_binding *b);                  /* after the exchanges are made */
 /* the section that begins with this action of a phase, on devices that overlap; NULL: none */
 CORE const Overlap *overlap_at(const optc_binding *b, int phase, int action);
-CORE bool runs_in_groups(const optc_binding *b, const ProgAction *a);     /* a stage of owners that has batches */
+/* a stage of owners that has batches */
+CORE bool runs_in_groups(const optc_binding *b, const ProgAction *a);
 
 /* ---- exchange.c ---- */
 CORE optc_status exchanges_make(optc_binding *b);

@@ -1,22 +1,24 @@
-/* Cuts: which piece of every tensor each rank has. The ranks exchange their pieces when they bind and check them, so
- * that all have the same table and reach the same verdict. */
+/* Cuts: which piece of every tensor each rank has. The ranks exchange their pieces when they bind
+ * and check them, so that all have the same table and reach the same verdict. */
 #include "runtime/core/shard/shard.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- the ranks' tables ---- */
-/* The version of the ranks' protocol. Increment it with every change of the collectives: their order, their number, or
- * what a message contains. Ranks with different versions would wait for each other for ever; binding refuses them.
+/* The version of the ranks' protocol. Increment it with every change of the collectives: their
+ * order, their number, or what a message contains. Ranks with different versions would wait for
+ * each other for ever; binding refuses them.
  *   0  libraries without a version
  *   1  overlapped exchanges; a guard that the host reads is compared
  *   2  the hash of the program has the precision of its products */
 enum { SHARD_PROTOCOL = 2 };
 
 /* The first message of a rank. Binding fails here if the ranks' tables differ.
- * Its size never changes: with another size, ranks of two versions could not exchange even this message.
- * failed: bit 0: this rank cannot bind; above it the protocol version. Version 0 reads any other value than 0 as a
- * failure, so its ranks return an error too. */
+ * Its size never changes: with another size, ranks of two versions could not exchange even this
+ * message.
+ * failed: bit 0: this rank cannot bind; above it the protocol version. Version 0 reads any other
+ * value than 0 as a failure, so its ranks return an error too. */
 typedef struct Greeting { int64_t failed, tensors, rule, workspace; } Greeting;
 
 static int64_t greeting_failed(bool failed) { return (int64_t)SHARD_PROTOCOL * 2 + failed; }
@@ -29,14 +31,16 @@ static int64_t text_hash(const char *s)
     return (int64_t)h;
 }
 
-/* A hash of the program. It differs if two ranks compiled the rule with other options or types, because their exchanges
- * would not match; and if their products have other precisions, because results would depend on the owner. */
+/* A hash of the program. It differs if two ranks compiled the rule with other options or types,
+ * because their exchanges would not match; and if their products have other precisions, because
+ * results would depend on the owner. */
 static int64_t program_hash(const Program *p)
 {
     uint64_t h = (uint64_t)text_hash(p->name);
     for (int k = 0; k < p->narray; k++) {
         h = h * 31 + (uint64_t)text_hash(p->array[k].name);
-        h = h * 31 + (uint64_t)p->array[k].type * 1024 + (uint64_t)p->array[k].dom * 16 + (uint64_t)p->array[k].kind;
+        h = h * 31 + (uint64_t)p->array[k].type * 1024 + (uint64_t)p->array[k].dom * 16 +
+            (uint64_t)p->array[k].kind;
     }
     for (int i = 0; i < p->nstage; i++)
         h = h * 31 + (uint64_t)p->stage[i].kind * 64 + (uint64_t)p->stage[i].variant;
@@ -45,14 +49,16 @@ static int64_t program_hash(const Program *p)
         h = h * 31 + (p->stage[i].call ? p->stage[i].call->flags & OWN_PRECISION : 0);
     for (int i = 0; i < p->nperiod; i++)
         h = h * 31 + (uint64_t)p->period[i].every * 4096 + (uint64_t)p->period[i].offset;
-    uint64_t share;                            /* sizes of arrays depend on the rank axis and on blocks */
+    /* sizes of arrays depend on the rank axis and on blocks */
+    uint64_t share;
     memcpy(&share, &p->share.share, sizeof share);
     h = (h * 31 + (uint64_t)p->rank) * 31 + (uint64_t)p->block;
     h = (h * 31 + (uint64_t)p->share.of) * 31 + (share ^ share >> 32);
     return (int64_t)h;
 }
 
-static int64_t words_of(const optc_binding *b)     /* per tensor: dimensions, then whole, offset, shape */
+/* per tensor: dimensions, then whole, offset, shape */
+static int64_t words_of(const optc_binding *b)
 {
     int64_t n = 0;
     for (int i = 0; b->tensor && i < b->ntensor; i++)
@@ -69,7 +75,8 @@ CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all
     return s;
 }
 
-/* All ranks call it, also those whose arguments were refused (so_far). Each rank then knows whether all can go on. */
+/* All ranks call it, also those whose arguments were refused (so_far). Each rank then knows whether
+ * all can go on. */
 static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
 {
     const optc_comm *c = &b->shards->comm;
@@ -84,27 +91,34 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
         return s;
     b->shards->workspace = own.workspace;
     for (int r = 0; r < c->ranks; r++) {
-        b->shards->workspace = all[r].workspace < b->shards->workspace ? all[r].workspace : b->shards->workspace;
+        b->shards->workspace =
+            all[r].workspace < b->shards->workspace ? all[r].workspace : b->shards->workspace;
         if (all[r].failed >> 1 != SHARD_PROTOCOL)
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind_sharded: rank %d uses version %lld of the ranks' protocol and this rank (%d) "
+                        "optc_bind_sharded: rank %d uses version %lld of the ranks' protocol and "
+                        "this rank (%d) "
                         "uses version %d; use the same version of optc on all ranks",
                         r, (long long)(all[r].failed >> 1), c->rank, SHARD_PROTOCOL);
         if (all[r].failed & 1)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: rank %d could not bind; its own message says why", r);
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind_sharded: rank %d could not bind; its own message says why", r);
         if (all[r].tensors != own.tensors || all[r].rule != own.rule)
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind_sharded: rank %d binds %lld tensors and this rank (%d) binds %d%s; all ranks must "
+                        "optc_bind_sharded: rank %d binds %lld tensors and this rank (%d) binds "
+                        "%d%s; all ranks must "
                         "bind the same rule and the same tensors in the same order",
                         r, (long long)all[r].tensors, c->rank, b->ntensor,
-                        all[r].tensors != own.tensors ? "" : ", but another rule, or with other options or types");
+                        all[r].tensors != own.tensors
+                            ? ""
+                            : ", but another rule, or with other options or types");
     }
     return OPTC_OK;
 }
 
 CORE optc_status shards_refuse(const optc_rule *r, const optc_comm *comm, optc_status s)
 {
-    Greeting own = {greeting_failed(true), 0, 0, 0}, *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
+    Greeting own = {greeting_failed(true), 0, 0, 0},
+             *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
     if (all)
@@ -128,7 +142,8 @@ static optc_status check_identities(optc_binding *b)
     for (int64_t i = 0; s == OPTC_OK && i < (int64_t)b->ntensor * ranks; i++)
         if (all[i] != all[i % b->ntensor])
             s = fail(OPTC_ERROR_ARGUMENT,
-                     "optc_bind_sharded: %s: rank %d passes another name, group, global shape, flags, tags or split "
+                     "optc_bind_sharded: %s: rank %d passes another name, group, global shape, "
+                     "flags, tags or split "
                      "for it than rank 0; all ranks must bind the same tensors in the same order",
                      tensor_label(b, (int)(i % b->ntensor), label), (int)(i / b->ntensor));
     free(own);
@@ -262,7 +277,8 @@ CORE bool cut_moves(optc_binding *b, const Cut *c, int rank, const Move *of, int
 static optc_status bad_cut(const optc_binding *b, int tensor, const char *why)
 {
     char label[96];
-    return fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: %s: %s; pass global_shape, shape and offset of every piece",
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind_sharded: %s: %s; pass global_shape, shape and offset of every piece",
                 tensor_label(b, tensor, label), why);
 }
 
@@ -270,7 +286,8 @@ typedef struct PieceStart { int64_t first, end; } PieceStart;
 static int by_start(const void *a, const void *b)
 {
     const PieceStart *x = (const PieceStart *)a, *y = (const PieceStart *)b;
-    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x->end > y->end) - (x->end < y->end);
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first)
+                                : (x->end > y->end) - (x->end < y->end);
 }
 
 /* The distinct pieces must cover the tensor once. A piece that several ranks have counts once. */
@@ -286,14 +303,16 @@ static optc_status check_cover(optc_binding *b, int tensor, Cut *c, PieceStart *
             sorted[n].end = r;
             n++;
         }
-    qsort(sorted, (size_t)n, sizeof *sorted, by_start);        /* replicas are neighbours, the lowest rank first */
+    /* replicas are neighbours, the lowest rank first */
+    qsort(sorted, (size_t)n, sizeof *sorted, by_start);
     for (int i = 0; i < n; i++) {
         int r = (int)sorted[i].end;
         c->primary[r] = !i || sorted[i].first != sorted[i - 1].first;
         apart = apart && (c->primary[r] || same_box(c, r, (int)sorted[i - 1].end));
         covered += c->primary[r] ? piece_count(c, r) : 0;
     }
-    for (int i = 1, k = 0; i < n && apart; i++) {              /* ranges: neighbours; boxes: all pairs */
+    /* ranges: neighbours; boxes: all pairs */
+    for (int i = 1, k = 0; i < n && apart; i++) {
         int r = (int)sorted[i].end;
         if (!c->primary[r])
             continue;
@@ -303,10 +322,13 @@ static optc_status check_cover(optc_binding *b, int tensor, Cut *c, PieceStart *
     }
     if (!apart)
         return bad_cut(b, tensor, "the pieces of two ranks overlap, and are not the same piece");
-    return covered == whole_count(c) ? OPTC_OK : bad_cut(b, tensor, "the ranks' pieces do not cover the whole tensor");
+    return covered == whole_count(c)
+               ? OPTC_OK
+               : bad_cut(b, tensor, "the ranks' pieces do not cover the whole tensor");
 }
 
-static optc_status cut_make(optc_binding *b, int tensor, const int64_t *table, int64_t words, PieceStart *sorted)
+static optc_status cut_make(optc_binding *b, int tensor, const int64_t *table, int64_t words,
+                            PieceStart *sorted)
 {
     const int ranks = b->shards->comm.ranks;
     Cut *c = &b->shards->cut[tensor];

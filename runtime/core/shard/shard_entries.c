@@ -1,5 +1,5 @@
-/* Extra entries of a sharded binding (roles PART, GHOST, OWNED, WHOLE), their memory and views, and the calls by which
- * the rest of the core reaches sharded bindings. */
+/* Extra entries of a sharded binding (roles PART, GHOST, OWNED, WHOLE), their memory and views, and
+ * the calls by which the rest of the core reaches sharded bindings. */
 #include "runtime/core/shard/shard.h"
 
 #include <limits.h>
@@ -44,14 +44,16 @@ static Shape range_shape(const Tensor *t, int64_t n)
     return s;
 }
 
-CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first, int *entry)
+CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first,
+                           int *entry)
 {
     Tensor *x = &b->tensor[b->nheld];
     *x = b->tensor[tensor];
     x->variant = b->shards->role[rule_variant(b, tensor)][role];
     x->shape = shape;
     x->before[ELEM] = first;
-    x->before[COL] = x->before[COL] < 0 ? 0 : x->before[COL];             /* its elements are a range */
+    /* its elements are a range */
+    x->before[COL] = x->before[COL] < 0 ? 0 : x->before[COL];
     x->caller_owned = NULL;
     x->source = tensor;
     if (!(x->mem = TAKE(b, void *, b->program->narray)))
@@ -65,7 +67,8 @@ static optc_status add_parts(optc_binding *b, int tensor)
     Cut *c = &b->shards->cut[tensor];
     const int rank = b->shards->comm.rank;
     const Tensor *t = &b->tensor[tensor];
-    int64_t first = c->first[rank], end = c->end[rank], cut = (first + OPTC_SEG - 1) / OPTC_SEG * OPTC_SEG, from, to;
+    int64_t first = c->first[rank], end = c->end[rank],
+            cut = (first + OPTC_SEG - 1) / OPTC_SEG * OPTC_SEG, from, to;
     optc_status s = OPTC_OK;
     cut = cut < end ? cut : end;
     if (first < cut)
@@ -103,7 +106,8 @@ static optc_status add_entries(optc_binding *b, int tensor)
 CORE optc_status entries_make(optc_binding *b)
 {
     Tensor *was = b->tensor;
-    if (b->ntensor > INT_MAX / 16 || !(b->tensor = TAKE(b, Tensor, (1 + (int)NROWS_ENTRY) * b->ntensor))) {
+    if (b->ntensor > INT_MAX / 16 ||
+        !(b->tensor = TAKE(b, Tensor, (1 + (int)NROWS_ENTRY) * b->ntensor))) {
         b->tensor = was;
         return no_memory("optc_bind_sharded");
     }
@@ -133,13 +137,16 @@ static optc_status check_codes(const optc_binding *b, int tensor)
             p->type[stored_type(p->type, p->array[k].type, b->tensor[tensor].whole.n)].block > 1 &&
             state_crosses(b, v, k))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind_sharded: %s: the state '%.60s' is stored as %s, and rule '%.60s' exchanges it "
+                        "optc_bind_sharded: %s: the state '%.60s' is stored as %s, and rule "
+                        "'%.60s' exchanges it "
                         "between ranks; store it as f32 or bf16",
-                        tensor_label(b, tensor, label), p->array[k].name, p->type[p->array[k].type].name, p->name);
+                        tensor_label(b, tensor, label), p->array[k].name,
+                        p->type[p->array[k].type].name, p->name);
     return OPTC_OK;
 }
 
-/* A rule's input per row, column or matrix belongs to the piece, and the owner would need all of it. */
+/* A rule's input per row, column or matrix belongs to the piece, and the owner would need all of
+ * it. */
 static optc_status check_inputs(const optc_binding *b, int tensor)
 {
     const Program *p = b->rule->program;
@@ -150,7 +157,8 @@ static optc_status check_inputs(const optc_binding *b, int tensor)
         if (m->kind == MEM_INPUT && m->dom != GROUP && m->dom != TENSOR && m->dom != ELEM &&
             (role_uses(b, v, ROLE_BOUND, k) || role_uses(b, v, ROLE_OWNED, k)))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind_sharded: %s: rule '%.60s' has the input '%.60s' per %s, which sharded bindings do "
+                        "optc_bind_sharded: %s: rule '%.60s' has the input '%.60s' per %s, which "
+                        "sharded bindings do "
                         "not exchange; pass it per element or per tensor",
                         tensor_label(b, tensor, label), p->name, m->name, dom_info[m->dom].per);
     }
@@ -162,18 +170,21 @@ static optc_status check_sharded(const optc_binding *b)
     optc_status s = OPTC_OK;
     char label[96];
     if (!b->plan && b->rule->device != cpu_device() && b->rule->device != gpu_device())
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_bind_sharded: rule '%s' runs on the reference evaluator, which steps "
-                                            "whole tensors only; install a C compiler",
+        return fail(OPTC_ERROR_UNAVAILABLE,
+                    "optc_bind_sharded: rule '%s' runs on the reference evaluator, which steps "
+                    "whole tensors only; install a C compiler",
                     b->rule->program->name);
     for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
         if (b->tensor[i].caller_owned)
-            s = fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: %s: states in the caller's memory are not supported; "
-                                          "bind without them and write the states with optc_state_put",
+            s = fail(OPTC_ERROR_ARGUMENT,
+                     "optc_bind_sharded: %s: states in the caller's memory are not supported; "
+                     "bind without them and write the states with optc_state_put",
                      tensor_label(b, i, label));
     return s;
 }
 
-/* Every rank's piece consists of whole matrices of a stack. (Replicas of all of it share the work instead.) */
+/* Every rank's piece consists of whole matrices of a stack. (Replicas of all of it share the work
+ * instead.) */
 static bool cut_between_matrices(const optc_binding *b, int tensor)
 {
     const Cut *c = &b->shards->cut[tensor];
@@ -198,8 +209,8 @@ static void take_matrices(optc_binding *b, int tensor)
     t->before[COL] = t->before[SLICE] * t->whole.cols;
 }
 
-/* Every rank's piece is a range or consists of runs that are equally far apart, and there is code that numbers their
- * elements for random draws. */
+/* Every rank's piece is a range or consists of runs that are equally far apart, and there is code
+ * that numbers their elements for random draws. */
 static bool numbers_elements(const optc_binding *b, const Cut *c)
 {
     bool even = HOST()->runs != NULL;
@@ -209,7 +220,8 @@ static bool numbers_elements(const optc_binding *b, const Cut *c)
     return even;
 }
 
-/* Pieces that are no ranges of elements: a fold over them would add in another order than in one process. Stacks of
+/* Pieces that are no ranges of elements: a fold over them would add in another order than in one
+ * process. Stacks of
  * matrices: a piece may begin inside of a matrix, so it has no index of its matrix's values. */
 static void choose_classes(optc_binding *b)
 {
@@ -274,7 +286,8 @@ CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status
         return shards_refuse(b->rule, comm, no_memory("optc_bind_sharded"));
     b->shards->comm = *comm;
     b->shards->plan = b->plan;
-    b->shards->mask = TAKE(b, unsigned char, ((size_t)b->ntensor / 8 + 9) * ((size_t)comm->ranks + 1));
+    b->shards->mask =
+        TAKE(b, unsigned char, ((size_t)b->ntensor / 8 + 9) * ((size_t)comm->ranks + 1));
     if (so_far == OPTC_OK)
         so_far = b->shards->mask ? check_sharded(b) : no_memory("optc_bind_sharded");
     optc_status s = cuts_make(b, so_far);
@@ -289,19 +302,22 @@ CORE optc_status shards_agree(optc_binding *b, optc_status s)
     char why[MOST_MESSAGE];
     int64_t own = s != OPTC_OK, *all = (int64_t *)calloc((size_t)c->ranks, sizeof *all);
     memcpy(why, optc_message(), sizeof why);
-    optc_status met = all ? shards_gather(b, &own, all, sizeof own) : no_memory("optc_bind_sharded");
+    optc_status met =
+        all ? shards_gather(b, &own, all, sizeof own) : no_memory("optc_bind_sharded");
     int other = -1;
     for (int r = 0; met == OPTC_OK && r < c->ranks; r++)
         other = all[r] && other < 0 ? r : other;
     free(all);
-    b->shards->agrees = s == OPTC_OK && met == OPTC_OK && other < 0;       /* else the ranks do not meet again */
+    /* else the ranks do not meet again */
+    b->shards->agrees = s == OPTC_OK && met == OPTC_OK && other < 0;
     if (s != OPTC_OK)
         return fail(s, "%s", why);
     if (met != OPTC_OK)
         return met;
-    return other < 0 ? OPTC_OK
-                     : fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: rank %d could not bind; its own message says why",
-                            other);
+    return other < 0
+               ? OPTC_OK
+               : fail(OPTC_ERROR_ARGUMENT,
+                      "optc_bind_sharded: rank %d could not bind; its own message says why", other);
 }
 
 /* ---- memory ---- */
@@ -310,7 +326,8 @@ static bool starts_from_p(const optc_binding *b, int variant, Role role)
 {
     const Program *p = b->rule->program;
     for (int k = 0; k < p->narray; k++)
-        if (p->array[k].kind == MEM_STATE && p->array[k].copies_p && p->array[k].held_by >> variant & 1 &&
+        if (p->array[k].kind == MEM_STATE && p->array[k].copies_p &&
+            p->array[k].held_by >> variant & 1 &&
             (role == ROLE_WHOLE || (role == ROLE_OWNED && owner_writes(b, variant, k))))
             return true;
     return false;
@@ -321,7 +338,8 @@ static bool copies_array(const optc_binding *b, int entry, int array)
 {
     const ProgArray *m = &b->rule->program->array[array];
     Role role = entry_role(b, entry);
-    bool callers = m->kind == MEM_P || m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP);
+    bool callers =
+        m->kind == MEM_P || m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP);
     if (!callers || m->dom != ELEM || role == ROLE_PART || role == ROLE_BOUND || role == ROLE_IDLE)
         return false;
     if (role == ROLE_OWNED && b->shards->cut[b->tensor[entry].source].slices)
@@ -344,17 +362,21 @@ CORE int64_t shards_bytes(optc_binding *b, int64_t at)
     for (int i = b->ntensor; i < b->nheld; i++)
         for (int k = 0; k < p->narray; k++) {
             int64_t *copy = &x->copy_at[(int64_t)(i - b->ntensor) * p->narray + k];
-            bool rows = x->cut[b->tensor[i].source].how == CLASS_ROWS, has = rows ? rows_copy(b, i, k) > 0
-                                                                                   : copies_array(b, i, k);
+            bool rows = x->cut[b->tensor[i].source].how == CLASS_ROWS,
+                 has = rows ? rows_copy(b, i, k) > 0 : copies_array(b, i, k);
             *copy = has ? bytes : -1;
             bytes += !has   ? 0
                      : rows ? up_64(rows_copy(b, i, k))
-                            : up_64(dom_len(p->array[k].dom, b->tensor[i].shape) * p->type[p->array[k].type].bytes);
+                            : up_64(dom_len(p->array[k].dom, b->tensor[i].shape) *
+                                    p->type[p->array[k].type].bytes);
         }
-    x->head = b->rule->device->reaches || x->comm.ranks == 1 ? 0 : up_64((int64_t)(b->ntensor / 64 + 2) * 8);
+    x->head = b->rule->device->reaches || x->comm.ranks == 1
+                  ? 0
+                  : up_64((int64_t)(b->ntensor / 64 + 2) * 8);
     recv = x->head * x->comm.ranks;
     for (int i = 0; i < x->nexchange; i++) {
-        int64_t out = x->head + (int64_t)x->exchange[i].share_bytes, in = out * x->comm.ranks, a = 0, z = 0;
+        int64_t out = x->head + (int64_t)x->exchange[i].share_bytes, in = out * x->comm.ranks,
+                a = 0, z = 0;
         for (int r = 0; r < x->comm.ranks; r++) {
             a += (int64_t)x->exchange[i].send_bytes[r];
             z += (int64_t)x->exchange[i].recv_bytes[r];
@@ -380,8 +402,8 @@ static void point_entry(optc_binding *b, int entry, int array)
     int64_t copy = b->shards->copy_at[(int64_t)(entry - b->ntensor) * p->narray + array];
     if (copy >= 0) {
         x->mem[array] = (char *)b->block + b->shards->at + copy;
-    } else if (m->dom == GROUP || (entry == b->shards->cut[x->source].owned && b->shards->cut[x->source].slices &&
-                                   t->mem[array])) {
+    } else if (m->dom == GROUP || (entry == b->shards->cut[x->source].owned &&
+                                   b->shards->cut[x->source].slices && t->mem[array])) {
         x->mem[array] = t->mem[array];
     } else if (entry_role(b, entry) == ROLE_PART && m->dom == ELEM) {
         int64_t ahead = x->before[ELEM] - b->shards->cut[x->source].first[b->shards->comm.rank];
@@ -452,20 +474,23 @@ CORE int shards_state_entry(const optc_binding *b, int tensor, int array)
     int v = rule_variant(b, tensor);
     const Cut *c = &b->shards->cut[tensor];
     bool owned = c->how == CLASS_ROWS ? b->program->array[array].dom == COL
-                                      : c->how == CLASS_WHOLE ||
-                                            ((c->owner >= 0 || c->slices) && owner_writes(b, v, array));
+                                      : c->how == CLASS_WHOLE || ((c->owner >= 0 || c->slices) &&
+                                                                  owner_writes(b, v, array));
     return owned && b->rule->program->array[array].held_by >> v & 1 ? c->owned : tensor;
 }
 
 CORE optc_status shards_check_restart(const optc_binding *b, int tensor, int array)
 {
     char label[96];
-    if (!b->shards || b->shards->cut[tensor].owner < 0 || shards_state_entry(b, tensor, array) == tensor)
+    if (!b->shards || b->shards->cut[tensor].owner < 0 ||
+        shards_state_entry(b, tensor, array) == tensor)
         return OPTC_OK;
     return fail(OPTC_ERROR_UNAVAILABLE,
-                "optc_params_changed: rank %d holds the state '%.60s' of all pieces of %s and does not see this rank's "
+                "optc_params_changed: rank %d holds the state '%.60s' of all pieces of %s and does "
+                "not see this rank's "
                 "parameter; bind again after the parameters changed",
-                b->shards->cut[tensor].owner, b->program->array[array].name, tensor_label(b, tensor, label));
+                b->shards->cut[tensor].owner, b->program->array[array].name,
+                tensor_label(b, tensor, label));
 }
 
 optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank)
@@ -477,12 +502,13 @@ optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name,
     optc_status s = has_state(b, "optc_state_rank", tensor, name, &has);
     char label[96];
     if (s == OPTC_OK && !has)
-        s = fail(OPTC_ERROR_ABSENT, "optc_state_rank: %s keeps no state '%s' under this rule's options",
+        s = fail(OPTC_ERROR_ABSENT,
+                 "optc_state_rank: %s keeps no state '%s' under this rule's options",
                  tensor_label(b, tensor, label), name);
     *rank = -1;
     for (int k = 0; s == OPTC_OK && b->shards && k < b->program->narray; k++)
-        if (b->program->array[k].kind == MEM_STATE && !strcmp(b->program->array[k].name, name) && has &&
-            shards_state_entry(b, tensor, k) != tensor)
+        if (b->program->array[k].kind == MEM_STATE && !strcmp(b->program->array[k].name, name) &&
+            has && shards_state_entry(b, tensor, k) != tensor)
             *rank = b->shards->cut[tensor].owner;
     return s;
 }

@@ -1,17 +1,23 @@
-/* Overlap of exchanges with computation: finds the sections of a phase in which the exchanges of one group of tensors
- * can run beside the owners' stages of another group. tasks.c orders the tasks of a section, gpu_overlap.c runs them.
+/* Overlap of exchanges with computation: finds the sections of a phase in which the exchanges of
+ * one group of tensors can run beside the owners' stages of another group. tasks.c orders the tasks
+ * of a section, gpu_overlap.c runs them.
  *
- * A section begins with exchanges of operands to owners, one per group. Stages follow, and then exchanges of results,
- * one per group. An exchange of a group may run beside a stage if the stage does not touch the same tensors' arrays:
+ * A section begins with exchanges of operands to owners, one per group. Stages follow, and then
+ * exchanges of results, one per group. An exchange of a group may run beside a stage if the stage
+ * does not touch the same tensors' arrays:
  *
- *   - stages of owners run batch by batch: a batch has tensors of one group, and waits for that group's operands
- *   - all other stages: by variant, class and array. A stage on pieces may read an array that is being sent
+ *   - stages of owners run batch by batch: a batch has tensors of one group, and waits for that
+ *     group's operands
+ *   - all other stages: by variant, class and array. A stage on pieces may read an array that is
+ *     being sent
  *
- * Variants follow each other (Muon: tall and wide matrices), with stages of other tensors and of the group in between.
- * Those run first, where they depend on no stage of an owner. Then the owners' stages run group by group.
+ * Variants follow each other (Muon: tall and wide matrices), with stages of other tensors and of
+ * the group in between. Those run first, where they depend on no stage of an owner. Then the
+ * owners' stages run group by group.
  *
- * Memory: all arrays that such exchanges and stages use are live during the whole section, so that none of them shares
- * memory with another. All exchanges of a section are in one stream, in order, so they share the buffers. */
+ * Memory: all arrays that such exchanges and stages use are live during the whole section, so that
+ * none of them shares memory with another. All exchanges of a section are in one stream, in order,
+ * so they share the buffers. */
 #include "runtime/core/memory/layout.h"
 #include "runtime/core/shard/shard.h"
 
@@ -20,7 +26,9 @@
 /* ---- conflicts ---- */
 static const Exchange *exchange_at(const optc_binding *b, const ProgPhase *ph, int i)
 {
-    return i < ph->naction && ph->action[i].kind == ACT_EXCHANGE ? &b->shards->exchange[ph->action[i].stage] : NULL;
+    return i < ph->naction && ph->action[i].kind == ACT_EXCHANGE
+               ? &b->shards->exchange[ph->action[i].stage]
+               : NULL;
 }
 
 static CutClass role_class(Role r)
@@ -66,7 +74,8 @@ static bool action_conflicts(const optc_binding *b, const ProgAction *a, const E
         if (!s || s->kind == S_GROUP || v != it->variant || role_class(role) != it->how)
             continue;
         bool reads = it->kind == ITEM_FROM_OWNER || owner_role(role);
-        if (in_list(s->writes, s->nwrites, it->array) || (reads && in_list(s->reads, s->nreads, it->array)))
+        if (in_list(s->writes, s->nwrites, it->array) ||
+            (reads && in_list(s->reads, s->nreads, it->array)))
             return true;
     }
     return a->kind == ACT_EXCHANGE;
@@ -77,7 +86,8 @@ static bool action_conflicts(const optc_binding *b, const ProgAction *a, const E
 static int group_exchanges(const optc_binding *b, const ProgPhase *ph, int i, ItemKind kind)
 {
     int n = 0;
-    for (const Exchange *e; (e = exchange_at(b, ph, i + n)) && e->nitem && e->item[0].group == n; n++)
+    for (const Exchange *e; (e = exchange_at(b, ph, i + n)) && e->nitem && e->item[0].group == n;
+         n++)
         for (int k = 0; k < e->nitem; k++)
             if (e->item[k].kind != kind || e->item[k].group != n)
                 return 0;
@@ -88,8 +98,8 @@ CORE bool runs_in_groups(const optc_binding *b, const ProgAction *a)
 {
     const ProgStage *s = a->kind == ACT_LAUNCH ? &b->program->stage[a->stage] : NULL;
     Role role;
-    return s && s->kind != S_GROUP && b->shards->called >> s->variant & 1 && variant_role(b, s->variant, &role) >= 0 &&
-           owner_role(role);
+    return s && s->kind != S_GROUP && b->shards->called >> s->variant & 1 &&
+           variant_role(b, s->variant, &role) >= 0 && owner_role(role);
 }
 
 static bool any_in(const int *list, int n, const int *of, int k)
@@ -100,8 +110,8 @@ static bool any_in(const int *list, int n, const int *of, int k)
     return any;
 }
 
-/* x can run ahead of y, a stage of owners that is ahead of it: it is a stage of other tensors, or a stage of the group
- * that neither reads what y writes nor writes what y uses. */
+/* x can run ahead of y, a stage of owners that is ahead of it: it is a stage of other tensors, or a
+ * stage of the group that neither reads what y writes nor writes what y uses. */
 static bool passes(const optc_binding *b, const ProgStage *x, const ProgStage *y)
 {
     Role role, other;
@@ -127,7 +137,8 @@ static bool runs_ahead(const optc_binding *b, const ProgPhase *ph, int from, int
     return ahead || !any;
 }
 
-static bool stages_conflict(const optc_binding *b, const ProgPhase *ph, int from, int to, const Exchange *e)
+static bool stages_conflict(const optc_binding *b, const ProgPhase *ph, int from, int to,
+                            const Exchange *e)
 {
     bool any = false;
     for (int i = from; i < to && !any; i++)
@@ -158,8 +169,9 @@ static bool find_section(const optc_binding *b, const ProgPhase *ph, int i, Over
     /* behind them the phase may send something else first */
     const Exchange *e = exchange_at(b, ph, o->stages_end);
     o->results = o->stages_end + (e && e->nitem && e->item[0].group < 0);
-    o->ends_early = group_exchanges(b, ph, o->results, ITEM_FROM_OWNER) == o->groups &&
-                    !stages_conflict(b, ph, o->grouped, o->stages_end, exchange_at(b, ph, o->results));
+    o->ends_early =
+        group_exchanges(b, ph, o->results, ITEM_FROM_OWNER) == o->groups &&
+        !stages_conflict(b, ph, o->grouped, o->stages_end, exchange_at(b, ph, o->results));
     o->end = o->ends_early ? o->results + o->groups : o->stages_end;
     return true;
 }
@@ -210,7 +222,8 @@ CORE int shards_group(const optc_binding *b, int entry)
 }
 
 /* ---- memory ---- */
-static void cover_stage(const optc_binding *b, const ProgAction *a, LiveRanges *l, int phase, LiveRange all)
+static void cover_stage(const optc_binding *b, const ProgAction *a, LiveRanges *l, int phase,
+                        LiveRange all)
 {
     const ProgStage *s = &b->program->stage[a->stage];
     for (int k = 0; k < s->nreads + s->nwrites; k++)

@@ -1,7 +1,7 @@
-/* Owners: the rank that steps the whole of a tensor. Depends on the program and the shapes only, so all ranks find the
- * same. In descending order of cost, each tensor goes to the rank with the least cost so far; ranks with equal cost
- * take turns by the elements that they own. The cost is the mean number of operations of a step's calls, plus the
- * elements. */
+/* Owners: the rank that steps the whole of a tensor. Depends on the program and the shapes only, so
+ * all ranks find the same. In descending order of cost, each tensor goes to the rank with the least
+ * cost so far; ranks with equal cost take turns by the elements that they own. The cost is the mean
+ * number of operations of a step's calls, plus the elements. */
 #include "runtime/core/shard/shard.h"
 
 #include <stdlib.h>
@@ -127,12 +127,14 @@ CORE optc_status owners_deal(optc_binding *b, const optc_binding *model)
         int n = 0;
         phase_weights(model->program, weight);
         for (int i = 0; i < b->ntensor; i++)
-            if (b->shards->cut[i].how == CLASS_ROWS)           /* the owner only holds states per column */
+            /* the owner only holds states per column */
+            if (b->shards->cut[i].how == CLASS_ROWS)
                 b->shards->cut[i].owner = i % ranks;
-            else if (!b->shards->cut[i].slices &&
-                     (b->shards->cut[i].how == CLASS_WHOLE || variant_owned(b, b->tensor[i].variant))) {
+            else if (!b->shards->cut[i].slices && (b->shards->cut[i].how == CLASS_WHOLE ||
+                                                   variant_owned(b, b->tensor[i].variant))) {
                 o[n].cost = mean_cost(model, &model->tensor[i], weight);
-                b->shards->largest = o[n].cost > b->shards->largest ? o[n].cost : b->shards->largest;
+                b->shards->largest =
+                    o[n].cost > b->shards->largest ? o[n].cost : b->shards->largest;
                 o[n++].tensor = i;
             }
         deal_owners(b, o, n, load, elements);
@@ -144,11 +146,13 @@ CORE optc_status owners_deal(optc_binding *b, const optc_binding *model)
 }
 
 /* ---- groups of tensors ---- */
-/* The elements of one group of tensors are exchanged at a time, and all groups use the same buffers. A set has the
- * nth tensor of one shape of every owner, so that all owners receive alike. Sets share a group while they fit: an
- * eighth of all elements, or as many as keep a network busy if they take a sixteenth of the workspace at most. */
+/* The elements of one group of tensors are exchanged at a time, and all groups use the same
+ * buffers. A set has the nth tensor of one shape of every owner, so that all owners receive alike.
+ * Sets share a group while they fit: an eighth of all elements, or as many as keep a network busy
+ * if they take a sixteenth of the workspace at most. */
 enum { MOST_GROUPS = 8, LEAST_GROUP = 1 << 24 };
-typedef struct InSet { Shape shape; int tensor, owner, nth; } InSet;       /* a tensor with an owner */
+/* a tensor with an owner */
+typedef struct InSet { Shape shape; int tensor, owner, nth; } InSet;
 typedef struct OwnedSet { int first, end; int64_t elements; } OwnedSet;
 
 static int order_of_shapes(Shape x, Shape y)
@@ -213,7 +217,8 @@ CORE optc_status groups_make(optc_binding *b)
             all += b->tensor[i].whole.n;
         }
     int sets = ok && n ? make_sets(of, n, set) : 0;
-    int64_t busy = b->shards->workspace / 64 < LEAST_GROUP ? b->shards->workspace / 64 : (int64_t)LEAST_GROUP;
+    int64_t busy =
+        b->shards->workspace / 64 < LEAST_GROUP ? b->shards->workspace / 64 : (int64_t)LEAST_GROUP;
     int64_t most = all / MOST_GROUPS > busy ? all / MOST_GROUPS : busy;
     if (sets)
         qsort(set, (size_t)sets, sizeof *set, large_sets_first);

@@ -2,11 +2,13 @@
  *
  *   AT_PIECES   over the elements of every rank's piece
  *   AT_ALL      values per tensor or matrix, which all ranks compute from the same partials
- *   AT_OWNER    over the whole tensor on its owner's rank: calls, and stages that see rows or columns
+ *   AT_OWNER    over the whole tensor on its owner's rank: calls, and stages that see rows or
+ *               columns
  *
- * Elementwise stages ahead of a variant's first stage at the owner and behind its last one stay with the pieces, so
- * that only what they hand over is sent. A stage in between (its operands come from the owner in the same run, and the
- * owner needs its results) runs at the owner, and so does every other writer of an array that the owner writes. */
+ * Elementwise stages ahead of a variant's first stage at the owner and behind its last one stay
+ * with the pieces, so that only what they hand over is sent. A stage in between (its operands come
+ * from the owner in the same run, and the owner needs its results) runs at the owner, and so does
+ * every other writer of an array that the owner writes. */
 #include "runtime/core/shard/shard.h"
 
 #include <stdlib.h>
@@ -34,15 +36,20 @@ CORE bool stage_folds(const Program *p, const ProgStage *s)
     return false;
 }
 
-static bool computes_single(const ProgStage *s) { return s->kind == S_TENSOR || s->kind == S_SLICE; }
+static bool computes_single(const ProgStage *s)
+{
+    return s->kind == S_TENSOR || s->kind == S_SLICE;
+}
 
-/* A stage can run on a piece: elements, one value per tensor, matrix or group, and partials of the tensor. */
+/* A stage can run on a piece: elements, one value per tensor, matrix or group, and partials of the
+ * tensor. */
 static bool fits_pieces(const Program *p, const ProgStage *s)
 {
     bool fits = s->kind == S_FLAT || computes_single(s);
     for (int k = 0; k < s->nreads + s->nwrites && fits; k++) {
         const ProgArray *m = &p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
-        bool small = m->dom == TENSOR || m->dom == GROUP || (m->dom == SLICE && m->kind != MEM_PART);
+        bool small =
+            m->dom == TENSOR || m->dom == GROUP || (m->dom == SLICE && m->kind != MEM_PART);
         bool folded = m->kind != MEM_PART || m->from == ELEM || m->from == TENSOR;
         fits = small ? folded : m->dom == ELEM && s->kind == S_FLAT;
     }
@@ -67,8 +74,10 @@ static void mark(const Marks *x, const int *list, int n, bool as)
         x->array[list[k]] = as;
 }
 
-/* Marks the actions whose operands come from the owner in this run; direct: without a stage in between. */
-static void mark_behind(const optc_binding *b, const ProgPhase *ph, int variant, const Marks *x, bool direct)
+/* Marks the actions whose operands come from the owner in this run; direct: without a stage in
+ * between. */
+static void mark_behind(const optc_binding *b, const ProgPhase *ph, int variant, const Marks *x,
+                        bool direct)
 {
     const Program *p = b->rule->program;
     memset(x->array, 0, sizeof *x->array * (size_t)p->narray);
@@ -79,7 +88,8 @@ static void mark_behind(const optc_binding *b, const ProgPhase *ph, int variant,
         if (a->kind == ACT_COPY)
             x->array[a->to] = x->array[a->from];
         else if (s)
-            mark(x, s->writes, s->nwrites, b->shards->place[a->stage] == AT_OWNER || (x->stage[i] && !direct));
+            mark(x, s->writes, s->nwrites,
+                 b->shards->place[a->stage] == AT_OWNER || (x->stage[i] && !direct));
     }
 }
 
@@ -105,8 +115,8 @@ static void mark_ahead(const optc_binding *b, const ProgPhase *ph, int variant, 
 }
 
 /* Returns whether a place changed. */
-static bool move_between(const optc_binding *b, const ProgPhase *ph, int variant, const Marks *behind,
-                         const Marks *ahead)
+static bool move_between(const optc_binding *b, const ProgPhase *ph, int variant,
+                         const Marks *behind, const Marks *ahead)
 {
     const Program *p = b->rule->program;
     unsigned char *place = b->shards->place;
@@ -132,7 +142,9 @@ static void note_owner_writes(const optc_binding *b, int variant)
     const Program *p = b->rule->program;
     bool *writes = b->shards->owner_writes + variant * p->narray;
     for (int i = 0; i < p->nstage; i++)
-        for (int k = 0; p->stage[i].kind != S_GROUP && p->stage[i].variant == variant && k < p->stage[i].nwrites; k++)
+        for (int k = 0; p->stage[i].kind != S_GROUP && p->stage[i].variant == variant &&
+                        k < p->stage[i].nwrites;
+             k++)
             if (b->shards->place[i] == AT_OWNER)
                 writes[p->stage[i].writes[k]] = true;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
@@ -186,7 +198,8 @@ CORE optc_status places_make(optc_binding *b)
     bool *room = (bool *)calloc(2 * ((size_t)p->narray + (size_t)most + 1), sizeof *room);
     bool ok = place && room && b->shards->owner_writes;
     if (ok) {
-        Marks behind = {room, room + p->narray}, ahead = {behind.stage + most, behind.stage + most + p->narray};
+        Marks behind = {room, room + p->narray},
+              ahead = {behind.stage + most, behind.stage + most + p->narray};
         for (int i = 0; i < p->nstage; i++) {
             const ProgStage *s = &p->stage[i];
             place[i] = s->kind == S_GROUP      ? AT_ALL
@@ -206,14 +219,20 @@ static bool any_stage(const optc_binding *b, int variant, StagePlace place, bool
 {
     const Program *p = b->rule->program;
     for (int i = 0; i < p->nstage; i++)
-        if (p->stage[i].kind != S_GROUP && p->stage[i].variant == variant && b->shards->place[i] == place &&
-            (!folds || stage_folds(p, &p->stage[i])))
+        if (p->stage[i].kind != S_GROUP && p->stage[i].variant == variant &&
+            b->shards->place[i] == place && (!folds || stage_folds(p, &p->stage[i])))
             return true;
     return false;
 }
 
-CORE bool variant_folds(const optc_binding *b, int variant) { return any_stage(b, variant, AT_PIECES, true); }
-CORE bool variant_owned(const optc_binding *b, int variant) { return any_stage(b, variant, AT_OWNER, false); }
+CORE bool variant_folds(const optc_binding *b, int variant)
+{
+    return any_stage(b, variant, AT_PIECES, true);
+}
+CORE bool variant_owned(const optc_binding *b, int variant)
+{
+    return any_stage(b, variant, AT_OWNER, false);
+}
 
 CORE bool variant_slices(const optc_binding *b, int variant)
 {
@@ -226,19 +245,21 @@ CORE bool variant_slices(const optc_binding *b, int variant)
 
 CORE bool owner_writes(const optc_binding *b, int variant, int array)
 {
-    int ring = b->rule->program->array[array].ring;        /* stages write the first of a ring, wherever it is */
+    /* stages write the first of a ring, wherever it is */
+    int ring = b->rule->program->array[array].ring;
     array -= ring ? ring - 1 : 0;
     return b->shards->owner_writes[variant * b->rule->program->narray + array];
 }
 
-/* Blocks, slots and draws along the rank axis are numbered through the whole tensor. A fold's parts of a piece do not
- * know their matrix. */
+/* Blocks, slots and draws along the rank axis are numbered through the whole tensor. A fold's parts
+ * of a piece do not know their matrix. */
 CORE bool variant_apart(const optc_binding *b, int variant)
 {
     const Program *p = b->rule->program;
     bool apart = !p->block && !p->rank;
     for (int k = 0; k < p->narray && apart; k++)
-        apart = !p->array[k].slots.every && !(!dom_inside(p->array[k].dom) && owner_writes(b, variant, k)) &&
+        apart = !p->array[k].slots.every &&
+                !(!dom_inside(p->array[k].dom) && owner_writes(b, variant, k)) &&
                 !(p->array[k].dom == SLICE && role_uses(b, variant, ROLE_PART, k));
     return apart;
 }
@@ -267,8 +288,8 @@ CORE bool role_uses(const optc_binding *b, int variant, Role role, int array)
     return false;
 }
 
-/* Values per tensor that no stage at the owner writes are the same on all ranks: the owner's entry uses the memory of
- * the bound tensor. */
+/* Values per tensor that no stage at the owner writes are the same on all ranks: the owner's entry
+ * uses the memory of the bound tensor. */
 CORE bool role_holds(const optc_binding *b, int variant, Role role, int array)
 {
     const ProgArray *m = &b->rule->program->array[array];

@@ -1,6 +1,6 @@
-/* optc_plan_sharded: computes what a rank of a sharded binding sends, computes and holds. It allocates no tensors
- * and needs no other process. This file makes up the other ranks' answers: the same tensors, cut along dimension 0
- * into equal pieces. */
+/* optc_plan_sharded: computes what a rank of a sharded binding sends, computes and holds. It
+ * allocates no tensors and needs no other process. This file makes up the other ranks' answers: the
+ * same tensors, cut along dimension 0 into equal pieces. */
 #include "runtime/core/shard/shard.h"
 
 #include <stdlib.h>
@@ -35,7 +35,8 @@ static int pretend_gather(void *context, const void *send, void *recv, size_t by
     for (int r = 0; r < p->ranks; r++) {
         char *to = (char *)recv + bytes * (size_t)r;
         memcpy(to, send, bytes);
-        if (p->call == 3)                          /* a greeting, the tensors' identities, their pieces */
+        /* a greeting, the tensors' identities, their pieces */
+        if (p->call == 3)
             cut_table((int64_t *)(void *)to, p->ntensor, r, p->ranks);
     }
     return 0;
@@ -81,7 +82,9 @@ CORE AgreeMode compare_mode(const optc_binding *b, const ProgPhase *ph, int *exc
     *exchange = first;
     if (first < 0)
         return AGREE_NOT;
-    return waits ? AGREE_WAITS : kept || !b->shards->exchange[first].share_bytes ? AGREE_APART : AGREE_RIDES;
+    return waits                                             ? AGREE_WAITS
+           : kept || !b->shards->exchange[first].share_bytes ? AGREE_APART
+                                                             : AGREE_RIDES;
 }
 
 /* ---- results ---- */
@@ -94,10 +97,12 @@ static void add_exchange(const optc_binding *b, int number, double weight, optc_
     out->sent += weight * (double)e->share_bytes * (c->ranks - 1);
 }
 
-static void add_phase(const optc_binding *b, const ProgPhase *ph, double weight, optc_shard_plan *out)
+static void add_phase(const optc_binding *b, const ProgPhase *ph, double weight,
+                      optc_shard_plan *out)
 {
     int collectives = 0, first = -1;
-    bool host = b->rule->device->reaches;          /* on a CPU the ranks compare ahead of every exchange */
+    /* on a CPU the ranks compare ahead of every exchange */
+    bool host = b->rule->device->reaches;
     AgreeMode mode = b->shards->comm.ranks > 1 ? compare_mode(b, ph, &first) : AGREE_NOT;
     double bytes = host ? (double)(b->ntensor / 8 + 2) : (double)b->shards->head;
     collectives += mode != AGREE_NOT && (host || mode != AGREE_RIDES);
@@ -108,10 +113,12 @@ static void add_phase(const optc_binding *b, const ProgPhase *ph, double weight,
             collectives += e->pairs + (e->share_bytes > 0);
             add_exchange(b, ph->action[i].stage, weight, out);
         }
-    out->collectives = collectives > out->collectives && weight > 0 ? collectives : out->collectives;
+    out->collectives =
+        collectives > out->collectives && weight > 0 ? collectives : out->collectives;
 }
 
-/* The first group's operands and the last one's results are exchanged while no stage of the owner runs. */
+/* The first group's operands and the last one's results are exchanged while no stage of the owner
+ * runs. */
 static void add_overlap(const optc_binding *b, const Overlap *o, const ProgPhase *ph, double weight,
                         optc_shard_plan *out)
 {
@@ -164,7 +171,8 @@ static optc_status describe(const optc_binding *b, optc_shard_plan *out)
 /* The rank's pieces of whole tensors, with addresses that are never used. */
 typedef struct Pieces { optc_group *group; optc_tensor *tensor; int64_t *dims; int n; } Pieces;
 
-static optc_status take_pieces(const optc_group *groups, int ngroups, int rank, int ranks, Pieces *out)
+static optc_status take_pieces(const optc_group *groups, int ngroups, int rank, int ranks,
+                               Pieces *out)
 {
     uintptr_t at = 4096;
     int64_t dims = 0;
@@ -200,8 +208,8 @@ static optc_status take_pieces(const optc_group *groups, int ngroups, int rank, 
     return out->group && out->tensor && out->dims ? OPTC_OK : no_memory("optc_plan_sharded");
 }
 
-CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups, const RankPlan *x,
-                                optc_binding **out)
+CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups,
+                                const RankPlan *x, optc_binding **out)
 {
     Pieces pieces;
     Pretend pretend = {x->ranks, 0, 0};
@@ -221,10 +229,11 @@ CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngro
     return s;
 }
 
-optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks,
-                                    optc_shard_plan *out, size_t size)
+optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, int rank,
+                                    int ranks, optc_shard_plan *out, size_t size)
 {
-    const StructVersion as = STRUCT_VERSION("optc_plan_sharded_sized", optc_shard_plan, "optc_plan_sharded", buffers);
+    const StructVersion as =
+        STRUCT_VERSION("optc_plan_sharded_sized", optc_shard_plan, "optc_plan_sharded", buffers);
     optc_shard_plan plan;
     optc_binding *b = NULL;
     if (!r || !groups || !out || ngroups < 1 || ranks < 1 || rank < 0 || rank >= ranks)

@@ -1,10 +1,10 @@
-/* The program of a sharded binding, derived from the rule's: roles are its variants, stages run in roles, and exchanges
- * stand where a stage needs what another rank has.
+/* The program of a sharded binding, derived from the rule's: roles are its variants, stages run in
+ * roles, and exchanges stand where a stage needs what another rank has.
  *
- * Within a phase every action has a round: the number of exchanges ahead of it. An action's round is the lowest at
- * which its operands have arrived, and not lower than that of the action ahead of it in its variant. A stage of the
- * group and a copy wait for all actions ahead of them. All that is to be sent between two rounds is one exchange, for
- * all variants and tensors together. */
+ * Within a phase every action has a round: the number of exchanges ahead of it. An action's round
+ * is the lowest at which its operands have arrived, and not lower than that of the action ahead of
+ * it in its variant. A stage of the group and a copy wait for all actions ahead of them. All that
+ * is to be sent between two rounds is one exchange, for all variants and tensors together. */
 #include "runtime/core/shard/shard.h"
 
 #include <stdlib.h>
@@ -13,8 +13,9 @@
 /* ---- rounds ---- */
 enum { ON_PIECES = 1, ON_OWNER = 2 };          /* bits: where an array's current values are */
 
-/* An array of the tensors of one variant and class. round: in which it was written; partial: partials of the own piece
- * only. CLASS_ROWS: which of its values a rank has, if not all; copied: the rounds in which ghosts got copies; -1 */
+/* An array of the tensors of one variant and class. round: in which it was written; partial:
+ * partials of the own piece only. CLASS_ROWS: which of its values a rank has, if not all; copied:
+ * the rounds in which ghosts got copies; -1 */
 typedef enum { HAS_ALL, HAS_ROWS, HAS_COLS, HAS_OWNER } Has;
 typedef struct Flow { int valid, round; bool partial; Has has; int copied[3]; } Flow;
 
@@ -24,7 +25,8 @@ typedef struct Builder {
     optc_binding *b;
     const StageCopies *copies;
     Flow *flow;                                /* by class, variant, array */
-    int *written;                              /* by array: the round in which an owner left tensors' partials; -1 */
+    /* by array: the round in which an owner left tensors' partials; -1 */
+    int *written;
     int now[MOST_VARIANTS][NCUTCLASS];         /* by variant and class: round of the last action */
     Placed *placed; int n, room;
     Item *item; int *item_round; int nitem, item_room;
@@ -62,8 +64,8 @@ static void need_item(Builder *x, ItemKind kind, int array, int variant, CutClas
 {
     for (int i = 0; i < x->nitem; i++) {
         const Item *y = &x->item[i];
-        if (x->item_round[i] == round && y->kind == kind && y->array == array && y->variant == variant &&
-            y->how == how)
+        if (x->item_round[i] == round && y->kind == kind && y->array == array &&
+            y->variant == variant && y->how == how)
             return;
     }
     if (x->nitem == x->item_room) {
@@ -98,7 +100,8 @@ static void begin_phase(Builder *x)
                 bool callers = m->kind == MEM_P || m->kind == MEM_G || m->kind == MEM_INPUT;
                 bool owners = !callers && (c == CLASS_WHOLE || owner_writes(b, v, k));
                 f->valid = owners ? ON_OWNER : ON_PIECES;
-                if (m->slots.every || (callers && m->dom != ELEM) || (c == CLASS_PIECES && !owners && m->dom != ELEM))
+                if (m->slots.every || (callers && m->dom != ELEM) ||
+                    (c == CLASS_PIECES && !owners && m->dom != ELEM))
                     f->valid = ON_PIECES | ON_OWNER;
                 f->round = f->copied[0] = f->copied[1] = f->copied[2] = -1;
                 f->partial = false;
@@ -112,7 +115,8 @@ static void begin_phase(Builder *x)
         x->written[k] = -1;
 }
 
-/* Brings an array to where a stage reads it. Returns the lowest round in which the stage can run. */
+/* Brings an array to where a stage reads it. Returns the lowest round in which the stage can
+ * run. */
 static int bring(Builder *x, CutClass how, int variant, int array, int to, int round)
 {
     Flow *f = flow_of(x, how, variant, array);
@@ -123,13 +127,15 @@ static int bring(Builder *x, CutClass how, int variant, int array, int to, int r
     }
     if (!(f->valid & to)) {
         f->round = larger(round, f->round + 1);
-        need_item(x, to == ON_OWNER ? ITEM_TO_OWNER : ITEM_FROM_OWNER, array, variant, how, f->round);
+        need_item(x, to == ON_OWNER ? ITEM_TO_OWNER : ITEM_FROM_OWNER, array, variant, how,
+                  f->round);
         f->valid |= to;
     }
     return larger(round, f->round);
 }
 
-/* Operands of a fold over pieces: the ghosts of cut segments need copies of what the stage reads. */
+/* Operands of a fold over pieces: the ghosts of cut segments need copies of what the stage
+ * reads. */
 static int bring_ghosts(Builder *x, const ProgStage *s, int variant, int round)
 {
     const Program *p = x->b->rule->program;
@@ -142,7 +148,8 @@ static int bring_ghosts(Builder *x, const ProgStage *s, int variant, int round)
     return round;
 }
 
-static void wrote(Builder *x, const ProgStage *s, CutClass how, int variant, StagePlace place, int round)
+static void wrote(Builder *x, const ProgStage *s, CutClass how, int variant, StagePlace place,
+                  int round)
 {
     const Program *p = x->b->rule->program;
     for (int k = 0; k < s->nwrites; k++) {
@@ -184,10 +191,12 @@ static void place_stage(Builder *x, const ProgAction *a, CutClass how)
 }
 
 /* ---- matrices that are cut between rows ---- */
-/* The lowest round in which all ranks have the array, or (a stage over columns) the own columns of it. */
+/* The lowest round in which all ranks have the array, or (a stage over columns) the own columns of
+ * it. */
 static int bring_rows(Builder *x, int variant, int array, bool own_cols, int round)
 {
-    static const ItemKind by[] = {ITEM_PARTIALS, ITEM_ROWS, ITEM_COLS, ITEM_FROM_OWNER};       /* by Has */
+    /* by Has */
+    static const ItemKind by[] = {ITEM_PARTIALS, ITEM_ROWS, ITEM_COLS, ITEM_FROM_OWNER};
     Flow *f = flow_of(x, CLASS_ROWS, variant, array);
     while (f->partial || !(f->has == HAS_ALL || (f->has == HAS_COLS && own_cols))) {
         f->round = larger(round, f->round + 1);
@@ -226,9 +235,11 @@ static void place_rows_stage(Builder *x, const ProgAction *a)
     const Role role = rows_role(p, s);
     int v = s->variant, round = x->now[v][CLASS_ROWS];
     ProgAction act = *a;
-    for (int states = 0; states < 2; states++)     /* states can be sent at any time: with the partials */
+    /* states can be sent at any time: with the partials */
+    for (int states = 0; states < 2; states++)
         for (int k = 0; k < s->nreads; k++)
-            if (of_tensor(&p->array[s->reads[k]]) && states == (p->array[s->reads[k]].kind == MEM_STATE))
+            if (of_tensor(&p->array[s->reads[k]]) &&
+                states == (p->array[s->reads[k]].kind == MEM_STATE))
                 round = bring_rows(x, v, s->reads[k], role == ROLE_COLS, round);
     if (x->copies[a->stage].rows_ghost >= 0)
         round = bring_rows_ghosts(x, s, round);
@@ -290,7 +301,9 @@ static void place_copy(Builder *x, const ProgAction *a)
             if (!(p->array[a->to].held_by >> v & 1) && p->array[a->to].kind != MEM_P)
                 continue;
             round = bring(x, (CutClass)c, v, a->from, owners ? ON_OWNER : ON_PIECES, round);
-            f->valid = owners ? ON_OWNER : p->array[a->to].dom == ELEM ? ON_PIECES : ON_PIECES | ON_OWNER;
+            f->valid = owners                        ? ON_OWNER
+                       : p->array[a->to].dom == ELEM ? ON_PIECES
+                                                     : ON_PIECES | ON_OWNER;
         }
     round = place_barrier(x, round);
     for (int c = 0; c < 2 && of_tensor(&p->array[a->to]); c++)
@@ -320,8 +333,8 @@ static bool moves_elements(const Builder *x, const Item *it)
            x->b->rule->program->array[it->array].dom == ELEM;
 }
 
-/* The exchange ahead of a round, for the elements of one group of tensors. Group -1: all else that is sent; if there is
- * only one group, both are one exchange. */
+/* The exchange ahead of a round, for the elements of one group of tensors. Group -1: all else that
+ * is sent; if there is only one group, both are one exchange. */
 static optc_status exchange_of(Builder *x, int round, int group, int *number)
 {
     Shards *s = x->b->shards;
@@ -338,7 +351,8 @@ static optc_status exchange_of(Builder *x, int round, int group, int *number)
     }
     *number = -1;
     for (int i = 0; i < s->nexchange && *number < 0; i++)
-        if (s->exchange[i].nitem == n && !memcmp(s->exchange[i].item, item, sizeof *item * (size_t)n))
+        if (s->exchange[i].nitem == n &&
+            !memcmp(s->exchange[i].item, item, sizeof *item * (size_t)n))
             *number = i;
     if (*number >= 0 || !n)
         return OPTC_OK;
@@ -369,7 +383,8 @@ static optc_status write_phase(Builder *x, ProgPhase *to)
     if (!a)
         return no_memory("optc_bind_sharded");
     for (int round = 0; round <= last; round++) {
-        for (int i = 0; i < x->n; i++)             /* the step counter advances ahead of everything */
+        /* the step counter advances ahead of everything */
+        for (int i = 0; i < x->n; i++)
             if (!round && x->placed[i].action.kind == ACT_ADVANCE_T)
                 a[n++] = x->placed[i].action;
         for (int k = x->b->shards->ngroups > 1 ? -1 : 0; k < x->b->shards->ngroups; k++) {
@@ -416,7 +431,8 @@ static optc_status derive_phase(Builder *x, const ProgPhase *from, ProgPhase *to
         }
     }
     end_phase(x);
-    for (int i = 0; i < x->nitem; i++)                     /* an exchange names its arrays, and stages select those */
+    /* an exchange names its arrays, and stages select those */
+    for (int i = 0; i < x->nitem; i++)
         if (p->array[x->item[i].array].ring)
             return fail(OPTC_ERROR_ARGUMENT,
                         "rule '%s' uses the ring of '%s' on several ranks, which exchanges do not "
@@ -452,7 +468,8 @@ static optc_status params_exchange(Builder *x)
     Shards *s = x->b->shards;
     for (int k = 0; k < p->narray; k++)
         for (int v = 0; v < p->nvariant; v++) {
-            bool copies = p->array[k].kind == MEM_STATE && p->array[k].copies_p && p->array[k].held_by >> v & 1;
+            bool copies = p->array[k].kind == MEM_STATE && p->array[k].copies_p &&
+                          p->array[k].held_by >> v & 1;
             if (copies && x->b->shards->role[v][ROLE_WHOLE] >= 0)
                 need_item(x, ITEM_TO_OWNER, 0, v, CLASS_WHOLE, 0);
             if (copies && owner_writes(x->b, v, k))
@@ -474,12 +491,14 @@ CORE optc_status shard_program_make(optc_binding *b)
 {
     const Program *p = b->rule->program;
     Builder x;
-    for (int k = 0; k < p->narray; k++)                    /* the ranks would number them by piece */
+    /* the ranks would number them by piece */
+    for (int k = 0; k < p->narray; k++)
         if (p->array[k].normal && (p->array[k].dom == ROW || p->array[k].dom == COL))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "the state '%s' of rule '%s' starts as random draws per %s, which sharded bindings do not "
-                        "support; use draws per element or per tensor", p->array[k].name, p->name,
-                        dom_info[p->array[k].dom].name);
+                        "the state '%s' of rule '%s' starts as random draws per %s, which sharded "
+                        "bindings do not "
+                        "support; use draws per element or per tensor",
+                        p->array[k].name, p->name, dom_info[p->array[k].dom].name);
     memset(&x, 0, sizeof x);
     StageCopies *copies = (StageCopies *)calloc((size_t)p->nstage + 1, sizeof *copies);
     x.b = b;

@@ -1,5 +1,5 @@
-/* Roles of a sharded binding: which ones each variant of the rule has, and the derived program's variants, arrays and
- * stages in these roles. shard.h describes the roles. */
+/* Roles of a sharded binding: which ones each variant of the rule has, and the derived program's
+ * variants, arrays and stages in these roles. shard.h describes the roles. */
 #include "runtime/core/shard/shard.h"
 
 /* ---- roles ---- */
@@ -22,7 +22,8 @@ static bool has_role(const optc_binding *b, int variant, Role role)
     const Program *p = b->rule->program;
     switch (role) {
     case ROLE_BOUND: return true;
-    case ROLE_PART: case ROLE_GHOST: return variant_folds(b, variant) && any_of_class(b, variant, CLASS_PIECES);
+    case ROLE_PART:
+    case ROLE_GHOST: return variant_folds(b, variant) && any_of_class(b, variant, CLASS_PIECES);
     case ROLE_OWNED: return variant_owned(b, variant) && any_of_class(b, variant, CLASS_PIECES);
     case ROLE_WHOLE: case ROLE_IDLE: return any_of_class(b, variant, CLASS_WHOLE);
     default: break;
@@ -47,17 +48,19 @@ static int count_roles(optc_binding *b)
     return x->program.nvariant = next;
 }
 
-/* If there are too many, matrices are stepped by their owners instead of by rows, which takes fewer. */
+/* If there are too many, matrices are stepped by their owners instead of by rows, which takes
+ * fewer. */
 CORE optc_status roles_make(optc_binding *b)
 {
     for (int i = 0; i < b->ntensor && count_roles(b) > MOST_ROLES; i++)
         if (b->shards->cut[i].how == CLASS_ROWS)
             b->shards->cut[i].how = CLASS_PIECES;
     int n = count_roles(b);
-    return n <= MOST_ROLES ? OPTC_OK
-                           : fail(OPTC_ERROR_ARGUMENT,
-                                  "optc_bind_sharded: rule '%s' has too many variants (%d roles; at most %d)",
-                                  b->rule->program->name, n, (int)MOST_ROLES);
+    return n <= MOST_ROLES
+               ? OPTC_OK
+               : fail(OPTC_ERROR_ARGUMENT,
+                      "optc_bind_sharded: rule '%s' has too many variants (%d roles; at most %d)",
+                      b->rule->program->name, n, (int)MOST_ROLES);
 }
 
 CORE optc_status roles_copy_variants(optc_binding *b)
@@ -84,8 +87,8 @@ CORE optc_status roles_copy_arrays_held(optc_binding *b)
         to[k].held_by = 0;
         for (int v = 0; v < p->nvariant; v++)
             for (int r = 0; r < NROLE; r++)
-                if (p->array[k].held_by >> v & 1 && x->role[v][r] >= 0 && r != ROLE_PART && r != ROLE_IDLE &&
-                    role_holds(b, v, (Role)r, k))
+                if (p->array[k].held_by >> v & 1 && x->role[v][r] >= 0 && r != ROLE_PART &&
+                    r != ROLE_IDLE && role_holds(b, v, (Role)r, k))
                     to[k].held_by |= 1u << x->role[v][r];
     }
     x->program.array = to;

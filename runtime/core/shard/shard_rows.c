@@ -1,18 +1,21 @@
-/* Matrices that are cut between rows, of rules with folds over rows and columns (Adafactor, CAME): CLASS_ROWS.
+/* Matrices that are cut between rows, of rules with folds over rows and columns (Adafactor, CAME):
+ * CLASS_ROWS.
  *
  *   elements        on every rank's piece
- *   folds           each segment of 4096 elements and each row of tiles is folded by the rank where it begins; ghosts
- *                   have copies of what other ranks have of it
+ *   folds           each segment of 4096 elements and each row of tiles is folded by the rank where
+ *                   it begins; ghosts have copies of what other ranks have of it
  *   values per row  on all ranks: the rows' partials are gathered
- *   per column      each rank finishes a range of columns: partials go there by all_to_all, and the values are gathered
+ *   per column      each rank finishes a range of columns: partials go there by all_to_all, and the
+ *                   values are gathered
  *   per tensor      on all ranks
  *
- * So the gradient is not sent, except for ghosts. States per row are those of the piece's rows, states per column are
- * held by the tensor's owner; both are sent to the other ranks before a step uses them.
+ * So the gradient is not sent, except for ghosts. States per row are those of the piece's rows,
+ * states per column are held by the tensor's owner; both are sent to the other ranks before a step
+ * uses them.
  *
- * Flat folds behind the head see the whole tensor: their pointers are moved back by the elements ahead of the piece,
- * and their first unit of work is the piece's first whole segment. So rows, columns and segments have the same numbers
- * as in one process. */
+ * Flat folds behind the head see the whole tensor: their pointers are moved back by the elements
+ * ahead of the piece, and their first unit of work is the piece's first whole segment. So rows,
+ * columns and segments have the same numbers as in one process. */
 #include "runtime/core/shard/shard.h"
 
 #include <string.h>
@@ -28,12 +31,16 @@ static bool fits_rows(const ProgArray *m, StageKind kind, bool writes)
     bool part = m->kind == MEM_PART, elements = kind == S_FLAT || tiled(kind);
     Dom d = m->dom;
     if (part && writes && m->dom != GROUP)
-        return elements ? m->from == ELEM && (small_dom(d) || (tiled(kind) && (d == ROW || d == COL)))
-                        : (kind == S_ROW || kind == S_COL || kind == S_SLICE || kind == S_TENSOR) && small_dom(d);
-    if (part && !writes)                           /* finished by a list, or by a stage with one value */
+        return elements
+                   ? m->from == ELEM && (small_dom(d) || (tiled(kind) && (d == ROW || d == COL)))
+                   : (kind == S_ROW || kind == S_COL || kind == S_SLICE || kind == S_TENSOR) &&
+                         small_dom(d);
+    /* finished by a list, or by a stage with one value */
+    if (part && !writes)
         return d == ROW ? kind == S_ROW : d == COL ? kind == S_COL : small_dom(d) && !elements;
     if (elements)
-        return d == ELEM || (!writes && !part && (d == ROW || d == COL || small_dom(d))) || d == GROUP;
+        return d == ELEM || (!writes && !part && (d == ROW || d == COL || small_dom(d))) ||
+               d == GROUP;
     if (kind == S_ROW)
         return d == ROW || small_dom(d);
     if (kind == S_COL)
@@ -44,13 +51,15 @@ static bool fits_rows(const ProgArray *m, StageKind kind, bool writes)
 static bool stage_fits_rows(const optc_binding *b, const ProgStage *s)
 {
     const Program *p = b->rule->program;
-    bool kind = s->kind == S_FLAT || tiled(s->kind) || s->kind == S_ROW || s->kind == S_COL || s->kind == S_SLICE ||
-                s->kind == S_TENSOR;
+    bool kind = s->kind == S_FLAT || tiled(s->kind) || s->kind == S_ROW || s->kind == S_COL ||
+                s->kind == S_SLICE || s->kind == S_TENSOR;
     bool fits = kind && !s->stagger;
     for (int k = 0; k < s->nreads + s->nwrites && fits; k++) {
         const ProgArray *m = &p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
-        bool copied = m->dom != ELEM || tiled(s->kind) || stage_folds(p, s);       /* by ghosts, or to all ranks */
-        fits = fits_rows(m, s->kind, k >= s->nreads) && !m->slots.every && !(copied && p->type[m->type].block > 1);
+        /* by ghosts, or to all ranks */
+        bool copied = m->dom != ELEM || tiled(s->kind) || stage_folds(p, s);
+        fits = fits_rows(m, s->kind, k >= s->nreads) && !m->slots.every &&
+               !(copied && p->type[m->type].block > 1);
     }
     return fits;
 }
@@ -110,7 +119,8 @@ CORE bool stage_needs_ghost(const Program *p, const ProgStage *s)
     bool needs = false;
     for (int k = 0; k < s->nwrites; k++) {
         const ProgArray *m = &p->array[s->writes[k]];
-        needs = needs || (m->kind == MEM_PART && m->dom != ROW && (s->kind == S_FLAT || tiled(s->kind)));
+        needs = needs ||
+                (m->kind == MEM_PART && m->dom != ROW && (s->kind == S_FLAT || tiled(s->kind)));
     }
     return needs;
 }
@@ -127,7 +137,10 @@ CORE bool rows_holds(const ProgArray *m, Role role)
 }
 
 /* ---- ranges ---- */
-CORE bool same_everywhere(const optc_binding *b, const Cut *c) { return c->replicated || b->shards->comm.ranks == 1; }
+CORE bool same_everywhere(const optc_binding *b, const Cut *c)
+{
+    return c->replicated || b->shards->comm.ranks == 1;
+}
 
 CORE Lines rows_of(const Cut *c, int64_t cols, int rank)
 {
@@ -139,8 +152,10 @@ CORE Lines rows_of(const Cut *c, int64_t cols, int rank)
 CORE Lines cols_of(const optc_binding *b, int tensor, int rank)
 {
     const int ranks = b->shards->comm.ranks;
-    const int64_t cols = b->tensor[tensor].whole.cols, step = b->shards->range_step[rule_variant(b, tensor)];
-    const int64_t each = count_up(count_up(cols, step), ranks) * step, at = (rank + tensor) % ranks * each;
+    const int64_t cols = b->tensor[tensor].whole.cols,
+                  step = b->shards->range_step[rule_variant(b, tensor)];
+    const int64_t each = count_up(count_up(cols, step), ranks) * step,
+                  at = (rank + tensor) % ranks * each;
     Lines r = {at < cols ? at : cols, at + each < cols ? at + each : cols};
     if (same_everywhere(b, &b->shards->cut[tensor]))
         r.first = 0, r.end = cols;
@@ -157,7 +172,8 @@ static Lines tiles_of(const optc_binding *b, int tensor, const ProgArray *m)
     return t;
 }
 
-CORE bool rows_ghost(const optc_binding *b, int tensor, int rank, RowsEntry ghost, int64_t *first, int64_t *end)
+CORE bool rows_ghost(const optc_binding *b, int tensor, int rank, RowsEntry ghost, int64_t *first,
+                     int64_t *end)
 {
     const Cut *c = &b->shards->cut[tensor];
     const Shape s = b->tensor[tensor].whole;
@@ -182,8 +198,8 @@ static Shape rows_shape(const Tensor *t, int64_t n, int64_t rows)
 }
 
 /* first: the row that the entry's pointers point to */
-static optc_status add_rows(optc_binding *b, int tensor, Role role, RowsEntry which, Shape shape, int64_t first,
-                            int64_t first_unit)
+static optc_status add_rows(optc_binding *b, int tensor, Role role, RowsEntry which, Shape shape,
+                            int64_t first, int64_t first_unit)
 {
     int *entry = &b->shards->cut[tensor].rows[which];
     optc_status s = add_entry(b, tensor, role, shape, first * shape.cols, entry);
@@ -196,32 +212,35 @@ static optc_status add_rows(optc_binding *b, int tensor, Role role, RowsEntry wh
     return OPTC_OK;
 }
 
-/* Head: up to the first whole segment. The rest sees the tensor from its beginning to the end of the piece. */
+/* Head: up to the first whole segment. The rest sees the tensor from its beginning to the end of
+ * the piece. */
 static optc_status add_flat(optc_binding *b, int tensor)
 {
     const Cut *c = &b->shards->cut[tensor];
     const Tensor *t = &b->tensor[tensor];
-    const int64_t cols = t->whole.cols, first = c->first[b->shards->comm.rank], end = c->end[b->shards->comm.rank];
+    const int64_t cols = t->whole.cols, first = c->first[b->shards->comm.rank],
+                  end = c->end[b->shards->comm.rank];
     int64_t cut = count_up(first, OPTC_SEG) * OPTC_SEG, from, to;
     optc_status s = OPTC_OK;
     cut = cut < end ? cut : end;
     if (first < cut)
-        s = add_rows(b, tensor, ROLE_FLAT, ROWS_FLAT_HEAD, rows_shape(t, cut - first, (end - first) / cols),
-                     first / cols, 0);
+        s = add_rows(b, tensor, ROLE_FLAT, ROWS_FLAT_HEAD,
+                     rows_shape(t, cut - first, (end - first) / cols), first / cols, 0);
     if (s == OPTC_OK && cut < end)
-        s = add_rows(b, tensor, ROLE_FLAT, ROWS_FLAT, rows_shape(t, end, end / cols), 0, cut / OPTC_SEG);
+        s = add_rows(b, tensor, ROLE_FLAT, ROWS_FLAT, rows_shape(t, end, end / cols), 0,
+                     cut / OPTC_SEG);
     if (s == OPTC_OK && rows_ghost(b, tensor, b->shards->comm.rank, ROWS_FLAT_GHOST, &from, &to))
-        s = add_rows(b, tensor, ROLE_FLAT_GHOST, ROWS_FLAT_GHOST, rows_shape(t, to, count_up(to, cols)), 0,
-                     from / OPTC_SEG);
+        s = add_rows(b, tensor, ROLE_FLAT_GHOST, ROWS_FLAT_GHOST,
+                     rows_shape(t, to, count_up(to, cols)), 0, from / OPTC_SEG);
     return s;
 }
 
 static optc_status add_tiles(optc_binding *b, int tensor, StageKind kind)
 {
-    const Role role = kind == S_TILE ? ROLE_TILE : ROLE_BAND, of_ghost = kind == S_TILE ? ROLE_TILE_GHOST
-                                                                                       : ROLE_BAND_GHOST;
-    const RowsEntry head = kind == S_TILE ? ROWS_TILE_HEAD : ROWS_BAND_HEAD, rest = kind == S_TILE ? ROWS_TILE
-                                                                                                    : ROWS_BAND;
+    const Role role = kind == S_TILE ? ROLE_TILE : ROLE_BAND,
+               of_ghost = kind == S_TILE ? ROLE_TILE_GHOST : ROLE_BAND_GHOST;
+    const RowsEntry head = kind == S_TILE ? ROWS_TILE_HEAD : ROWS_BAND_HEAD,
+                    rest = kind == S_TILE ? ROWS_TILE : ROWS_BAND;
     const RowsEntry ghost = kind == S_TILE ? ROWS_TILE_GHOST : ROWS_BAND_GHOST;
     const int tile = stage_info[kind].rows, *has = b->shards->role[rule_variant(b, tensor)];
     const Cut *c = &b->shards->cut[tensor];
@@ -232,11 +251,15 @@ static optc_status add_tiles(optc_binding *b, int tensor, StageKind kind)
     optc_status s = OPTC_OK;
     cut = cut < r.end ? cut : r.end;
     if (r.first < cut)
-        s = add_rows(b, tensor, role, head, rows_shape(t, (cut - r.first) * cols, cut - r.first), r.first, 0);
+        s = add_rows(b, tensor, role, head, rows_shape(t, (cut - r.first) * cols, cut - r.first),
+                     r.first, 0);
     if (s == OPTC_OK && cut < r.end)
-        s = add_rows(b, tensor, role, rest, rows_shape(t, (r.end - cut) * cols, r.end - cut), cut, 0);
-    if (s == OPTC_OK && has[of_ghost] >= 0 && rows_ghost(b, tensor, b->shards->comm.rank, ghost, &from, &to))
-        s = add_rows(b, tensor, of_ghost, ghost, rows_shape(t, to - from, (to - from) / cols), from / cols, 0);
+        s = add_rows(b, tensor, role, rest, rows_shape(t, (r.end - cut) * cols, r.end - cut), cut,
+                     0);
+    if (s == OPTC_OK && has[of_ghost] >= 0 &&
+        rows_ghost(b, tensor, b->shards->comm.rank, ghost, &from, &to))
+        s = add_rows(b, tensor, of_ghost, ghost, rows_shape(t, to - from, (to - from) / cols),
+                     from / cols, 0);
     return s;
 }
 
@@ -260,7 +283,8 @@ CORE optc_status rows_entries(optc_binding *b, int tensor)
         Shape range = rows_shape(t, t->whole.rows * (cols.end - cols.first), t->whole.rows);
         range.cols = cols.end - cols.first;
         s = add_rows(b, tensor, ROLE_COLS, ROWS_COLS, range, 0, 0);
-        if (s == OPTC_OK) {                        /* stochastic rounding numbers columns by `first`, draws by COL */
+        /* stochastic rounding numbers columns by `first`, draws by COL */
+        if (s == OPTC_OK) {
             b->tensor[c->rows[ROWS_COLS]].before[ELEM] = cols.first;
             b->tensor[c->rows[ROWS_COLS]].before[COL] = cols.first;
         }
@@ -303,7 +327,8 @@ static RowsEntry ghost_entry(Role role)             /* NROWS_ENTRY: no role of a
                                      : NROWS_ENTRY;
 }
 
-/* Ghosts have copies of elements. The partials of columns of the piece's tiles are with the entry of all rows. */
+/* Ghosts have copies of elements. The partials of columns of the piece's tiles are with the entry
+ * of all rows. */
 CORE int64_t rows_copy(const optc_binding *b, int entry, int array)
 {
     const ProgArray *m = &b->rule->program->array[array];
@@ -317,24 +342,31 @@ CORE int64_t rows_copy(const optc_binding *b, int entry, int array)
         Lines t = tiles_of(b, x->source, m);
         return (t.end - t.first) * x->whole.cols * value_bytes(b, x->source, array);
     }
-    Role of = ghost == ROWS_FLAT_GHOST ? ROLE_FLAT : ghost == ROWS_TILE_GHOST ? ROLE_TILE : ROLE_BAND;
+    Role of = ghost == ROWS_FLAT_GHOST   ? ROLE_FLAT
+              : ghost == ROWS_TILE_GHOST ? ROLE_TILE
+                                         : ROLE_BAND;
     if (m->dom != ELEM || ghost == NROWS_ENTRY || !rows_uses(b, variant, of, array) ||
         !rows_ghost(b, x->source, b->shards->comm.rank, ghost, &first, &end))
         return 0;
     return (end - first) * value_bytes(b, x->source, array);
 }
 
-static void *moved_by(void *p, int64_t bytes) { return p ? (void *)((uintptr_t)p + (uintptr_t)bytes) : NULL; }
+static void *moved_by(void *p, int64_t bytes)
+{
+    return p ? (void *)((uintptr_t)p + (uintptr_t)bytes) : NULL;
+}
 
 /* The address in an entry of the array's first value, as the entry numbers them. */
 static void *rows_address(const optc_binding *b, int tensor, RowsEntry which, int array)
 {
     const Shards *s = b->shards;
     const Cut *c = &s->cut[tensor];
-    const Tensor *t = &b->tensor[tensor], *all = &b->tensor[c->rows[ROWS_ALL]], *x = &b->tensor[c->rows[which]];
+    const Tensor *t = &b->tensor[tensor], *all = &b->tensor[c->rows[ROWS_ALL]],
+                 *x = &b->tensor[c->rows[which]];
     const ProgArray *m = &b->program->array[array];
     const int64_t size = value_bytes(b, tensor, array), cols = t->whole.cols;
-    const int64_t own = s->copy_at[(int64_t)(c->rows[which] - b->ntensor) * b->program->narray + array];
+    const int64_t own =
+        s->copy_at[(int64_t)(c->rows[which] - b->ntensor) * b->program->narray + array];
     void *copy = own < 0 ? NULL : (char *)b->block + s->at + own;
     int64_t first = 0, end = 0;
     switch (m->dom) {
@@ -342,7 +374,8 @@ static void *rows_address(const optc_binding *b, int tensor, RowsEntry which, in
     case ELEM:
         if (which == ROWS_FLAT_GHOST && rows_ghost(b, tensor, s->comm.rank, which, &first, &end))
             return moved_by(copy, -first * size);
-        if (which == ROWS_TILE_GHOST || which == ROWS_BAND_GHOST || which == ROWS_ALL || which == ROWS_COLS)
+        if (which == ROWS_TILE_GHOST || which == ROWS_BAND_GHOST || which == ROWS_ALL ||
+            which == ROWS_COLS)
             return copy;
         return moved_by(t->mem[array], (x->before[ELEM] - c->first[s->comm.rank]) * size);
     case ROW:                                      /* partials: several per row */
@@ -363,22 +396,25 @@ static void *rows_address(const optc_binding *b, int tensor, RowsEntry which, in
 
 CORE void rows_point(optc_binding *b, int tensor, int array)
 {
-    static const RowsEntry order[] = {ROWS_ALL, ROWS_FLAT_HEAD, ROWS_FLAT, ROWS_FLAT_GHOST, ROWS_TILE_HEAD, ROWS_TILE,
-                                      ROWS_TILE_GHOST, ROWS_BAND_HEAD, ROWS_BAND, ROWS_BAND_GHOST, ROWS_COLS};
+    static const RowsEntry order[] = {
+        ROWS_ALL,        ROWS_FLAT_HEAD, ROWS_FLAT, ROWS_FLAT_GHOST, ROWS_TILE_HEAD, ROWS_TILE,
+        ROWS_TILE_GHOST, ROWS_BAND_HEAD, ROWS_BAND, ROWS_BAND_GHOST, ROWS_COLS};
     const Cut *c = &b->shards->cut[tensor];
     const ProgArray *m = &b->program->array[array];
     Tensor *t = &b->tensor[tensor];
     const bool held = m->kind == MEM_STATE || m->kind == MEM_TEMP || m->kind == MEM_PART;
     for (int i = 0; i < (int)NROWS_ENTRY; i++) {
         int entry = c->rows[order[i]];
-        bool own = order[i] == ROWS_ALL && held && m->dom != ELEM && m->dom != GROUP && !col_partials(m);
+        bool own =
+            order[i] == ROWS_ALL && held && m->dom != ELEM && m->dom != GROUP && !col_partials(m);
         if (entry >= 0 && !own)                    /* else layout.c has set it */
             b->tensor[entry].mem[array] = rows_address(b, tensor, order[i], array);
     }
     if (held && m->dom != ELEM && m->dom != GROUP)
-        t->mem[array] = col_partials(m) ? NULL
-                                        : moved_by(b->tensor[c->rows[ROWS_ALL]].mem[array],
-                                                   m->dom == ROW && m->kind != MEM_PART
-                                                       ? t->before[ROW] * value_bytes(b, tensor, array)
-                                                       : 0);
+        t->mem[array] = col_partials(m)
+                            ? NULL
+                            : moved_by(b->tensor[c->rows[ROWS_ALL]].mem[array],
+                                       m->dom == ROW && m->kind != MEM_PART
+                                           ? t->before[ROW] * value_bytes(b, tensor, array)
+                                           : 0);
 }

@@ -1,8 +1,10 @@
-/* Trains a small GPT on the characters of a file, on the CPU or a GPU, and continues from a checkpoint.
- *     gpt FILE [--device best] [--rule 'adamw+clip(1)'] [--lr 0.003] [--steps 200] [--save F] [--resume F]
+/* Trains a small GPT on the characters of a file, on the CPU or a GPU, and continues from a
+ * checkpoint.
+ *     gpt FILE [--device best] [--rule 'adamw+clip(1)'] [--lr 0.003] [--steps 200] [--save F]
+ *     [--resume F]
  *
- * The model (gpt_model.h) computes gradients on the host. optc steps weights that are in the device's memory. A run
- * that is saved and resumed gives the bits of a run without a break. */
+ * The model (gpt_model.h) computes gradients on the host. optc steps weights that are in the
+ * device's memory. A run that is saved and resumed gives the bits of a run without a break. */
 #include <optc.h>
 
 #include "gpt_model.h"
@@ -20,15 +22,20 @@ static void check(optc_status s)
     exit(1);
 }
 
-typedef struct Settings { const char *file, *device, *rule, *save, *resume; double lr; int steps; } Settings;
+typedef struct Settings {
+    const char *file, *device, *rule, *save, *resume; double lr; int steps;
+} Settings;
 
 static Settings read_settings(int argc, char **argv)
 {
     Settings s = {.device = "best", .rule = "adamw+clip(1)", .steps = 200};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        const char **text = !strcmp(argv[i], "--device") ? &s.device : !strcmp(argv[i], "--rule") ? &s.rule
-                            : !strcmp(argv[i], "--save") ? &s.save : !strcmp(argv[i], "--resume") ? &s.resume : NULL;
+        const char **text = !strcmp(argv[i], "--device")   ? &s.device
+                            : !strcmp(argv[i], "--rule")   ? &s.rule
+                            : !strcmp(argv[i], "--save")   ? &s.save
+                            : !strcmp(argv[i], "--resume") ? &s.resume
+                                                           : NULL;
         if (argv[i][0] != '-' && !s.file)
             s.file = argv[i];
         else if (text && value)
@@ -41,7 +48,8 @@ static Settings read_settings(int argc, char **argv)
             s.file = NULL, i = argc;
     }
     if (!s.file) {
-        fprintf(stderr, "usage: gpt FILE [--device best|cpu|cuda] [--rule NAME] [--lr X] [--steps N] [--save F] "
+        fprintf(stderr, "usage: gpt FILE [--device best|cpu|cuda] [--rule NAME] [--lr X] [--steps "
+                        "N] [--save F] "
                         "[--resume F]\n");
         exit(2);
     }
@@ -61,7 +69,10 @@ static unsigned char *read_text(const char *path, size_t *size)
     exit(1);
 }
 
-static uint64_t next_random(uint64_t *x) { return *x = *x * 6364136223846793005u + 1442695040888963407u; }
+static uint64_t next_random(uint64_t *x)
+{
+    return *x = *x * 6364136223846793005u + 1442695040888963407u;
+}
 
 /* Weights on the host (p) and on the device, with gradients. */
 typedef struct Weights { float *p[WEIGHTS], *g[WEIGHTS]; optc_tensor tensor[WEIGHTS]; } Weights;
@@ -89,7 +100,8 @@ static void make_weights(optc_engine *e, Weights *w)
         t->name = gpt_name(k);
         t->rank = 2;
         t->shape = shape[k];
-        t->flags = k < FIRST_LAYER ? OPTC_USE_STEP : 0;    /* matrix rules step embeddings as vectors */
+        /* matrix rules step embeddings as vectors */
+        t->flags = k < FIRST_LAYER ? OPTC_USE_STEP : 0;
     }
 }
 
@@ -104,7 +116,8 @@ static void free_weights(optc_engine *e, Weights *w)
 }
 
 /* The mean loss of a batch, which depends on the step alone; its gradients go to the device. */
-static double run_batch(optc_engine *e, Weights *w, const unsigned char *text, size_t size, int64_t step)
+static double run_batch(optc_engine *e, Weights *w, const unsigned char *text, size_t size,
+                        int64_t step)
 {
     uint64_t seed = (uint64_t)step * 7919 + 1;
     double loss = 0;
@@ -118,7 +131,8 @@ static double run_batch(optc_engine *e, Weights *w, const unsigned char *text, s
     for (int k = 0; k < WEIGHTS; k++) {
         for (int64_t i = 0; i < w->tensor[k].grad_count; i++)
             w->g[k][i] /= BATCH;
-        check(optc_copy(e, (void *)w->tensor[k].grad, w->g[k], w->tensor[k].grad_count * (int64_t)sizeof(float), NULL));
+        check(optc_copy(e, (void *)w->tensor[k].grad, w->g[k],
+                        w->tensor[k].grad_count * (int64_t)sizeof(float), NULL));
     }
     return loss;
 }

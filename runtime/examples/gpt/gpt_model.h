@@ -1,31 +1,39 @@
-/* A small GPT in plain C: characters, learned positions, RMS norms, causal attention, squared ReLU. gpt_loss returns
- * the mean cross entropy of one sequence and adds its gradient. All weights are matrices of out x in. */
+/* A small GPT in plain C: characters, learned positions, RMS norms, causal attention, squared ReLU.
+ * gpt_loss returns the mean cross entropy of one sequence and adds its gradient. All weights are
+ * matrices of out x in. */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { VOCAB = 128, TIME = 32, WIDTH = 48, HEADS = 4, LAYERS = 2, HEAD = WIDTH / HEADS, MID = 4 * WIDTH };
-enum { EMBED, POSITION, OUTPUT, FIRST_LAYER };                                    /* numbers of the weights */
+enum {
+    VOCAB = 128, TIME = 32, WIDTH = 48, HEADS = 4, LAYERS = 2, HEAD = WIDTH / HEADS,
+    MID = 4 * WIDTH
+};
+/* numbers of the weights */
+enum { EMBED, POSITION, OUTPUT, FIRST_LAYER };
 enum { QKV, MIX, UP, DOWN, PER_LAYER, WEIGHTS = FIRST_LAYER + LAYERS * PER_LAYER };
 
 typedef struct Activations {
-    float in[TIME * WIDTH], norm1[TIME * WIDTH], qkv[TIME * 3 * WIDTH], share[HEADS * TIME * TIME], mixed[TIME * WIDTH];
+    float in[TIME * WIDTH], norm1[TIME * WIDTH], qkv[TIME * 3 * WIDTH], share[HEADS * TIME * TIME],
+        mixed[TIME * WIDTH];
     float mid[TIME * WIDTH], norm2[TIME * WIDTH], up[TIME * MID], act[TIME * MID];
 } Activations;
 
 static inline void gpt_shape(int weight, int64_t shape[2])
 {
     static const int64_t first[][2] = {{VOCAB, WIDTH}, {TIME, WIDTH}, {VOCAB, WIDTH}};
-    static const int64_t layer[][2] = {{3 * WIDTH, WIDTH}, {WIDTH, WIDTH}, {MID, WIDTH}, {WIDTH, MID}};
-    memcpy(shape, weight < FIRST_LAYER ? first[weight] : layer[(weight - FIRST_LAYER) % PER_LAYER], sizeof first[0]);
+    static const int64_t layer[][2] = {
+        {3 * WIDTH, WIDTH}, {WIDTH, WIDTH}, {MID, WIDTH}, {WIDTH, MID}};
+    memcpy(shape, weight < FIRST_LAYER ? first[weight] : layer[(weight - FIRST_LAYER) % PER_LAYER],
+           sizeof first[0]);
 }
 
 static inline const char *gpt_name(int weight)
 {
-    static const char *const name[] = {"embed", "position", "output", "0.qkv", "0.mix", "0.up", "0.down", "1.qkv",
-                                       "1.mix", "1.up", "1.down"};
+    static const char *const name[] = {"embed",  "position", "output", "0.qkv", "0.mix", "0.up",
+                                       "0.down", "1.qkv",    "1.mix",  "1.up",  "1.down"};
     return name[weight];
 }
 
@@ -45,7 +53,8 @@ static inline void linear(float *y, const float *x, const float *w, int in, int 
             y[t * out + o] = dot(x + t * in, w + o * in, in);
 }
 
-static inline void linear_back(float *dx, float *dw, const float *dy, const float *x, const float *w, int in, int out)
+static inline void linear_back(float *dx, float *dw, const float *dy, const float *x,
+                               const float *w, int in, int out)
 {
     for (int t = 0; t < TIME; t++)
         for (int o = 0; o < out; o++) {
@@ -57,7 +66,10 @@ static inline void linear_back(float *dx, float *dw, const float *dy, const floa
         }
 }
 
-static inline float norm_scale(const float *x) { return 1 / sqrtf(dot(x, x, WIDTH) / WIDTH + 1e-6f); }
+static inline float norm_scale(const float *x)
+{
+    return 1 / sqrtf(dot(x, x, WIDTH) / WIDTH + 1e-6f);
+}
 
 static inline void norm(float *y, const float *x)
 {
@@ -100,7 +112,8 @@ static inline void attend(Activations *a)
             softmax(share, t + 1);
             for (int s = 0; s <= t; s++)
                 for (int i = 0; i < HEAD; i++)
-                    a->mixed[t * WIDTH + h * HEAD + i] += share[s] * a->qkv[s * 3 * WIDTH + 2 * WIDTH + h * HEAD + i];
+                    a->mixed[t * WIDTH + h * HEAD + i] +=
+                        share[s] * a->qkv[s * 3 * WIDTH + 2 * WIDTH + h * HEAD + i];
         }
 }
 
@@ -108,7 +121,8 @@ static inline void attend_back(const Activations *a, float *dqkv, const float *d
 {
     for (int h = 0; h < HEADS; h++)
         for (int t = 0; t < TIME; t++) {
-            const float *share = a->share + (h * TIME + t) * TIME, *d = dmixed + t * WIDTH + h * HEAD;
+            const float *share = a->share + (h * TIME + t) * TIME,
+                        *d = dmixed + t * WIDTH + h * HEAD;
             float dshare[TIME], mean = 0;
             for (int s = 0; s <= t; s++) {
                 dshare[s] = dot(d, a->qkv + s * 3 * WIDTH + 2 * WIDTH + h * HEAD, HEAD);
@@ -171,7 +185,8 @@ static inline double gpt_loss(float *const *p, float *const *g, const unsigned c
     norm_back(dx, d1, x, normed);
     for (int l = LAYERS; l-- > 0;) {
         Activations *a = &all[l];
-        float *const *w = p + FIRST_LAYER + l * PER_LAYER, *const *dw = g + FIRST_LAYER + l * PER_LAYER;
+        float *const *w = p + FIRST_LAYER + l * PER_LAYER, *const *dw =
+                                                               g + FIRST_LAYER + l * PER_LAYER;
         memset(d1, 0, sizeof d1);
         memset(d2, 0, sizeof d2);
         memset(d3, 0, sizeof d3);

@@ -1,6 +1,8 @@
-/* The GPT of ../gpt with a package of `optc ship`: the program needs no liboptc, Lua or compiler where it runs.
+/* The GPT of ../gpt with a package of `optc ship`: the program needs no liboptc, Lua or compiler
+ * where it runs.
  *     gpt_package FILE [DEVICE] [adamw_clip|muon] [STEPS] [CHECKPOINT]
- * With CHECKPOINT, the run is saved there at its end, and continues from there if the file exists. */
+ * With CHECKPOINT, the run is saved there at its end, and continues from there if the file
+ * exists. */
 #include "rules.h"
 
 #include "../gpt/gpt_model.h"
@@ -25,8 +27,11 @@ static size_t read_text(const char *path, unsigned char *text, size_t most)
         fclose(f);
     if (n > TIME + 1)
         return n;
-    fprintf(stderr, "usage: gpt_package FILE [best|cpu|cuda] [adamw_clip|muon] [STEPS] [CHECKPOINT]\nFILE must have "
-                    "%d characters or more\n", TIME + 2);
+    fprintf(stderr,
+            "usage: gpt_package FILE [best|cpu|cuda] [adamw_clip|muon] [STEPS] [CHECKPOINT]\nFILE "
+            "must have "
+            "%d characters or more\n",
+            TIME + 2);
     exit(2);
 }
 
@@ -58,7 +63,10 @@ int main(int argc, char **argv)
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             p[k][i] = ((float)(seed >> 40) / (1 << 24) - 0.5f) * 0.2f;
         }
-        tensor[k] = (rules_tensor){.name = gpt_name(k), .rank = 2, .shape = shape[k], .grad_count = n,
+        tensor[k] = (rules_tensor){.name = gpt_name(k),
+                                   .rank = 2,
+                                   .shape = shape[k],
+                                   .grad_count = n,
                                    .flags = k < FIRST_LAYER ? RULES_USE_STEP : 0};
         check(rules_alloc(e, bytes, NULL, &tensor[k].param));
         check(rules_alloc(e, bytes, NULL, &grad));
@@ -74,14 +82,16 @@ int main(int argc, char **argv)
     }
     for (; step <= steps; step++) {
         for (int k = 0; k < WEIGHTS; k++) {
-            check(rules_copy(e, p[k], tensor[k].param, tensor[k].grad_count * (int64_t)sizeof(float), NULL));
+            check(rules_copy(e, p[k], tensor[k].param,
+                             tensor[k].grad_count * (int64_t)sizeof(float), NULL));
             memset(g[k], 0, (size_t)tensor[k].grad_count * sizeof(float));
         }
         double loss = gpt_loss(p, g, text + (size_t)step * 7919 % (size - TIME - 1));
         if (step % 20 == 0)
             printf("step %4d: loss %.6f\n", (int)step, loss);
         for (int k = 0; k < WEIGHTS; k++)
-            check(rules_copy(e, (void *)tensor[k].grad, g[k], tensor[k].grad_count * (int64_t)sizeof(float), NULL));
+            check(rules_copy(e, (void *)tensor[k].grad, g[k],
+                             tensor[k].grad_count * (int64_t)sizeof(float), NULL));
         check(rules_step(b));
     }
     if (file.path)

@@ -1,4 +1,5 @@
-/* Uses the cache: chooses the folders, looks entries up, and lets one process build while others wait. */
+/* Uses the cache: chooses the folders, looks entries up, and lets one process build while others
+ * wait. */
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
@@ -20,8 +21,8 @@
 enum { WAIT_MS = 60000, LEFTOVER_S = 3600, ROOM = 1 << 20 };
 
 /* ---- folders ---- */
-/* Code is loaded from these folders. So a folder must belong to the user (a base may belong to root), and others must
- * not be able to write it. */
+/* Code is loaded from these folders. So a folder must belong to the user (a base may belong to
+ * root), and others must not be able to write it. */
 bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy)
 {
     struct stat st;
@@ -33,7 +34,8 @@ bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy)
         snprintf(why, nwhy, "%.300s belongs to user %ld%s", dir, (long)st.st_uid,
                  base ? ", neither to you nor to root" : ", not to you");
     else if (st.st_mode & (S_IWGRP | S_IWOTH))
-        snprintf(why, nwhy, "%.300s can be written by %s", dir, st.st_mode & S_IWOTH ? "everyone" : "its group");
+        snprintf(why, nwhy, "%.300s can be written by %s", dir,
+                 st.st_mode & S_IWOTH ? "everyone" : "its group");
     else
         return true;
     return false;
@@ -75,7 +77,8 @@ void cache_open(Cache *c, const char *dir, const char *base, int64_t max)
     if (!folders_make(place, 0700))
         snprintf(c->why, sizeof c->why, "%.300s cannot be made: %s", place, strerror(errno));
     else if (cache_trusted(place, false, c->why, sizeof c->why))
-        c->dir = realpath(place, NULL);          /* absolute: the program may change its working folder later */
+        /* absolute: the program may change its working folder later */
+        c->dir = realpath(place, NULL);
 }
 
 void cache_close(Cache *c)
@@ -120,8 +123,8 @@ static char *look_up(CacheSlot *s, size_t *size)
     return data;
 }
 
-/* Two keys with the same byte wait for each other; the chance is one in 2^31. Some network file systems have problems
- * with offsets beyond 31 bits. */
+/* Two keys with the same byte wait for each other; the chance is one in 2^31. Some network file
+ * systems have problems with offsets beyond 31 bits. */
 static off_t lock_byte(const char *key)
 {
     char part[9];
@@ -129,12 +132,13 @@ static off_t lock_byte(const char *key)
     return (off_t)(strtoul(part, NULL, 16) & 0x7fffffff);
 }
 
-/* If the entry cannot be written, waiting for another process's build is useless: every process then builds at once. */
+/* If the entry cannot be written, waiting for another process's build is useless: every process
+ * then builds at once. */
 static bool can_keep(const char *dir)
 {
     struct statvfs v;
-    return access(dir, W_OK | X_OK) == 0 &&
-           (statvfs(dir, &v) != 0 || v.f_blocks == 0 || (double)v.f_bavail * (double)v.f_frsize > ROOM);
+    return access(dir, W_OK | X_OK) == 0 && (statvfs(dir, &v) != 0 || v.f_blocks == 0 ||
+                                             (double)v.f_bavail * (double)v.f_frsize > ROOM);
 }
 
 static void sleep_ms(double ms)
@@ -153,7 +157,8 @@ static void unlock(CacheSlot *s)
     s->lock = -1;
 }
 
-/* Network file systems cache "no such file" for a while; opening the folder makes them look again. */
+/* Network file systems cache "no such file" for a while; opening the folder makes them look
+ * again. */
 static void refresh(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -161,8 +166,8 @@ static void refresh(const char *dir)
         close(fd);
 }
 
-/* Waits for the lock or for the entry, whichever comes first. NULL: the caller builds the entry, because it has the
- * lock, the wait timed out, or there are no locks. */
+/* Waits for the lock or for the entry, whichever comes first. NULL: the caller builds the entry,
+ * because it has the lock, the wait timed out, or there are no locks. */
 static char *wait_for(CacheSlot *s, size_t *size)
 {
     double t0 = now_ms();
@@ -185,12 +190,14 @@ static char *wait_for(CacheSlot *s, size_t *size)
         return data;
     }
     refresh(s->cache->dir);
-    if ((data = look_up(s, size)))             /* another process finished it between the lookup and the lock */
+    /* another process finished it between the lookup and the lock */
+    if ((data = look_up(s, size)))
         unlock(s);
     return data;
 }
 
-char *cache_begin(CacheSlot *s, const Cache *c, const char *key, const char *kind, bool build, size_t *size)
+char *cache_begin(CacheSlot *s, const Cache *c, const char *key, const char *kind, bool build,
+                  size_t *size)
 {
     char path[CACHE_PATH];
     *s = (CacheSlot){.cache = c, .kind = kind, .lock = -1};

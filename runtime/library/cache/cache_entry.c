@@ -1,4 +1,5 @@
-/* The file of one cache entry: written to a temporary file and renamed, read and verified, loaded. */
+/* The file of one cache entry: written to a temporary file and renamed, read and verified,
+ * loaded. */
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
@@ -79,17 +80,21 @@ static bool read_at(int fd, void *to, size_t n, off_t at)
 
 static bool read_trailer(int fd, int64_t size, Trailer *t)
 {
-    return size >= (int64_t)sizeof *t && read_at(fd, t, sizeof *t, (off_t)(size - (int64_t)sizeof *t)) &&
-           !memcmp(t->magic, magic, sizeof magic) && t->text <= MOST_TEXT && t->object <= MOST_BYTES &&
-           t->object + t->text + sizeof *t == (uint64_t)size;
+    return size >= (int64_t)sizeof *t &&
+           read_at(fd, t, sizeof *t, (off_t)(size - (int64_t)sizeof *t)) &&
+           !memcmp(t->magic, magic, sizeof magic) && t->text <= MOST_TEXT &&
+           t->object <= MOST_BYTES && t->object + t->text + sizeof *t == (uint64_t)size;
 }
 
 static int open_entry(const char *dir, const char *name, struct stat *st, const char **why)
 {
     char path[CACHE_PATH];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);      /* does not block on a pipe of that name */
-    *why = fd < 0 || fstat(fd, st) != 0 ? strerror(errno) : S_ISREG(st->st_mode) ? NULL : "not a file";
+    /* does not block on a pipe of that name */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *why = fd < 0 || fstat(fd, st) != 0 ? strerror(errno)
+           : S_ISREG(st->st_mode)       ? NULL
+                                        : "not a file";
     if (*why && fd >= 0) {
         close(fd);
         fd = -1;
@@ -97,15 +102,16 @@ static int open_entry(const char *dir, const char *name, struct stat *st, const 
     return fd;
 }
 
-/* Updates the time of last use, at most once an hour, so that most reads cost no write. If that fails, the entry only
- * looks older than it is. */
+/* Updates the time of last use, at most once an hour, so that most reads cost no write. If that
+ * fails, the entry only looks older than it is. */
 static void touch(int fd, const struct stat *st)
 {
     if (cache_now_ns() / 1000000000 - (int64_t)st->st_mtim.tv_sec > TOUCH_AFTER)
         (void)futimens(fd, NULL);
 }
 
-static char *read_checked(int fd, const char *name, const struct stat *st, size_t *size, const char **why)
+static char *read_checked(int fd, const char *name, const struct stat *st, size_t *size,
+                          const char **why)
 {
     Trailer t;
     if (!read_trailer(fd, st->st_size, &t)) {
@@ -131,7 +137,8 @@ char *cache_read(const char *dir, const char *name, CacheUse use, size_t *size, 
     int fd = open_entry(dir, name, &st, &reason);
     if (fd >= 0 && use != CACHE_LOOK && file_others_write(&st))
         reason = "it is another user's, or others can write it";
-    else if (fd >= 0 && (buf = read_checked(fd, name, &st, size, &reason)) && use == CACHE_LOAD_MARK)
+    else if (fd >= 0 && (buf = read_checked(fd, name, &st, size, &reason)) &&
+             use == CACHE_LOAD_MARK)
         touch(fd, &st);
     if (fd >= 0)
         close(fd);
@@ -147,7 +154,8 @@ bool cache_read_note(const char *dir, const char *name, CacheNote *out)
     const char *why;
     char text[MOST_TEXT + 1];
     int fd = open_entry(dir, name, &st, &why);
-    bool ok = fd >= 0 && read_trailer(fd, st.st_size, &t) && read_at(fd, text, (size_t)t.text, (off_t)t.object);
+    bool ok = fd >= 0 && read_trailer(fd, st.st_size, &t) &&
+              read_at(fd, text, (size_t)t.text, (off_t)t.object);
     if (fd >= 0)
         close(fd);
     if (ok)
@@ -156,7 +164,8 @@ bool cache_read_note(const char *dir, const char *name, CacheNote *out)
 }
 
 /* ---- writing ---- */
-bool cache_write(const char *dir, const char *name, const char *data, size_t size, const CacheNote *note)
+bool cache_write(const char *dir, const char *name, const char *data, size_t size,
+                 const CacheNote *note)
 {
     char path[CACHE_PATH], aside[CACHE_PATH], text[MOST_TEXT];
     Trailer t = {.object = size, .text = print_note(text, note)};
@@ -182,8 +191,8 @@ bool cache_write(const char *dir, const char *name, const char *data, size_t siz
 }
 
 /* ---- loading ---- */
-/* dlopen treats equal paths as one library, and descriptor numbers are reused. So every path gets a different spelling:
- * a sequence of "/." and "/" that encodes a counter. */
+/* dlopen treats equal paths as one library, and descriptor numbers are reused. So every path gets a
+ * different spelling: a sequence of "/." and "/" that encodes a counter. */
 static void *load_from_memory(const char *data, size_t size)
 {
     static atomic_uint loads;
@@ -202,8 +211,8 @@ static void *load_from_memory(const char *data, size_t size)
     return h;
 }
 
-/* Prefers the file, so that debuggers and profilers have a name. That fails if the folder is mounted noexec or the file
- * is gone by now. */
+/* Prefers the file, so that debuggers and profilers have a name. That fails if the folder is
+ * mounted noexec or the file is gone by now. */
 void *cache_load_object(const char *path, const char *data, size_t size)
 {
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,5 @@
-/* Lists the entries of a cache folder, and removes those that were unused longest. Touches only files whose names are
- * those of cache entries. */
+/* Lists the entries of a cache folder, and removes those that were unused longest. Touches only
+ * files whose names are those of cache entries. */
 #include "runtime/library/cache/cache.h"
 
 #include <dirent.h>
@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Lengths of keys: of this version, and of older versions, whose entries are useless now and can be removed. */
+/* Lengths of keys: of this version, and of older versions, whose entries are useless now and can be
+ * removed. */
 enum { KEY = 64, OLD_KEY = 32 };
 
 int64_t cache_now_ns(void)
@@ -49,7 +50,8 @@ static bool is_leftover(const char *name)
 static int by_use(const void *a, const void *b)
 {
     const CacheEntry *x = a, *y = b;
-    return x->used_ns != y->used_ns ? (x->used_ns > y->used_ns) - (x->used_ns < y->used_ns) : strcmp(x->name, y->name);
+    return x->used_ns != y->used_ns ? (x->used_ns > y->used_ns) - (x->used_ns < y->used_ns)
+                                    : strcmp(x->name, y->name);
 }
 
 static bool add(CacheList *l, int *cap, CacheEntry e)
@@ -79,10 +81,11 @@ bool cache_list(const char *dir, CacheList *out)
     for (struct dirent *e; ok && (e = readdir(d));) {
         struct stat st;
         CacheEntry c = {.kind = kind_of(e->d_name)};
-        if ((!c.kind && !is_leftover(e->d_name)) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-            !S_ISREG(st.st_mode))
+        if ((!c.kind && !is_leftover(e->d_name)) ||
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
             continue;
-        memcpy(c.name, e->d_name, strlen(e->d_name) + 1);        /* a name of the cache: at most 72 bytes */
+        /* a name of the cache: at most 72 bytes */
+        memcpy(c.name, e->d_name, strlen(e->d_name) + 1);
         c.bytes = st.st_size;
         c.used_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
         ok = add(out, &cap, c);
@@ -114,7 +117,8 @@ static bool gone(const char *dir, const CacheEntry *e, CacheSwept *s)
     return true;
 }
 
-CacheSwept cache_sweep(const char *dir, int64_t max, double older, double leftover, const char *keep)
+CacheSwept cache_sweep(const char *dir, int64_t max, double older, double leftover,
+                       const char *keep)
 {
     CacheSwept s = {0};
     CacheList l;

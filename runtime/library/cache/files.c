@@ -78,22 +78,25 @@ static const char *read_whole(int fd, int64_t size, unsigned how, char **data, s
     return *n == cap && !(how & FILE_MAY_GROW) ? "it grew while it was read" : NULL;
 }
 
-bool file_load(const char *path, int64_t most, unsigned how, char **data, size_t *n, char *why, size_t nwhy)
+bool file_load(const char *path, int64_t most, unsigned how, char **data, size_t *n, char *why,
+               size_t nwhy)
 {
     struct stat st;
     char large[40];
     *data = NULL;
     *n = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);           /* does not block on a pipe of that name */
+    /* does not block on a pipe of that name */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && (how & FILE_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR))
         return true;
     snprintf(large, sizeof large, "larger than %lld MiB", (long long)most >> 20);
-    const char *wrong = fd < 0 || fstat(fd, &st) != 0                       ? strerror(errno)
-                        : S_ISDIR(st.st_mode)                               ? strerror(EISDIR)
-                        : !S_ISREG(st.st_mode)                              ? "not a file"
-                        : st.st_size > most                                 ? large
-                        : (how & FILE_TRUSTED) && file_others_write(&st)    ? "another user's, or others can write it"
-                                                                            : read_whole(fd, st.st_size, how, data, n);
+    const char *wrong = fd < 0 || fstat(fd, &st) != 0 ? strerror(errno)
+                        : S_ISDIR(st.st_mode)         ? strerror(EISDIR)
+                        : !S_ISREG(st.st_mode)        ? "not a file"
+                        : st.st_size > most           ? large
+                        : (how & FILE_TRUSTED) && file_others_write(&st)
+                            ? "another user's, or others can write it"
+                            : read_whole(fd, st.st_size, how, data, n);
     if (fd >= 0)
         close(fd);
     if (!wrong)
@@ -110,8 +113,8 @@ char *file_read(const char *path, size_t *n)
     return file_load(path, INT64_MAX - 1, 0, &data, n, why, sizeof why) ? data : NULL;
 }
 
-/* A write beyond the process's limit on file sizes (ulimit -f) would raise SIGXFSZ, which ends the process. Such a
- * write is not attempted; errno is set as the write would have set it. */
+/* A write beyond the process's limit on file sizes (ulimit -f) would raise SIGXFSZ, which ends the
+ * process. Such a write is not attempted; errno is set as the write would have set it. */
 static bool within_limit(off_t at, size_t n)
 {
     struct rlimit r;

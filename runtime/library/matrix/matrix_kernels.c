@@ -1,5 +1,5 @@
-/* Matrices without a rule in the library: compiles the specs of functions, and loads kernels that belong to no rule,
- * one per storage type, from the cache, from a package, or compiled by NVRTC. */
+/* Matrices without a rule in the library: compiles the specs of functions, and loads kernels that
+ * belong to no rule, one per storage type, from the cache, from a package, or compiled by NVRTC. */
 #include "runtime/library/matrix/matrix_kernels.h"
 
 #include "runtime/core/functions/function.h"
@@ -16,7 +16,8 @@ optc_status library_function(optc_engine *e, const FunctionForm *f, optc_rule **
                                                 .param = (optc_type)(f->compute + 1)}, out);
 }
 
-/* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt. call: in messages. */
+/* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt. call: in
+ * messages. */
 typedef struct Kernels { const char *name, *call; MatrixKernels which; MatrixKit *kit; } Kernels;
 
 static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
@@ -31,7 +32,8 @@ static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
         if (!number_type[t % NTYPES].number || !*kernel)
             continue;
         snprintf(name, sizeof name, "optc_%s_of_%s", kernel, number_type[t % NTYPES].name);
-        int rc = g->d->cuModuleGetFunction(&matrix_kernel_at(k->kit, k->which, second)[t % NTYPES], module, name);
+        int rc = g->d->cuModuleGetFunction(&matrix_kernel_at(k->kit, k->which, second)[t % NTYPES],
+                                           module, name);
         if (rc) {
             g->d->cuModuleUnload(module);
             return gpu_error(g, "cuModuleGetFunction", rc, name);
@@ -41,7 +43,8 @@ static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
     return OPTC_OK;
 }
 
-static optc_status compiled(optc_engine *e, const Kernels *k, const Nvrtc *n, const char *source, CacheSlot *slot)
+static optc_status compiled(optc_engine *e, const Kernels *k, const Nvrtc *n, const char *source,
+                            CacheSlot *slot)
 {
     size_t size = 0;
     char *log = NULL, *cubin = nvrtc_build(n, source, "matrices", e->gpu->arch, false, &size, &log);
@@ -49,11 +52,13 @@ static optc_status compiled(optc_engine *e, const Kernels *k, const Nvrtc *n, co
     memset(&note, 0, sizeof note);
     snprintf(note.rule, sizeof note.rule, "(matrices with no rule)");
     snprintf(note.target, sizeof note.target, "sm_%d", e->gpu->arch);
-    snprintf(note.compiler, sizeof note.compiler, "NVRTC %d.%d", n->version / 1000, n->version % 1000 / 10);
+    snprintf(note.compiler, sizeof note.compiler, "NVRTC %d.%d", n->version / 1000,
+             n->version % 1000 / 10);
     cache_end(slot, cubin, size, &note);
-    optc_status s = cubin ? load(e, k, cubin)
-                    : log ? fail(OPTC_ERROR_UNAVAILABLE, "%s: for sm_%d: %.1500s", k->call, e->gpu->arch, log)
-                          : no_memory(k->call);
+    optc_status s =
+        cubin ? load(e, k, cubin)
+        : log ? fail(OPTC_ERROR_UNAVAILABLE, "%s: for sm_%d: %.1500s", k->call, e->gpu->arch, log)
+              : no_memory(k->call);
     free(cubin);
     free(log);
     return s;
@@ -76,13 +81,14 @@ static optc_status load_kernels(optc_engine *e, const Kernels *k)
 {
     const char *why = "";
     const Nvrtc *n = nvrtc_get(&why);
-    char *source = emit_cuda_alone(k->name), code[DIGEST_HEX], key[DIGEST_HEX], all[512], unfit[1024] = "";
+    char *source = emit_cuda_alone(k->name), code[DIGEST_HEX], key[DIGEST_HEX], all[512],
+         unfit[1024] = "";
     if (!source || !emit_key(source, code)) {
         free(source);
         return no_memory(k->call);
     }
-    int len = snprintf(all, sizeof all, "%s|%.300s|sm_%d|nvrtc %d|alone", code, nvrtc_options(), e->gpu->arch,
-                       n ? n->version : 0);
+    int len = snprintf(all, sizeof all, "%s|%.300s|sm_%d|nvrtc %d|alone", code, nvrtc_options(),
+                       e->gpu->arch, n ? n->version : 0);
     digest_hex(all, (size_t)len, key);
     size_t size = 0;
     CacheSlot slot;
@@ -94,7 +100,8 @@ static optc_status load_kernels(optc_engine *e, const Kernels *k)
     if (packed)
         cache_end(&slot, NULL, 0, NULL);
     else if (!found && !n)
-        s = fail(OPTC_ERROR_UNAVAILABLE, "%s on %s: %s%s%s", k->call, e->name, unfit, *unfit ? "; and " : "", why);
+        s = fail(OPTC_ERROR_UNAVAILABLE, "%s on %s: %s%s%s", k->call, e->name, unfit,
+                 *unfit ? "; and " : "", why);
     else if (!found)
         s = compiled(e, k, n, source, &slot);
     free(source);
@@ -103,7 +110,8 @@ static optc_status load_kernels(optc_engine *e, const Kernels *k)
 
 optc_status library_kernels(optc_engine *e, MatrixKit *k, int which)
 {
-    static const char *const calls[] = {[MATRIX_COPY] = "functions of matrices", [MATRIX_GRAM] = "optc_multiply",
+    static const char *const calls[] = {[MATRIX_COPY] = "functions of matrices",
+                                        [MATRIX_GRAM] = "optc_multiply",
                                         [MATRIX_KRON] = "optc_kron"};
     MatrixKernels w = (MatrixKernels)which;
     return load_kernels(e, &(Kernels){matrix_kernel_name(w, false), calls[w], w, k});

@@ -1,4 +1,5 @@
-/* The library's Host.function and Host.kernels: functions of matrices, and kernels for them, without a rule. */
+/* The library's Host.function and Host.kernels: functions of matrices, and kernels for them,
+ * without a rule. */
 #ifndef OPTC_MATRIX_KERNELS_H
 #define OPTC_MATRIX_KERNELS_H
 #include "runtime/library/library.h"

@@ -1,6 +1,6 @@
-/* The functions of matrices that `optc ship --functions LIST` puts into a package: their forms as specs. A package
- * compiles nothing, so every combination of options that changes a spec has its own form. Exponents do not: the
- * package's host puts them into the program. */
+/* The functions of matrices that `optc ship --functions LIST` puts into a package: their forms as
+ * specs. A package compiles nothing, so every combination of options that changes a spec has its
+ * own form. Exponents do not: the package's host puts them into the program. */
 #include "runtime/library/matrix/packed_functions.h"
 
 #include "runtime/core/functions/function.h"
@@ -32,16 +32,20 @@ static bool add_call(Forms *to, FunctionName name, const optc_function *x, bool 
     return true;
 }
 
-/* ridge, relative and floor in all combinations. On a GPU exponents differ in the kernels that they need: roots by
- * products, inverses by triangles, and the others by eigenvectors. The library has one spec per exponent, and the specs
- * of one kind have the same code. */
+/* ridge, relative and floor in all combinations. On a GPU exponents differ in the kernels that they
+ * need: roots by products, inverses by triangles, and the others by eigenvectors. The library has
+ * one spec per exponent, and the specs of one kind have the same code. */
 static void add_powers(Forms *to)
 {
     static const double exponents[] = {-0.25, -1, 0.3};
     for (int i = 0; i < (to->library ? 3 : 1); i++)
         for (int k = 0; k < 8; k++)
-            add_call(to, FUNCTION_MATRIX_POWER, &(optc_function){.exponent = exponents[i], .ridge = k & 1,
-                                                                 .relative = k >> 1 & 1, .floor = k >> 2}, false);
+            add_call(to, FUNCTION_MATRIX_POWER,
+                     &(optc_function){.exponent = exponents[i],
+                                      .ridge = k & 1,
+                                      .relative = k >> 1 & 1,
+                                      .floor = k >> 2},
+                     false);
     if (to->library)
         return;
     add_call(to, FUNCTION_MATRIX_POWER, &(optc_function){.exponent = -1}, true);
@@ -73,7 +77,8 @@ static bool add_polar(Forms *to, const char *word)
     if (strcmp(word, "polar") &&
         (sscanf(word, "polar(%d,%40[a-z_])%n", &steps, name, &end) != 2 || word[end] || steps < 1))
         return false;
-    return add_call(to, FUNCTION_POLAR, &(optc_function){.steps = steps, .coefficients = name}, false);
+    return add_call(to, FUNCTION_POLAR, &(optc_function){.steps = steps, .coefficients = name},
+                    false);
 }
 
 static bool add_word(Forms *to, const char *word)
@@ -90,7 +95,8 @@ static bool add_word(Forms *to, const char *word)
         add_solves(to);
     if (all || !strncmp(word, "polar", 5))
         add_polar(to, all ? "polar" : word);
-    if (all && to->library)                        /* Muon's; each number of steps has its own code */
+    /* Muon's; each number of steps has its own code */
+    if (all && to->library)
         add_polar(to, "polar(5,polar_express)"), add_polar(to, "polar(5,jordan)");
     if (all || !strcmp(word, "qr"))
         add_call(to, FUNCTION_QR, &(optc_function){.n = 1}, false);
@@ -126,8 +132,11 @@ int packed_forms(const char *list, bool library, PackedForm *out, int most, char
         s += n;
         if (add_word(&to, word))
             continue;
-        snprintf(why, nwhy, "there is no function '%s'; known are all, products, matrix_power, eigh, cholesky, solve, "
-                            "polar, polar(STEPS,COEFFICIENTS), qr and linear", word);
+        snprintf(why, nwhy,
+                 "there is no function '%s'; known are all, products, matrix_power, eigh, "
+                 "cholesky, solve, "
+                 "polar, polar(STEPS,COEFFICIENTS), qr and linear",
+                 word);
         return -1;
     }
     int n = 0;

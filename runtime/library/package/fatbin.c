@@ -1,9 +1,10 @@
-/* Packs fatbins with the library nvFatbin if it is found, otherwise with the toolkit's tool `fatbinary`. The driver
- * chooses the same image from both.
+/* Packs fatbins with the library nvFatbin if it is found, otherwise with the toolkit's tool
+ * `fatbinary`. The driver chooses the same image from both.
  *
- * nvFatbin is searched in this order: libraries that the process has mapped already, the folder of NVRTC (or the Python
- * package next to it), $CUDA_HOME and $CUDA_PATH, the toolkit's folder, the loader's own search. $OPTC_NO_NVFATBIN
- * hides it. fatbinary: $OPTC_FATBINARY ("": none), otherwise the PATH, $CUDA_HOME, $CUDA_PATH, the toolkit's folder. */
+ * nvFatbin is searched in this order: libraries that the process has mapped already, the folder of
+ * NVRTC (or the Python package next to it), $CUDA_HOME and $CUDA_PATH, the toolkit's folder, the
+ * loader's own search. $OPTC_NO_NVFATBIN hides it. fatbinary: $OPTC_FATBINARY ("": none), otherwise
+ * the PATH, $CUDA_HOME, $CUDA_PATH, the toolkit's folder. */
 #include "runtime/library/package/fatbin.h"
 
 #include "runtime/core/matrix/cuda_library.h"
@@ -28,12 +29,15 @@ static const char *const names[] = {"libnvfatbin.so.13", "libnvfatbin.so.12"};
 static void *open_in(const char *folder, const char *name)
 {
     Path p;
-    return path_print(p, "%s/%s", folder, name) && access(p, F_OK) == 0 ? dlopen(p, RTLD_NOW | RTLD_LOCAL) : NULL;
+    return path_print(p, "%s/%s", folder, name) && access(p, F_OK) == 0
+               ? dlopen(p, RTLD_NOW | RTLD_LOCAL)
+               : NULL;
 }
 
 static void *find_one(const char *name)
 {
-    static const char *const below[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
+    static const char *const below[] = {"lib64", "lib", "targets/x86_64-linux/lib",
+                                        "targets/sbsa-linux/lib"};
     const Nvrtc *n = nvrtc_get(NULL);
     void *library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
     Path p;
@@ -54,7 +58,8 @@ static void *find_one(const char *name)
 static bool nvfatbin_find(NvFatbin *f)
 {
     void *library = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !library && !getenv("OPTC_NO_NVFATBIN"); i++)
+    for (size_t i = 0; i < sizeof names / sizeof *names && !library && !getenv("OPTC_NO_NVFATBIN");
+         i++)
         library = find_one(names[i]);
     for (size_t i = 0; library && i < sizeof wants / sizeof *wants; i++) {
         void *s = dlsym(library, wants[i].name);
@@ -64,7 +69,8 @@ static bool nvfatbin_find(NvFatbin *f)
     }
     Dl_info at;
     void *any = library ? dlsym(library, "nvFatbinCreate") : NULL;
-    snprintf(f->path, sizeof f->path, "%s", any && dladdr(any, &at) && at.dli_fname ? at.dli_fname : names[0]);
+    snprintf(f->path, sizeof f->path, "%s",
+             any && dladdr(any, &at) && at.dli_fname ? at.dli_fname : names[0]);
     return library != NULL;
 }
 
@@ -88,10 +94,11 @@ static int add_image(const NvFatbin *f, nvFatbinHandle h, const FatImage *m, con
     return rc;
 }
 
-static char *by_library(const NvFatbin *f, const FatImage *image, int n, const char *name, size_t *size, char *why,
-                        size_t nwhy)
+static char *by_library(const NvFatbin *f, const FatImage *image, int n, const char *name,
+                        size_t *size, char *why, size_t nwhy)
 {
-    /* The mode "size" is zstd, which drivers of CUDA 13 read, and not all of CUDA 12; older versions lack it. */
+    /* The mode "size" is zstd, which drivers of CUDA 13 read, and not all of CUDA 12; older
+     * versions lack it. */
     const char *options[] = {"-64", "-compress-all", "-compress-mode=size"};
     nvFatbinHandle h = NULL;
     unsigned major = 0, minor = 0;
@@ -105,7 +112,8 @@ static char *by_library(const NvFatbin *f, const FatImage *image, int n, const c
         out = NULL;
     }
     if (!out)
-        snprintf(why, nwhy, "nvFatbin (%s) failed: error %d%s", f->path, rc, rc > 0 ? "" : " (out of memory)");
+        snprintf(why, nwhy, "nvFatbin (%s) failed: error %d%s", f->path, rc,
+                 rc > 0 ? "" : " (out of memory)");
     if (h)
         f->nvFatbinDestroy(&h);
     return out;
@@ -124,12 +132,14 @@ static bool tool_find(Path out)
         at += n;
     }
     for (size_t i = 0; cuda_toolkit(i); i++)
-        if (*cuda_toolkit(i) && path_print(out, "%s/bin/fatbinary", cuda_toolkit(i)) && access(out, X_OK) == 0)
+        if (*cuda_toolkit(i) && path_print(out, "%s/bin/fatbinary", cuda_toolkit(i)) &&
+            access(out, X_OK) == 0)
             return true;
     return false;
 }
 
-/* Runs the tool in `dir`, so that the fatbin contains no path of this machine. Its output goes to a file. */
+/* Runs the tool in `dir`, so that the fatbin contains no path of this machine. Its output goes to a
+ * file. */
 static int run_tool(const char *tool, char **argv, const char *dir)
 {
     pid_t id = fork();
@@ -153,8 +163,8 @@ static void remove_in(const char *dir, const char *name)
         unlink(p);
 }
 
-static char *by_tool(const char *tool, const FatImage *image, int n, const char *dir, size_t *size, char *why,
-                     size_t nwhy)
+static char *by_tool(const char *tool, const FatImage *image, int n, const char *dir, size_t *size,
+                     char *why, size_t nwhy)
 {
     char word[MOST_IMAGES + 8][96], *argv[MOST_IMAGES + 8], file[40];
     int argc = 0;
@@ -165,8 +175,8 @@ static char *by_tool(const char *tool, const FatImage *image, int n, const char 
     Path p;
     for (int i = 0; i < n && i < MOST_IMAGES; i++) {
         snprintf(file, sizeof file, "image%d", i);
-        snprintf(word[argc++], sizeof *word, "--image3=kind=%s,sm=%d%s,file=%s", image[i].ptx ? "ptx" : "elf",
-                 image[i].arch, arch_suffix(&image[i]), file);
+        snprintf(word[argc++], sizeof *word, "--image3=kind=%s,sm=%d%s,file=%s",
+                 image[i].ptx ? "ptx" : "elf", image[i].arch, arch_suffix(&image[i]), file);
         ok = ok && path_print(p, "%s/%s", dir, file) && file_write(p, image[i].code, image[i].size);
     }
     for (int i = 0; i < argc; i++)
@@ -211,13 +221,15 @@ const char *fatbin_packer(char buf[1200], char *why, size_t nwhy)
         return buf;
     }
     snprintf(why, nwhy,
-             "nothing that packs fatbins was found: 'python3 -m pip install nvidia-nvfatbin' brings the library %s; or "
+             "nothing that packs fatbins was found: 'python3 -m pip install nvidia-nvfatbin' "
+             "brings the library %s; or "
              "have the toolkit's tool fatbinary on the PATH, or name it in OPTC_FATBINARY",
              names[0]);
     return NULL;
 }
 
-char *fatbin_make(const FatImage *image, int n, const char *name, const char *dir, size_t *size, char *why, size_t nwhy)
+char *fatbin_make(const FatImage *image, int n, const char *name, const char *dir, size_t *size,
+                  char *why, size_t nwhy)
 {
     NvFatbin f;
     Path tool;
@@ -231,7 +243,8 @@ char *fatbin_make(const FatImage *image, int n, const char *name, const char *di
 }
 
 /* ---- reading ---- */
-/* The format that both packers write and cuobjdump lists: a header, then a header and the data of each image. */
+/* The format that both packers write and cuobjdump lists: a header, then a header and the data of
+ * each image. */
 typedef struct { uint32_t magic; uint16_t version, header; uint64_t size; } Head;
 typedef struct {
     uint16_t kind, version;
@@ -262,7 +275,8 @@ int fatbin_list(const char *data, size_t size, FatEntry *out, int most)
             (m.kind != KIND_PTX && m.kind != KIND_ELF))
             return -1;
         if (n < most)
-            out[n] = (FatEntry){(int)m.arch, m.kind == KIND_PTX, m.bytes ? m.bytes : m.stored, m.stored};
+            out[n] =
+                (FatEntry){(int)m.arch, m.kind == KIND_PTX, m.bytes ? m.bytes : m.stored, m.stored};
         n++;
         at += m.header + m.stored;
     }

@@ -1,4 +1,5 @@
-/* Reads shipped packages: the manifest, files with their hashes, and rules for a GPU. Writes nothing. */
+/* Reads shipped packages: the manifest, files with their hashes, and rules for a GPU. Writes
+ * nothing. */
 #include "runtime/library/package/package.h"
 
 #include "runtime/library/cache/files.h"
@@ -14,8 +15,8 @@
 enum { MOST_MANIFEST = 64 << 20, MOST_FILE = 1 << 30 };
 
 /* ---- files ---- */
-static char *read_all(const char *dir, const char *name, int64_t most, bool trusted, size_t *size, char *why,
-                      size_t nwhy)
+static char *read_all(const char *dir, const char *name, int64_t most, bool trusted, size_t *size,
+                      char *why, size_t nwhy)
 {
     char path[CACHE_PATH], *data;
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -24,7 +25,8 @@ static char *read_all(const char *dir, const char *name, int64_t most, bool trus
 
 bool manifest_is(const char *dir)
 {
-    static const char mark[] = "optc-package ";            /* of any version: manifest_read checks the version */
+    /* of any version: manifest_read checks the version */
+    static const char mark[] = "optc-package ";
     char path[CACHE_PATH], head[sizeof mark] = "";
     snprintf(path, sizeof path, "%s/manifest", dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -34,7 +36,8 @@ bool manifest_is(const char *dir)
     return n == (ssize_t)sizeof head - 1 && !memcmp(head, mark, sizeof head - 1);
 }
 
-char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *size, char *why, size_t nwhy)
+char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *size, char *why,
+                   size_t nwhy)
 {
     char hex[DIGEST_HEX], *data = read_all(dir, f->name, MOST_FILE, trusted, size, why, nwhy);
     if (!data)
@@ -43,7 +46,8 @@ char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *
     if (*size == f->bytes && !strcmp(hex, f->hash))
         return data;
     snprintf(why, nwhy, "%s: %s", f->name,
-             *size != f->bytes ? "its size differs from the manifest's" : "its checksum differs from the manifest's");
+             *size != f->bytes ? "its size differs from the manifest's"
+                               : "its checksum differs from the manifest's");
     free(data);
     return NULL;
 }
@@ -54,9 +58,11 @@ static bool read_image(Manifest *m, const char *word, const char *rest)
     PackageImage x = {.ptx = !strcmp(word, "ptx")};
     unsigned long long bytes;
     int end = 0;
-    if (m->nrule)                      /* launches are stored by image, so all images come before the rules */
+    if (m->nrule)                      /* launches are stored by image, so all images come before
+                                        * the rules */
         return false;
-    if (sscanf(rest, x.ptx ? "compute_%d %llu %64s%n" : "sm_%d %llu %64s%n", &x.arch, &bytes, x.hash, &end) != 3 ||
+    if (sscanf(rest, x.ptx ? "compute_%d %llu %64s%n" : "sm_%d %llu %64s%n", &x.arch, &bytes,
+               x.hash, &end) != 3 ||
         rest[end])
         return false;
     x.bytes = bytes;
@@ -70,7 +76,8 @@ static bool read_file(Manifest *m, const char *rest)
     char name[100];
     unsigned long long bytes;
     int end = 0;
-    if (sscanf(rest, "%99s %llu %64s%n", name, &bytes, x.hash, &end) != 3 || rest[end] || strchr(name, '/'))
+    if (sscanf(rest, "%99s %llu %64s%n", name, &bytes, x.hash, &end) != 3 || rest[end] ||
+        strchr(name, '/'))
         return false;
     x.bytes = bytes;
     x.name = arena_strdup(&m->arena, name);
@@ -130,7 +137,8 @@ static bool read_line(Manifest *m, char *line)
     return true;
 }
 
-static bool read_text(Manifest *m, const char *text, size_t size, const char *dir, char *why, size_t nwhy)
+static bool read_text(Manifest *m, const char *text, size_t size, const char *dir, char *why,
+                      size_t nwhy)
 {
     char hex[DIGEST_HEX], *last = NULL;
     char *all = arena_strndup(&m->arena, text, size);
@@ -143,15 +151,16 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
     if (last)
         digest_hex(all, (size_t)(last - all), hex);
     /* nothing may follow the last line, and no 0 byte may end the text early */
-    if (!last || (size_t)(last - all) + 4 + DIGEST_HEX != size || strncmp(last + 4, hex, DIGEST_HEX - 1) ||
-        last[4 + DIGEST_HEX - 1] != '\n') {
+    if (!last || (size_t)(last - all) + 4 + DIGEST_HEX != size ||
+        strncmp(last + 4, hex, DIGEST_HEX - 1) || last[4 + DIGEST_HEX - 1] != '\n') {
         snprintf(why, nwhy, "the manifest of %.300s is %s", dir,
                  last ? "damaged or was edited: its checksum differs" : "cut short");
         return false;
     }
     *last = 0;
     if (!text_plain(all, "\n")) {              /* its words are printed on terminals */
-        snprintf(why, nwhy, "the manifest of %.300s is damaged: it contains control characters", dir);
+        snprintf(why, nwhy, "the manifest of %.300s is damaged: it contains control characters",
+                 dir);
         return false;
     }
     LineReader in = {.at = all + strlen(PACKAGE_MARK), .end = last, .line = 1};
@@ -162,7 +171,8 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
         }
     if (m->name && is_ident(m->name) && !m->cuda == !m->nimage && m->nrule)
         return true;
-    snprintf(why, nwhy, "the manifest of %.300s lacks a name, a version, a rule or an architecture", dir);
+    snprintf(why, nwhy, "the manifest of %.300s lacks a name, a version, a rule or an architecture",
+             dir);
     return false;
 }
 
@@ -232,13 +242,15 @@ int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwh
     else if (best < 0)
         snprintf(why, nwhy, "it has no code for sm_%d", arch);
     else if (old)
-        snprintf(why, nwhy, "the driver is for CUDA %d.%d, and its code needs one for %d.0 or newer", driver / 1000,
-                 driver % 1000 / 10, m->cuda / 1000);
+        snprintf(why, nwhy,
+                 "the driver is for CUDA %d.%d, and its code needs one for %d.0 or newer",
+                 driver / 1000, driver % 1000 / 10, m->cuda / 1000);
     return old ? -1 : best;
 }
 
 /* ---- as a base of the cache ---- */
-static bool find_in(const char *dir, const char *key, int arch, int driver, Package *out, char *why, size_t nwhy)
+static bool find_in(const char *dir, const char *key, int arch, int driver, Package *out, char *why,
+                    size_t nwhy)
 {
     char name[80];
     if (!cache_trusted(dir, true, why, nwhy) || !manifest_is(dir))
@@ -247,7 +259,8 @@ static bool find_in(const char *dir, const char *key, int arch, int driver, Pack
     if (manifest_read(dir, true, &out->m, why, nwhy) &&
         (out->image = manifest_pick(&out->m, arch, driver, why, nwhy)) >= 0) {
         for (int i = 0; i < out->m.nrule && !out->rule; i++)
-            if (!strcmp(out->m.rule[i].key, key) && out->m.rule[i].launch && out->m.rule[i].launch[out->image])
+            if (!strcmp(out->m.rule[i].key, key) && out->m.rule[i].launch &&
+                out->m.rule[i].launch[out->image])
                 out->rule = &out->m.rule[i];
         snprintf(name, sizeof name, "%.60s.fatbin", out->m.name);
         const PackageFile *f = out->rule ? manifest_file(&out->m, name) : NULL;
@@ -260,7 +273,8 @@ static bool find_in(const char *dir, const char *key, int arch, int driver, Pack
     return false;
 }
 
-bool package_find(const Cache *c, const char *key, int arch, int driver, Package *out, char *why, size_t nwhy)
+bool package_find(const Cache *c, const char *key, int arch, int driver, Package *out, char *why,
+                  size_t nwhy)
 {
     char dir[CACHE_DIR], one[700];
     size_t at = 0;
@@ -271,8 +285,8 @@ bool package_find(const Cache *c, const char *key, int arch, int driver, Package
             return true;
         bool named = !strncmp(one, dir, strlen(dir));
         if (*one && at < nwhy)
-            at += (size_t)snprintf(why + at, nwhy - at, "%s%.300s%s%s", at ? "; " : "", named ? "" : dir,
-                                   named ? "" : ": ", one);
+            at += (size_t)snprintf(why + at, nwhy - at, "%s%.300s%s%s", at ? "; " : "",
+                                   named ? "" : dir, named ? "" : ": ", one);
     }
     return false;
 }
@@ -281,11 +295,13 @@ bool package_any(const char *bases, int arch, int driver)
 {
     char dir[CACHE_DIR], why[700];
     bool found = false;
-    for (const char *list = bases ? bases : getenv("OPTC_CACHE_BASE"); !found && cache_next_base(&list, dir);) {
+    for (const char *list = bases ? bases : getenv("OPTC_CACHE_BASE");
+         !found && cache_next_base(&list, dir);) {
         Manifest m;
         if (!cache_trusted(dir, true, why, sizeof why) || !manifest_is(dir))
             continue;
-        found = manifest_read(dir, true, &m, why, sizeof why) && manifest_pick(&m, arch, driver, why, sizeof why) >= 0;
+        found = manifest_read(dir, true, &m, why, sizeof why) &&
+                manifest_pick(&m, arch, driver, why, sizeof why) >= 0;
         manifest_free(&m);
     }
     return found;

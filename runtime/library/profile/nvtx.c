@@ -7,13 +7,16 @@
 static int (*push_range)(const char *);
 static int (*pop_range)(void);
 
-/* Called with the profile's lock, while no run is recorded. The library is never unloaded: tools patch it. */
+/* Called with the profile's lock, while no run is recorded. The library is never unloaded: tools
+ * patch it. */
 void nvtx_open(void)
 {
-    static const char *const names[] = {"libnvToolsExt.so.1", "libnvToolsExt.so", "libnvtx3interop.so"};
+    static const char *const names[] = {"libnvToolsExt.so.1", "libnvToolsExt.so",
+                                        "libnvtx3interop.so"};
     for (size_t i = 0; i < sizeof names / sizeof *names && !push_range; i++) {
         void *h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        void *push = h ? dlsym(h, "nvtxRangePushA") : NULL, *pop = h ? dlsym(h, "nvtxRangePop") : NULL;
+        void *push = h ? dlsym(h, "nvtxRangePushA") : NULL,
+             *pop = h ? dlsym(h, "nvtxRangePop") : NULL;
         if (push && pop) {
             memcpy(&pop_range, &pop, sizeof pop);
             memcpy(&push_range, &push, sizeof push);

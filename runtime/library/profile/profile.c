@@ -24,7 +24,10 @@ Recording *profile_lock(void)
     return &recording;
 }
 
-unsigned profile_generation(void) { return __atomic_load_n(&recording.generation, __ATOMIC_ACQUIRE); }
+unsigned profile_generation(void)
+{
+    return __atomic_load_n(&recording.generation, __ATOMIC_ACQUIRE);
+}
 void profile_unlock(void) { pthread_mutex_unlock(&lock); }
 
 /* ---- rows and events ---- */
@@ -72,7 +75,8 @@ void profile_add(Recording *r, const ProfileSpan *x)
         r->dropped++;
         return;
     }
-    r->event[r->nevent++] = (ProfileEvent){.row = x->row, .thread = x->thread, .begin = x->begin, .ns = x->ns};
+    r->event[r->nevent++] =
+        (ProfileEvent){.row = x->row, .thread = x->thread, .begin = x->begin, .ns = x->ns};
 }
 
 EngineProfile *profile_engine(Recording *r, optc_engine *e)
@@ -87,7 +91,8 @@ EngineProfile *profile_engine(Recording *r, optc_engine *e)
         at++;
     if (at == MOST_ENGINES)
         return NULL;
-    x.peak = at < r->nengine ? r->engine[at].peak : 0;         /* of an engine like this one, which was closed */
+    /* of an engine like this one, which was closed */
+    x.peak = at < r->nengine ? r->engine[at].peak : 0;
     r->nengine += at == r->nengine;
     r->engine[at] = x;
     return &r->engine[at];
@@ -110,8 +115,10 @@ void profile_work(const char *what, const char *name, int64_t begin)
     snprintf(text, sizeof text, "%s%s%.150s", what, *name ? " " : "", name);
     Recording *r = profile_lock();
     if (r->on)
-        profile_add(r, &(ProfileSpan){.row = profile_row(r, ROW_WORK, -1, text), .thread = (int)syscall(SYS_gettid),
-                                      .begin = begin, .ns = profile_now() - begin});
+        profile_add(r, &(ProfileSpan){.row = profile_row(r, ROW_WORK, -1, text),
+                                      .thread = (int)syscall(SYS_gettid),
+                                      .begin = begin,
+                                      .ns = profile_now() - begin});
     profile_unlock();
 }
 
@@ -137,11 +144,13 @@ static void forget(Recording *r)
     r->nrow = r->row_cap = r->nevent = r->nengine = r->nrule = 0;
     r->dropped = 0;
     if (!r->event && (r->event = malloc(sizeof *r->event * MOST_EVENTS)))
-        memset(r->event, 1, sizeof *r->event * MOST_EVENTS);       /* not 0: the compiler would make it a calloc */
+        /* not 0: the compiler would make it a calloc */
+        memset(r->event, 1, sizeof *r->event * MOST_EVENTS);
     __atomic_store_n(&r->generation, r->generation + 1, __ATOMIC_RELEASE);
 }
 
-/* A child has its parent's recording, and neither its threads nor its GPU. It records its own runs from here on. */
+/* A child has its parent's recording, and neither its threads nor its GPU. It records its own runs
+ * from here on. */
 static void lock_for_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void)
 {
@@ -167,8 +176,9 @@ optc_status optc_profile_start(void)
         __atomic_store_n(&profile_hooks, &profile_recorder, __ATOMIC_RELEASE);
     }
     profile_unlock();
-    return busy ? fail(OPTC_ERROR_BUSY, "optc_profile_start: a profile is recording already (OPTC_PROFILE, or an "
-                                        "earlier start); call optc_profile_stop first")
+    return busy ? fail(OPTC_ERROR_BUSY,
+                       "optc_profile_start: a profile is recording already (OPTC_PROFILE, or an "
+                       "earlier start); call optc_profile_stop first")
                 : OPTC_OK;
 }
 

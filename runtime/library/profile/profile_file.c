@@ -1,5 +1,5 @@
-/* Files of profiles, and $OPTC_PROFILE: the recording of a whole process, written when it exits. This is the only part
- * of the library that prints. */
+/* Files of profiles, and $OPTC_PROFILE: the recording of a whole process, written when it exits.
+ * This is the only part of the library that prints. */
 #include "runtime/library/profile/profile.h"
 
 #include <errno.h>
@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file of $OPTC_PROFILE, open and locked from the start: another process with the same path uses another name. */
+/* The file of $OPTC_PROFILE, open and locked from the start: another process with the same path
+ * uses another name. */
 typedef struct ProfileFile { char path[4096]; int fd; pid_t process; } ProfileFile;
 static ProfileFile own = {.fd = -1};
 
@@ -52,7 +53,8 @@ static bool replace_text(int fd, const char *text)
 optc_status optc_profile_save(const char *path)
 {
     if (!path || !*path)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_profile_save: the path is %s", path ? "empty" : "NULL");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_profile_save: the path is %s",
+                    path ? "empty" : "NULL");
     char *text = optc_profile_text(1);
     if (!text)
         return no_memory("optc_profile_save");
@@ -64,7 +66,9 @@ optc_status optc_profile_save(const char *path)
         err = errno;
     }
     free(text);
-    return ok ? OPTC_OK : fail(OPTC_ERROR_IO, "optc_profile_save: '%.200s' cannot be written: %s", path, strerror(err));
+    return ok ? OPTC_OK
+              : fail(OPTC_ERROR_IO, "optc_profile_save: '%.200s' cannot be written: %s", path,
+                     strerror(err));
 }
 
 /* ---- $OPTC_PROFILE ---- */
@@ -73,7 +77,8 @@ static bool name_of_process(const char *path, char *out, size_t n)
 {
     size_t stem = strlen(path), json = strlen(".json");
     bool has = stem > json && !strcmp(path + stem - json, ".json");
-    int len = snprintf(out, n, "%.*s.%d%s", (int)(has ? stem - json : stem), path, (int)getpid(), has ? ".json" : "");
+    int len = snprintf(out, n, "%.*s.%d%s", (int)(has ? stem - json : stem), path, (int)getpid(),
+                       has ? ".json" : "");
     return len > 0 && (size_t)len < n;
 }
 
@@ -87,7 +92,9 @@ static bool anything(void)
 
 static void say_unwritten(const char *path, const char *why)
 {
-    fprintf(stderr, "optc: OPTC_PROFILE: '%.200s' cannot be written: %s; only the table is printed\n", path, why);
+    fprintf(stderr,
+            "optc: OPTC_PROFILE: '%.200s' cannot be written: %s; only the table is printed\n", path,
+            why);
 }
 
 /* A child of fork has no file yet, and writes none if it recorded nothing. */
@@ -125,8 +132,10 @@ static void start_of_process(void)
     if (!path)
         return;
     if (!*path || strlen(path) >= sizeof own.path) {
-        fprintf(stderr, "optc: OPTC_PROFILE is %s; set it to a file such as out.json. Nothing is recorded\n",
-                *path ? "too long" : "empty");
+        fprintf(
+            stderr,
+            "optc: OPTC_PROFILE is %s; set it to a file such as out.json. Nothing is recorded\n",
+            *path ? "too long" : "empty");
         return;
     }
     if (optc_profile_start() != OPTC_OK) {             /* the program records by itself */

@@ -1,10 +1,11 @@
-/* Times of a GPU's runs: one event before the first launch and one after each. They are read after they have passed, so
- * a recorded run never waits for the device. */
+/* Times of a GPU's runs: one event before the first launch and one after each. They are read after
+ * they have passed, so a recorded run never waits for the device. */
 #include "runtime/library/profile/profile.h"
 
 #include <stdlib.h>
 
-enum { MOST_PENDING = 1024 };                  /* runs ahead of the device; further ones are counted, not timed */
+/* runs ahead of the device; further ones are counted, not timed */
+enum { MOST_PENDING = 1024 };
 
 /* ---- events ---- */
 static CUevent take_event(EngineProfile *e, const Driver *d)
@@ -40,7 +41,8 @@ static void drop_run(EngineProfile *e, const Driver *d, GpuRun *run)
 }
 
 /* ---- reading ---- */
-/* Chains the times of runs: a float of milliseconds since the first event would lose microseconds after a minute. */
+/* Chains the times of runs: a float of milliseconds since the first event would lose microseconds
+ * after a minute. */
 static bool place_run(EngineProfile *e, const Driver *d, const GpuRun *run, double *begin)
 {
     float ms = 0;
@@ -63,7 +65,11 @@ static void record_run(Recording *r, EngineProfile *e, const Driver *d, GpuRun *
     all.ns = ok ? (int64_t)(1e6 * (double)ms) : -1;
     for (int i = 1; i < run->n; i++) {
         const GpuMark *m = &run->mark[i];
-        ProfileSpan x = {.row = m->row, .thread = thread, .begin = (int64_t)at, .ns = -1, .bytes = m->bytes,
+        ProfileSpan x = {.row = m->row,
+                         .thread = thread,
+                         .begin = (int64_t)at,
+                         .ns = -1,
+                         .bytes = m->bytes,
                          .flops = m->flops};
         if (ok && !d->cuEventElapsedTime(&ms, run->mark[i - 1].at, m->at)) {
             x.ns = (int64_t)(1e6 * (double)ms);
@@ -89,7 +95,8 @@ void profile_gpu_read(Recording *r, EngineProfile *e, bool wait)
         if (!wait && d->cuEventQuery(end))
             return;
         if (wait)
-            (void)d->cuEventSynchronize(end);          /* after a failure no time can be read, and the run has none */
+            /* after a failure no time can be read, and the run has none */
+            (void)d->cuEventSynchronize(end);
         e->first = run->next;
         e->end = e->first ? e->end : NULL;
         e->pending--;
@@ -119,7 +126,9 @@ void profile_gpu_drain(Recording *r, EngineProfile *e)
 static GpuRun *open_run(Recording *r, EngineProfile *e, int entry, int items)
 {
     profile_gpu_read(r, e, false);
-    GpuRun *run = e->pending < MOST_PENDING ? calloc(1, sizeof *run + sizeof *run->mark * (size_t)(items + 2)) : NULL;
+    GpuRun *run = e->pending < MOST_PENDING
+                      ? calloc(1, sizeof *run + sizeof *run->mark * (size_t)(items + 2))
+                      : NULL;
     if (run)
         run->most = items + 2, run->entry = entry, run->begin = profile_now();
     return run;

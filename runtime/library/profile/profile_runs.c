@@ -13,7 +13,8 @@ typedef struct ItemProfile { int row; double bytes, flops; } ItemProfile;
 typedef struct PhaseProfile {
     unsigned generation;
     bool fixed;
-    int entry, host, threads;                  /* rows: of the entry, of the host's part, of the start of threads */
+    /* rows: of the entry, of the host's part, of the start of threads */
+    int entry, host, threads;
     int n, most;
     ItemProfile *item;
     char name[128];                            /* "adamw step" */
@@ -23,7 +24,8 @@ typedef struct BoundProfile {
     unsigned generation;
     int nmark;
     PhaseProfile *phases, *now;
-    double more;                               /* bytes of the other entries that the run's graph contains */
+    /* bytes of the other entries that the run's graph contains */
+    double more;
     int64_t begin;
     int thread;                                /* the kernel's number of the thread `caller` */
     pthread_t caller;
@@ -48,16 +50,21 @@ static double call_flops(const optc_binding *b, const ProgStage *s, int batch)
     for (int k = 0; u && k < u->n; k++) {
         const Tensor *x = &b->tensor[u->tensor[k]];
         if (x->view.n >= 0)
-            flops += share_scheduled(b, s, x) * callee_info(s->call)->flops(b->program, s->call, x->shape);
+            flops += share_scheduled(b, s, x) *
+                     callee_info(s->call)->flops(b->program, s->call, x->shape);
     }
     return flops;
 }
 
-static void name_stage(const optc_binding *b, const ProgStage *s, const ProgAction *other, char *buf, size_t n)
+static void name_stage(const optc_binding *b, const ProgStage *s, const ProgAction *other,
+                       char *buf, size_t n)
 {
-    const char *what = s && s->kind == S_CALL ? callee_facts[s->call->callee].name : s ? s->kernel : NULL;
+    const char *what = s && s->kind == S_CALL ? callee_facts[s->call->callee].name
+                       : s                    ? s->kernel
+                                              : NULL;
     if (what)
-        snprintf(buf, n, "%.100s%s%.60s%s", what, *s->where ? " (" : "", s->where, *s->where ? ")" : "");
+        snprintf(buf, n, "%.100s%s%.60s%s", what, *s->where ? " (" : "", s->where,
+                 *s->where ? ")" : "");
     else if (other && other->kind == ACT_COPY)
         snprintf(buf, n, "copy of %.100s", b->program->array[other->from].name);
     else
@@ -76,10 +83,12 @@ static void fill_item(Recording *r, optc_binding *b, PhaseProfile *p, int i, con
     ItemProfile *x = &p->item[i];
     if (p->generation != r->generation) {
         name_stage(b, s, other, name, sizeof name);
-        bool none = !b->gpu && (other->kind == ACT_ADVANCE_T || other->kind == ACT_FORK || other->kind == ACT_JOIN);
+        bool none = !b->gpu && (other->kind == ACT_ADVANCE_T || other->kind == ACT_FORK ||
+                                other->kind == ACT_JOIN);
         x->row = none ? NO_WORK : profile_row(r, ROW_STAGE, p->entry, name);
     }
-    add_bytes(b, s, other && other->kind == ACT_COPY ? other : NULL, batch, &b->stagger, true, &bytes);
+    add_bytes(b, s, other && other->kind == ACT_COPY ? other : NULL, batch, &b->stagger, true,
+              &bytes);
     x->bytes = bytes.read + bytes.written;
     x->flops = call_flops(b, s, batch);
 }
@@ -116,8 +125,13 @@ static bool know_items(Recording *r, optc_binding *b, PhaseProfile *p, int at)
     p->fixed = !b->nslots && !b->nabsent;
     for (int i = 0; i < p->n; i++) {
         const LaunchItem *y = list ? &list->item[i] : NULL;
-        const ProgAction *a = !y ? x->task[i].action : y->copy ? y->copy : y->exchange ? y->exchange : y->sync;
-        const ProgStage *s = y ? y->stage : a->kind == ACT_LAUNCH ? &b->program->stage[a->stage] : NULL;
+        const ProgAction *a = !y            ? x->task[i].action
+                              : y->copy     ? y->copy
+                              : y->exchange ? y->exchange
+                                            : y->sync;
+        const ProgStage *s = y                       ? y->stage
+                             : a->kind == ACT_LAUNCH ? &b->program->stage[a->stage]
+                                                     : NULL;
         fill_item(r, b, p, i, s, a, y ? y->batch : x->task[i].batch);
     }
     p->generation = r->generation;
@@ -162,7 +176,8 @@ static BoundProfile *bind_profile(optc_binding *b)
     PhaseProfile *phases = TAKE(b, PhaseProfile, n + 1);
     if (!x || !mark || !phases)
         return NULL;
-    x->hooks = (ProfileBinding){.clock = profile_now, .mark = mark, .launched = profile_gpu_launched};
+    x->hooks =
+        (ProfileBinding){.clock = profile_now, .mark = mark, .launched = profile_gpu_launched};
     x->nmark = most;
     x->phases = phases;
     b->profiled = &x->hooks;
@@ -214,7 +229,8 @@ static void adds(optc_binding *b, optc_binding *other, int entry, int phase)
     const LaunchList *p = &other->gpu->launch_list[entry * other->gpu->nphase + phase];
     optc_bytes bytes = {0, 0};
     for (int i = 0; i < p->n; i++)
-        add_bytes(other, p->item[i].stage, p->item[i].copy, p->item[i].batch, &other->stagger, true, &bytes);
+        add_bytes(other, p->item[i].stage, p->item[i].copy, p->item[i].batch, &other->stagger, true,
+                  &bytes);
     bound(b)->more += bytes.read + bytes.written;
 }
 
@@ -250,8 +266,9 @@ GpuRun **profile_run(optc_binding *b, int *entry, int *n)
     return &bound(b)->run;
 }
 
-/* A stage lasts until the next one begins, so waiting for other threads is a part of it. (The thread that takes the
- * time may wake up late from a barrier, and another one has then begun the next stage.) */
+/* A stage lasts until the next one begins, so waiting for other threads is a part of it. (The
+ * thread that takes the time may wake up late from a barrier, and another one has then begun the
+ * next stage.) */
 static int64_t stage_end(const BoundProfile *x, int i)
 {
     const ProfileMark *m = x->hooks.mark, *start = &m[x->now->n];
@@ -267,7 +284,9 @@ static void record_cpu(Recording *r, const BoundProfile *x, ProfileSpan span)
     if (start->begin) {
         if (p->threads == NO_WORK)
             p->threads = profile_row(r, ROW_STAGE, p->entry, "start of threads");
-        profile_add(r, &(ProfileSpan){.row = p->threads, .thread = span.thread, .begin = start->begin,
+        profile_add(r, &(ProfileSpan){.row = p->threads,
+                                      .thread = span.thread,
+                                      .begin = start->begin,
                                       .ns = start->end - start->begin});
     }
     for (int i = 0; i < p->n; i++) {
@@ -277,8 +296,11 @@ static void record_cpu(Recording *r, const BoundProfile *x, ProfileSpan span)
             continue;
         span.bytes += p->item[i].bytes;
         span.flops += p->item[i].flops;
-        profile_add(r, &(ProfileSpan){.row = p->item[i].row, .thread = span.thread, .begin = m->begin,
-                                      .ns = stage_end(x, i) - m->begin, .bytes = p->item[i].bytes,
+        profile_add(r, &(ProfileSpan){.row = p->item[i].row,
+                                      .thread = span.thread,
+                                      .begin = m->begin,
+                                      .ns = stage_end(x, i) - m->begin,
+                                      .bytes = p->item[i].bytes,
                                       .flops = p->item[i].flops});
     }
     if (!any) {                                /* the reference evaluator has no stages */
@@ -296,7 +318,8 @@ static void end(optc_binding *b, optc_status s)
     nvtx_pop();
     Recording *r = profile_lock();
     bool ok = r->on && x->generation == r->generation && s == OPTC_OK;
-    ProfileSpan span = {.row = x->now->entry, .thread = x->thread, .begin = x->begin, .ns = now - x->begin};
+    ProfileSpan span = {
+        .row = x->now->entry, .thread = x->thread, .begin = x->begin, .ns = now - x->begin};
     if (b->gpu) {
         span.row = x->now->host;
         if (ok)

@@ -10,20 +10,24 @@ static bool level_0(void) { return true; }
 #if defined(__x86_64__)
 static bool level_1(void) { return cpu_level() >= 1; }
 static bool level_2(void) { return cpu_level() >= 2; }
-const Isa isas[] = {{"x86-64", "-march=x86-64", level_0}, {"x86-64-v3", "-march=x86-64-v3", level_1},
-                    {"x86-64-v4", "-march=x86-64-v4", level_2}, {NULL, NULL, NULL}};
+const Isa isas[] = {{"x86-64", "-march=x86-64", level_0},
+                    {"x86-64-v3", "-march=x86-64-v3", level_1},
+                    {"x86-64-v4", "-march=x86-64-v4", level_2},
+                    {NULL, NULL, NULL}};
 #elif defined(__aarch64__)
 static bool level_1(void) { return cpu_level() >= 1; }
-const Isa isas[] = {{"armv8-a", "-march=armv8-a", level_0}, {"armv8.2-a+sve", "-march=armv8.2-a+sve", level_1},
+const Isa isas[] = {{"armv8-a", "-march=armv8-a", level_0},
+                    {"armv8.2-a+sve", "-march=armv8.2-a+sve", level_1},
                     {NULL, NULL, NULL}};
 #else
 const Isa isas[] = {{"generic", "", level_0}, {NULL, NULL, NULL}};
 #endif
 
-/* No contraction and no reassociation: every operation rounds once, on every machine. The two -fno flags change no
- * value; with them the compiler vectorises loops with square roots and comparisons. The Makefile gets these flags and
- * those of each level from prebuild. */
-const char compile_flags[] = "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -w";
+/* No contraction and no reassociation: every operation rounds once, on every machine. The two -fno
+ * flags change no value; with them the compiler vectorises loops with square roots and comparisons.
+ * The Makefile gets these flags and those of each level from prebuild. */
+const char compile_flags[] =
+    "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -w";
 
 int isa_best(void)
 {

@@ -1,5 +1,5 @@
-/* The reference evaluator as a device: it runs rules for which there is no compiler. Everything else, such as memory
- * and states, is the CPU device's. */
+/* The reference evaluator as a device: it runs rules for which there is no compiler. Everything
+ * else, such as memory and states, is the CPU device's. */
 #include "runtime/library/library.h"
 
 #include "runtime/core/cpu/conversions.h"
@@ -24,9 +24,10 @@ static void save_vals(const Vals *v, int t, void *p, unsigned dither)
 
 typedef struct { EvalJob j; bool ok; } EvalRun;
 
-/* Converts the arrays of one tensor or group to doubles; inputs and states that it does not have stay empty. */
-static void load_named(EvalRun *e, const Plan *p, void *const *mem, Shape s, int64_t whole, bool group,
-                       Vals *input, Vals *state)
+/* Converts the arrays of one tensor or group to doubles; inputs and states that it does not have
+ * stay empty. */
+static void load_named(EvalRun *e, const Plan *p, void *const *mem, Shape s, int64_t whole,
+                       bool group, Vals *input, Vals *state)
 {
     for (int k = 0; k < p->nmem; k++) {
         const Mem *m = &p->mem[k];
@@ -38,11 +39,13 @@ static void load_named(EvalRun *e, const Plan *p, void *const *mem, Shape s, int
     }
 }
 
-static void save_named(const Plan *p, void *const *mem, int64_t whole, bool group, const Vals *state, unsigned dither)
+static void save_named(const Plan *p, void *const *mem, int64_t whole, bool group,
+                       const Vals *state, unsigned dither)
 {
     for (int k = 0; k < p->nmem; k++)
         if (p->mem[k].kind == MEM_STATE && (p->mem[k].dom == GROUP) == group && mem[k])
-            save_vals(&state[p->mem[k].sym], stored_type(program_types, (int)p->mem[k].type, whole), mem[k], dither);
+            save_vals(&state[p->mem[k].sym], stored_type(program_types, (int)p->mem[k].type, whole),
+                      mem[k], dither);
 }
 
 static unsigned short round_drawn(int t, float x, unsigned bits)
@@ -55,8 +58,10 @@ static unsigned short round_drawn(int t, float x, unsigned bits)
     }
 }
 
-/* Stores the arrays of a tensor that are rounded stochastically, with the random bits of compiled stages. */
-static void save_drawn(const Plan *p, const Tensor *y, int tensor, const EvalTensor *x, const EvalGroup *g, double t)
+/* Stores the arrays of a tensor that are rounded stochastically, with the random bits of compiled
+ * stages. */
+static void save_drawn(const Plan *p, const Tensor *y, int tensor, const EvalTensor *x,
+                       const EvalGroup *g, double t)
 {
     for (int k = 0; k < p->nmem; k++) {
         const Mem *m = &p->mem[k];
@@ -68,8 +73,8 @@ static void save_drawn(const Plan *p, const Tensor *y, int tensor, const EvalTen
             int64_t at = x->before[ELEM] + i;
             optc_u4 w = optc_draw8(draws, at >> 3);
             const unsigned word[] = {w.a, w.b, w.c, w.d};
-            ((unsigned short *)y->mem[k])[i] =
-                round_drawn((int)m->type, (float)v->v[i], word[(at & 7) / 2] >> at % 2 * 16 & 0xffffu);
+            ((unsigned short *)y->mem[k])[i] = round_drawn(
+                (int)m->type, (float)v->v[i], word[(at & 7) / 2] >> at % 2 * 16 & 0xffffu);
         }
     }
 }
@@ -88,8 +93,15 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     (void)phase;
     cpu_follow(b);
     const Rule *r = p->rule;
-    EvalRun e = {{.rule = r, .entry = entry, .t = t, .ntensor = b->ntensor, .ngroup = b->ncohort, .real = p->real,
-                  .p = p->p, .state = p->state, .f32_draws = b->rule->engine->f32_draws},
+    EvalRun e = {{.rule = r,
+                  .entry = entry,
+                  .t = t,
+                  .ntensor = b->ntensor,
+                  .ngroup = b->ncohort,
+                  .real = p->real,
+                  .p = p->p,
+                  .state = p->state,
+                  .f32_draws = b->rule->engine->f32_draws},
                  true};
     e.j.tensor = calloc((size_t)b->ntensor + 1, sizeof *e.j.tensor);
     e.j.group = calloc((size_t)b->ncohort + 1, sizeof *e.j.group);
@@ -97,7 +109,10 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     for (int i = 0; e.ok && i < b->ntensor; i++) {
         EvalTensor *x = &e.j.tensor[i];
         const Tensor *y = &b->tensor[i];
-        *x = (EvalTensor){.shape = y->shape, .whole = y->whole, .variant = y->variant, .group = y->cohort,
+        *x = (EvalTensor){.shape = y->shape,
+                          .whole = y->whole,
+                          .variant = y->variant,
+                          .group = y->cohort,
                           .absent = y->view.n < 0};
         memcpy(x->before, y->before, sizeof x->before);
         x->input = calloc((size_t)r->ninput + 1, sizeof *x->input);
@@ -113,13 +128,15 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
                          calloc((size_t)r->nstate + 1, sizeof(Vals)), (double)b->group[i].lag};
         e.ok = x->input && x->state;
         if (e.ok)
-            load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1, 0, 0}, 1, true, x->input, x->state);
+            load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1, 0, 0}, 1, true, x->input,
+                       x->state);
     }
     e.ok = e.ok && eval_entry(&e.j);
     for (int i = 0; e.j.tensor && i < b->ntensor; i++) {
         EvalTensor *x = &e.j.tensor[i];
         if (e.ok && !x->absent) {
-            const unsigned first = optc_dither(t) + (unsigned)(b->tensor[i].view.first >> 3) * OPTC_DITHER;
+            const unsigned first =
+                optc_dither(t) + (unsigned)(b->tensor[i].view.first >> 3) * OPTC_DITHER;
             save_vals(&x->p, p->p, b->tensor[i].mem[0], first);
             save_named(p, b->tensor[i].mem, b->tensor[i].whole.n, false, x->state, first);
             save_drawn(p, &b->tensor[i], i, x, &e.j.group[x->group], t);

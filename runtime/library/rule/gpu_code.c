@@ -1,5 +1,5 @@
-/* Turns a plan into loaded kernels: chooses launches, loads a package or the programs that are needed (gpu_modules.c),
- * and looks up their kernels. */
+/* Turns a plan into loaded kernels: chooses launches, loads a package or the programs that are
+ * needed (gpu_modules.c), and looks up their kernels. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "gen/gen.h"
@@ -54,13 +54,15 @@ static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
         other = other || memcmp(&l[f], &t->launch, sizeof l[f]);
         l[f] = t->launch;
         snprintf(r->library->tuned, sizeof r->library->tuned,
-                 t->key.bucket == tuned_bucket(elements) ? "; launches tuned (%s)"
-                                                         : "; launches tuned (%s, nearest size 2^%d)",
+                 t->key.bucket == tuned_bucket(elements)
+                     ? "; launches tuned (%s)"
+                     : "; launches tuned (%s, nearest size 2^%d)",
                  from, t->key.bucket);
     }
     size_t n = strlen(r->library->tuned);
     if (n && !other)
-        snprintf(r->library->tuned + n, sizeof r->library->tuned - n, ", all as the model has them");
+        snprintf(r->library->tuned + n, sizeof r->library->tuned - n,
+                 ", all as the model has them");
 }
 
 /* ---- one kernel alone ---- */
@@ -70,14 +72,17 @@ char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
     if (!all)
         return NULL;
     all[s->fn] = *l;
-    char *source = gen_emit(&r->library->gen, &(EmitOptions){.command = "", .launch = all, .only = s},
-                            NULL);
+    char *source =
+        gen_emit(&r->library->gen, &(EmitOptions){.command = "", .launch = all, .only = s}, NULL);
     free(all);
     return source;
 }
 
 /* ---- kernels of loaded programs ---- */
-static bool has_program(const BuiltKernels *c, int program) { return c->package || c->program[program]; }
+static bool has_program(const BuiltKernels *c, int program)
+{
+    return c->package || c->program[program];
+}
 
 static CUmodule module_of(const BuiltKernels *c, int program)
 {
@@ -94,7 +99,8 @@ static optc_status find_calls(optc_rule *r, BuiltKernels *c)
         if (!call_kernel(p, k) || c->code.call[k] || !has_program(c, program))
             continue;
         if (k != KERNEL_PHASE)
-            TRY(g, cuModuleGetFunction(&c->code.call[k], module_of(c, program), call_kernel(p, k)), call_kernel(p, k));
+            TRY(g, cuModuleGetFunction(&c->code.call[k], module_of(c, program), call_kernel(p, k)),
+                call_kernel(p, k));
         else if (g->d->version >= CONDITIONS_NEEDED &&
                  !g->d->cuModuleGetFunction(&phase, module_of(c, program), call_kernel(p, k)))
             c->code.call[k] = phase;
@@ -110,7 +116,8 @@ static void find_optional(const GpuEngine *g, CUmodule in, const char *name, CUf
         *out = f;
 }
 
-/* Looks up the kernels of all programs that are loaded. prefix: of the kernels' names in a package; "" otherwise. */
+/* Looks up the kernels of all programs that are loaded. prefix: of the kernels' names in a package;
+ * "" otherwise. */
 static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefix)
 {
     const Program *p = r->program;
@@ -127,7 +134,8 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
     for (int i = 0; i < p->nstage; i++) {
         int fn = p->stage[i].fn;
         char name[400];
-        if (fn < 0 || c->code.fn[fn] || !has_program(c, x->program_of[fn]))    /* a call, or not loaded */
+        /* a call, or not loaded */
+        if (fn < 0 || c->code.fn[fn] || !has_program(c, x->program_of[fn]))
             continue;
         snprintf(name, sizeof name, "%s%s", prefix, p->stage[i].kernel);
         TRY(g, cuModuleGetFunction(&c->code.fn[fn], module_of(c, x->program_of[fn]), name), name);
@@ -135,7 +143,8 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
     return find_calls(r, c);
 }
 
-/* Unloading needs a current context: without one the driver refuses, and the modules stay in the GPU's memory. */
+/* Unloading needs a current context: without one the driver refuses, and the modules stay in the
+ * GPU's memory. */
 static void code_free(optc_rule *r, BuiltKernels *c)
 {
     if (!c)
@@ -153,8 +162,8 @@ static void code_free(optc_rule *r, BuiltKernels *c)
 }
 
 /* ---- from a shipped package ---- */
-/* A package's key of a rule is the hash of its source with the model's launches, which needs no compiler and no tuned
- * results. */
+/* A package's key of a rule is the hash of its source with the model's launches, which needs no
+ * compiler and no tuned results. */
 static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
     char key[DIGEST_HEX];
@@ -163,9 +172,8 @@ static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
                        : NULL;
     bool known = source && emit_key(source, key);
     free(source);
-    return known &&
-           package_find(&r->engine->library->cache, key, r->engine->gpu->arch, r->engine->gpu->d->version, out, why,
-                        nwhy);
+    return known && package_find(&r->engine->library->cache, key, r->engine->gpu->arch,
+                                 r->engine->gpu->d->version, out, why, nwhy);
 }
 
 static optc_status load_package(optc_rule *r, BuiltKernels *c, const Package *p)
@@ -174,10 +182,13 @@ static optc_status load_package(optc_rule *r, BuiltKernels *c, const Package *p)
     for (int i = 0; i < r->library->plan->nfn; i++)
         if (plan_at(r->library->plan, i).stage &&
             (!package_launch(p, i, &c->code.launch[i]) ||
-             !launch_valid(r->library->plan, plan_at(r->library->plan, i).stage, &c->code.launch[i])))
-            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' has no usable launch for rule '%s'; make the "
-                                       "package again", p->m.name,
-                        r->library->rule->name);
+             !launch_valid(r->library->plan, plan_at(r->library->plan, i).stage,
+                           &c->code.launch[i])))
+            return fail(
+                OPTC_ERROR_IO,
+                "optc_compile: the package '%s' has no usable launch for rule '%s'; make the "
+                "package again",
+                p->m.name, r->library->rule->name);
     TRY(g, cuModuleLoadData(&c->package, p->fatbin), p->m.name);
     return find_kernels(r, c, p->rule->prefix);
 }
@@ -192,8 +203,8 @@ static void forget_kernels(const optc_rule *r, BuiltKernels *c)
     c->code.launch = launch;
 }
 
-/* Loads the kernels from a package. false: no package has the rule, or it does not load; c is unchanged, and why says
- * what is wrong with the package, if there is one. */
+/* Loads the kernels from a package. false: no package has the rule, or it does not load; c is
+ * unchanged, and why says what is wrong with the package, if there is one. */
 static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
 {
     Package p;
@@ -208,12 +219,13 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
             r->engine->gpu->d->cuModuleUnload(c->package);
         c->package = NULL;
         forget_kernels(r, c);
-        memcpy(c->code.launch, c->asked, sizeof *c->code.launch * (size_t)(r->library->plan->nfn + 1));
+        memcpy(c->code.launch, c->asked,
+               sizeof *c->code.launch * (size_t)(r->library->plan->nfn + 1));
     }
     gpu_leave(r->engine->gpu, s);
     if (s == OPTC_OK) {
-        snprintf(r->library->path, sizeof r->library->path, "from the package %.60s (%s_%d)", p.m.name,
-                 p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
+        snprintf(r->library->path, sizeof r->library->path, "from the package %.60s (%s_%d)",
+                 p.m.name, p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
         r->library->tuned[0] = 0;
         c->code.empty_symmetric = p.m.image[p.image].ptx || p.m.cuda < HALVES_NEEDED;
     }
@@ -221,11 +233,14 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
     return s == OPTC_OK;
 }
 
-static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
+static optc_status out_of_memory(void)
+{
+    return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory");
+}
 
 /* ---- programs ---- */
-static optc_status load_programs(optc_rule *r, BuiltKernels *c, const bool *want, const KernelNeeds *need,
-                                 const char *call)
+static optc_status load_programs(optc_rule *r, BuiltKernels *c, const bool *want,
+                                 const KernelNeeds *need, const char *call)
 {
     optc_status s = modules_load(r, c, want, need, call);
     if (s != OPTC_OK)
@@ -234,8 +249,8 @@ static optc_status load_programs(optc_rule *r, BuiltKernels *c, const bool *want
     return gpu_leave(r->engine->gpu, find_kernels(r, c, ""));
 }
 
-/* Loads the kernels before a step and the program of the first stage: they show whether the rule can be compiled. A
- * rule of a package needs no other program. */
+/* Loads the kernels before a step and the program of the first stage: they show whether the rule
+ * can be compiled. A rule of a package needs no other program. */
 static optc_status build_code(optc_rule *r, BuiltKernels *c)
 {
     const GpuRule *g = r->library->gpu;
@@ -253,11 +268,13 @@ static optc_status build_code(optc_rule *r, BuiltKernels *c)
     c->code.empty_symmetric = n && n->version < HALVES_NEEDED;
     optc_status s = load_programs(r, c, want, NULL, "optc_compile");
     free(want);
-    return s == OPTC_ERROR_UNAVAILABLE && *unfit && !nvrtc_get(&why) ? modules_no_nvrtc(r, "optc_compile", unfit, why)
-                                                                     : s;
+    return s == OPTC_ERROR_UNAVAILABLE && *unfit && !nvrtc_get(&why)
+               ? modules_no_nvrtc(r, "optc_compile", unfit, why)
+               : s;
 }
 
-optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *need, const char *call)
+optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *need,
+                          const char *call)
 {
     GpuRule *g = r->library->gpu;
     bool *want = calloc((size_t)modules_count(r), sizeof *want);
@@ -270,7 +287,8 @@ optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *
         if (need->fn[f] && g->program_of[f] >= 0)
             want[g->program_of[f]] = true;
     for (int k = 0; want && !c->package && k < NCALLKERNEL; k++)
-        if (need->call[k] && call_kernel(r->program, k) && (k != KERNEL_PHASE || modules_conditions(r)))
+        if (need->call[k] && call_kernel(r->program, k) &&
+            (k != KERNEL_PHASE || modules_conditions(r)))
             want[g->nprogram + FIXED_CALLS + (int)kernel_info[k].program] = true;
     if (want)
         want[g->nprogram + FIXED_SHARDS] = need->shards;
@@ -359,8 +377,10 @@ optc_status gpu_compile(optc_rule *r)
     if (!r->library->gpu)
         return out_of_memory();
     pthread_mutex_init(&r->library->gpu->lock, NULL);
-    r->library->gpu->hash = calloc((size_t)r->library->plan->nfn + 1, sizeof *r->library->gpu->hash);
-    r->library->gpu->program_of = calloc((size_t)r->library->plan->nfn + 1, sizeof *r->library->gpu->program_of);
+    r->library->gpu->hash =
+        calloc((size_t)r->library->plan->nfn + 1, sizeof *r->library->gpu->hash);
+    r->library->gpu->program_of =
+        calloc((size_t)r->library->plan->nfn + 1, sizeof *r->library->gpu->program_of);
     if (!r->library->gpu->hash || !r->library->gpu->program_of)
         return out_of_memory();
     r->library->gpu->nprogram = emit_divide(r->library->plan, r->library->gpu->program_of);

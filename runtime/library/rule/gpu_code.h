@@ -1,9 +1,9 @@
-/* Rules on an NVIDIA GPU, the library's part: it turns a plan into loaded kernels, and tries other launches in real
- * steps. runtime/core/gpu/gpu_device.h runs the kernels.
+/* Rules on an NVIDIA GPU, the library's part: it turns a plan into loaded kernels, and tries other
+ * launches in real steps. runtime/core/gpu/gpu_device.h runs the kernels.
  *
- * BuiltKernels: a rule's kernels for one choice of launches, with the programs that contain them. A rule holds one for
- * every choice that its bindings requested. optc_compile loads two programs; bindings load the others when they need
- * them. */
+ * BuiltKernels: a rule's kernels for one choice of launches, with the programs that contain them. A
+ * rule holds one for every choice that its bindings requested. optc_compile loads two programs;
+ * bindings load the others when they need them. */
 #ifndef OPTC_GPU_H
 #define OPTC_GPU_H
 #include "runtime/library/library.h"
@@ -14,11 +14,12 @@
 #include <pthread.h>
 
 typedef struct BuiltKernels {
-    /* The first member: the core sees only this. Its launches are those of the package if the code is from one, and may
-     * then differ from `asked`. */
+    /* The first member: the core sees only this. Its launches are those of the package if the code
+     * is from one, and may then differ from `asked`. */
     GpuCode code;
     Launch *asked;                         /* by Stage.fn: the launches that were requested */
-    LoadedProgram **program;               /* GpuRule.nprogram of stages, then NFIXED; NULL: not loaded yet */
+    LoadedProgram **program;               /* GpuRule.nprogram of stages, then NFIXED; NULL: not
+                                            * loaded yet */
     CUmodule package;                      /* not NULL: it has all kernels */
     bool runs;                             /* for bindings with runs (EmitOptions.runs) */
     struct BuiltKernels *next;
@@ -39,13 +40,16 @@ optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);
 /* The same for bindings with runs. */
 optc_status gpu_code_runs(optc_rule *r, int64_t elements, const GpuCode **out);
 /* Host.load: compiles or loads kernels, and enters them into the code. */
-optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *need, const char *call);
-optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
+optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *need,
+                          const char *call);
+/* launch: by Stage.fn */
+optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);
 /* The source of one stage's kernel with this launch, malloc'ed. NULL: out of memory. */
 char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l);
 void gpu_drop(optc_rule *r);
 void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k);
-/* The tuned result for that many elements. NULL: there is none, and the model decides. from: as in tuned_look. */
+/* The tuned result for that many elements. NULL: there is none, and the model decides. from: as in
+ * tuned_look. */
 const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char **from);
 
 /* ---- tune_methods.c: GpuEngine.measured ---- */

@@ -1,5 +1,5 @@
-/* Programs of a rule's kernels: emits them, finds them in the engine or the cache, or compiles them by NVRTC in
- * parallel, and loads them. */
+/* Programs of a rule's kernels: emits them, finds them in the engine or the cache, or compiles them
+ * by NVRTC in parallel, and loads them. */
 #include "runtime/library/rule/gpu_modules.h"
 
 #include "gen/gen.h"
@@ -24,8 +24,9 @@ bool modules_conditions(const optc_rule *r)
 
 int modules_count(const optc_rule *r) { return r->library->gpu->nprogram + NFIXED; }
 
-/* One program to load. found: the engine has it already; cached: the cubin is from the cache. A program without any of
- * found, cubin and log was not in the cache, and there is no NVRTC, or memory ran out. */
+/* One program to load. found: the engine has it already; cached: the cubin is from the cache. A
+ * program without any of found, cubin and log was not in the cache, and there is no NVRTC, or
+ * memory ran out. */
 typedef struct ProgramJob {
     int program;
     char *source, *cubin, *log;
@@ -87,21 +88,23 @@ static char *program_source(const optc_rule *r, const BuiltKernels *c, int progr
         return NULL;
     for (int f = 0; f < p->nfn; f++)
         select[f] = g->program_of[f] == program;
-    EmitOptions o = {.command = "", .launch = c->code.launch, .select = select, .cite = true, .runs = c->runs};
+    EmitOptions o = {
+        .command = "", .launch = c->code.launch, .select = select, .cite = true, .runs = c->runs};
     char *text = gen_emit(&r->library->gen, &o, NULL);
     free(select);
     return text;
 }
 
-/* The key contains everything that determines the machine code: source with its launches, options, architecture,
- * NVRTC's version, ABI. */
+/* The key contains everything that determines the machine code: source with its launches, options,
+ * architecture, NVRTC's version, ABI. */
 static bool program_key(const ProgramJobs *x, ProgramJob *j)
 {
     char all[1024], code[DIGEST_HEX];
     if (!emit_key(j->source, code))
         return false;
-    int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|program", code, nvrtc_options(),
-                       x->r->engine->gpu->arch, x->n ? x->n->version : 0, OPTC_ABI);
+    int len =
+        snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|program", code, nvrtc_options(),
+                 x->r->engine->gpu->arch, x->n ? x->n->version : 0, OPTC_ABI);
     digest_hex(all, (size_t)len, j->key);
     return true;
 }
@@ -112,11 +115,13 @@ static void compile_job(ProgramJobs *x, ProgramJob *j)
     const optc_rule *r = x->r;
     CacheNote note;
     char target[32], compiler[32];
-    j->cubin = nvrtc_build(x->n, j->source, r->library->rule->name, r->engine->gpu->arch, false, &j->size, &j->log);
+    j->cubin = nvrtc_build(x->n, j->source, r->library->rule->name, r->engine->gpu->arch, false,
+                           &j->size, &j->log);
     j->cached = false;
     atomic_fetch_add(&x->compiled, 1);
     snprintf(target, sizeof target, "sm_%d", r->engine->gpu->arch);
-    snprintf(compiler, sizeof compiler, "NVRTC %d.%d", x->n->version / 1000, x->n->version % 1000 / 10);
+    snprintf(compiler, sizeof compiler, "NVRTC %d.%d", x->n->version / 1000,
+             x->n->version % 1000 / 10);
     rule_note(r, target, compiler, &note);
     if (j->program >= r->library->gpu->nprogram) {
         memset(&note, 0, sizeof note);
@@ -127,7 +132,8 @@ static void compile_job(ProgramJobs *x, ProgramJob *j)
     cache_end(&j->slot, j->cubin, j->size, &note);
 }
 
-/* Holds one lock of the cache at a time: processes that need the same programs in another order do not block. */
+/* Holds one lock of the cache at a time: processes that need the same programs in another order do
+ * not block. */
 static void do_job(ProgramJobs *x, ProgramJob *j)
 {
     LibraryEngine *e = x->r->engine->library;
@@ -151,9 +157,9 @@ static void *do_jobs(void *arg)
 }
 
 /* ---- all of them ---- */
-/* Bindings open cuBLAS and create a handle, and open cuSOLVER for eigenvectors. The libraries stay loaded, the handle
- * waits for the first binding, and both take as long as some programs: here other threads compile. Failures are
- * reported by the binding, which tries again. */
+/* Bindings open cuBLAS and create a handle, and open cuSOLVER for eigenvectors. The libraries stay
+ * loaded, the handle waits for the first binding, and both take as long as some programs: here
+ * other threads compile. Failures are reported by the binding, which tries again. */
 static void open_libraries(const optc_rule *r)
 {
     GpuEngine *g = r->engine->gpu;
@@ -181,8 +187,8 @@ static int longest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* NVRTC compiles programs of one kernel in parallel: Shampoo's 36 stages take 8.4 s with one thread, 2.6 with 4, 1.8
- * with 8 and 1.5 with 16 (H200's host, CUDA 13.0). */
+/* NVRTC compiles programs of one kernel in parallel: Shampoo's 36 stages take 8.4 s with one
+ * thread, 2.6 with 4, 1.8 with 8 and 1.5 with 16 (H200's host, CUDA 13.0). */
 enum { MOST_THREADS = 16 };
 
 static void run_jobs(ProgramJobs *x)
@@ -191,8 +197,10 @@ static void run_jobs(ProgramJobs *x)
     int most = cores < 1 ? 1 : cores > MOST_THREADS ? (int)MOST_THREADS : (int)cores, n = 0;
     pthread_t thread[MOST_THREADS];
     bool opens = program_calls(x->r->program) && !x->r->library->gpu->codes;
-    bool busy = opens || (x->need && x->need->meanwhile);          /* this thread does something else first */
-    while (n + !busy < x->count && n + 1 < most && pthread_create(&thread[n], NULL, do_jobs, x) == 0)
+    /* this thread does something else first */
+    bool busy = opens || (x->need && x->need->meanwhile);
+    while (n + !busy < x->count && n + 1 < most &&
+           pthread_create(&thread[n], NULL, do_jobs, x) == 0)
         n++;
     if (n && opens)
         open_libraries(x->r);
@@ -235,10 +243,11 @@ static optc_status load_job(ProgramJobs *x, ProgramJob *j, const char *call)
     return OPTC_OK;
 }
 
-optc_status modules_no_nvrtc(const optc_rule *r, const char *call, const char *unfit, const char *why)
+optc_status modules_no_nvrtc(const optc_rule *r, const char *call, const char *unfit,
+                             const char *why)
 {
-    return fail(OPTC_ERROR_UNAVAILABLE, "%s: rule '%s' on %s: %s%s%s", call, r->library->rule->name, r->engine->name,
-                unfit, *unfit ? "; and " : "", why);
+    return fail(OPTC_ERROR_UNAVAILABLE, "%s: rule '%s' on %s: %s%s%s", call, r->library->rule->name,
+                r->engine->name, unfit, *unfit ? "; and " : "", why);
 }
 
 static optc_status refuse_job(const ProgramJobs *x, const ProgramJob *j, const char *call)
@@ -250,19 +259,23 @@ static optc_status refuse_job(const ProgramJobs *x, const ProgramJob *j, const c
     if (!j->log)
         return no_memory(call);
     return !strncmp(j->log, NVRTC_FAILED, strlen(NVRTC_FAILED))
-               ? fail(OPTC_ERROR_UNAVAILABLE, "%s: rule '%s' for sm_%d: %s", call, name, arch, j->log)
-               : fail(OPTC_ERROR_SPEC, "%s: NVRTC refused rule '%s' for sm_%d: %s", call, name, arch, j->log);
+               ? fail(OPTC_ERROR_UNAVAILABLE, "%s: rule '%s' for sm_%d: %s", call, name, arch,
+                      j->log)
+               : fail(OPTC_ERROR_SPEC, "%s: NVRTC refused rule '%s' for sm_%d: %s", call, name,
+                      arch, j->log);
 }
 
 void modules_note_time(optc_rule *r, const Nvrtc *n, double ms)
 {
     r->library->gpu->compile_ms += ms;
-    snprintf(r->library->path, sizeof r->library->path, "compiled by NVRTC %d.%d in %.0f ms (sm_%d)", n->version / 1000,
+    snprintf(r->library->path, sizeof r->library->path,
+             "compiled by NVRTC %d.%d in %.0f ms (sm_%d)", n->version / 1000,
              n->version % 1000 / 10, r->library->gpu->compile_ms, r->engine->gpu->arch);
 }
 
 /* Makes the list of jobs: the programs with their sources and keys, the longest sources first. */
-static optc_status list_jobs(ProgramJobs *x, const BuiltKernels *c, const bool *want, const char *call)
+static optc_status list_jobs(ProgramJobs *x, const BuiltKernels *c, const bool *want,
+                             const char *call)
 {
     for (int i = 0; i < modules_count(x->r); i++) {
         if (!want[i] || c->program[i])
@@ -297,7 +310,8 @@ static optc_status load_jobs(ProgramJobs *x, BuiltKernels *c, const char *call)
     return gpu_leave(x->r->engine->gpu, s);
 }
 
-optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const KernelNeeds *need, const char *call)
+optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const KernelNeeds *need,
+                         const char *call)
 {
     ProgramJobs x = {.r = r, .n = nvrtc_get(NULL), .need = need,
                      .job = calloc((size_t)modules_count(r), sizeof *x.job)};
@@ -314,7 +328,8 @@ optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const 
     if (s == OPTC_OK && atomic_load(&x.compiled))
         modules_note_time(r, x.n, now_ms() - t0);
     else if (s == OPTC_OK && !r->library->gpu->compile_ms)
-        snprintf(r->library->path, sizeof r->library->path, "cubin from the cache (sm_%d)", r->engine->gpu->arch);
+        snprintf(r->library->path, sizeof r->library->path, "cubin from the cache (sm_%d)",
+                 r->engine->gpu->arch);
     for (int i = 0; i < x.count; i++) {
         free(x.job[i].source);
         free(x.job[i].cubin);

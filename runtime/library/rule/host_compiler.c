@@ -1,5 +1,5 @@
-/* The host compiler: finds it on the PATH, runs it within limits of time and memory, and loads the shared object. No
- * shell parses its arguments. */
+/* The host compiler: finds it on the PATH, runs it within limits of time and memory, and loads the
+ * shared object. No shell parses its arguments. */
 #include "runtime/library/library.h"
 
 #include "runtime/library/cache/files.h"
@@ -43,7 +43,8 @@ static bool on_path(const char *name, Path out)
     return false;
 }
 
-/* Splits "ccache gcc -O0" into a program and its fixed flags. A path with blanks that names a program is not split. */
+/* Splits "ccache gcc -O0" into a program and its fixed flags. A path with blanks that names a
+ * program is not split. */
 static bool split(const char *command, Path program, char **given)
 {
     char first[PATH_MAX];
@@ -69,7 +70,8 @@ bool compiler_find(const char *wanted, HostCompiler *out)
     (void)limit_size(LIMIT_CC_MEMORY, &out->memory);
     bool off = wanted && !*wanted, asked = false;
     for (size_t i = 0; i < sizeof name / sizeof *name && !off && !asked && !out->program; i++) {
-        asked = i < 3 && name[i] && *name[i];      /* the user named it: never replaced by another compiler */
+        /* the user named it: never replaced by another compiler */
+        asked = i < 3 && name[i] && *name[i];
         if (asked && !(out->wanted = strdup(name[i])))
             break;
         if (!name[i] || !*name[i] || !split(name[i], program, &out->fixed_flags))
@@ -78,7 +80,8 @@ bool compiler_find(const char *wanted, HostCompiler *out)
         out->program = strdup(program);
         out->label = malloc(room);
         if (out->label)
-            snprintf(out->label, room, "%s%s%s", program, *out->fixed_flags ? " " : "", out->fixed_flags);
+            snprintf(out->label, room, "%s%s%s", program, *out->fixed_flags ? " " : "",
+                     out->fixed_flags);
         if (!out->program || !out->label)
             compiler_free(out);
     }
@@ -95,9 +98,10 @@ void compiler_free(HostCompiler *c)
 }
 
 /* ---- running it ---- */
-/* Waits up to `seconds` (0: without limit) for a child to end. Returns false if it still runs. The child is not reaped
- * here, so the system does not reuse its process number or group number yet. end_of->si_pid is 0 if the exit status is
- * lost, because SIGCHLD is ignored or other code in this process reaped the child: the number may then be reused. */
+/* Waits up to `seconds` (0: without limit) for a child to end. Returns false if it still runs. The
+ * child is not reaped here, so the system does not reuse its process number or group number yet.
+ * end_of->si_pid is 0 if the exit status is lost, because SIGCHLD is ignored or other code in this
+ * process reaped the child: the number may then be reused. */
 static bool wait_for(pid_t pid, double seconds, siginfo_t *end_of)
 {
     double end = now_ms() + seconds * 1e3;
@@ -127,7 +131,8 @@ static bool wait_for(pid_t pid, double seconds, siginfo_t *end_of)
     return false;
 }
 
-/* Its processes stay in its process group, and its temporary files in `dir`, so that both can be removed. */
+/* Its processes stay in its process group, and its temporary files in `dir`, so that both can be
+ * removed. */
 static int start(char *const *argv, const char *dir, const char *log, pid_t *pid)
 {
     char tmp[PATH_MAX + 8];
@@ -148,9 +153,11 @@ static int start(char *const *argv, const char *dir, const char *log, pid_t *pid
     posix_spawn_file_actions_init(&fa);
     posix_spawnattr_init(&attr);
     int rc = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
-    rc = rc ? rc : posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    rc =
+        rc ? rc : posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     rc = rc ? rc : posix_spawn_file_actions_adddup2(&fa, 1, 2);
-    sigset_t usual;                            /* this process may ignore SIGCHLD; a compiler needs it */
+    /* this process may ignore SIGCHLD; a compiler needs it */
+    sigset_t usual;
     sigemptyset(&usual);
     sigaddset(&usual, SIGCHLD);
     rc = rc ? rc : posix_spawnattr_setsigdefault(&attr, &usual);
@@ -164,15 +171,18 @@ static int start(char *const *argv, const char *dir, const char *log, pid_t *pid
 
 static int add_words(char **argv, int n, char *text)
 {
-    for (char *save, *w = strtok_r(text, " \t", &save); w && n < MOST_WORDS; w = strtok_r(NULL, " \t", &save))
+    for (char *save, *w = strtok_r(text, " \t", &save); w && n < MOST_WORDS;
+         w = strtok_r(NULL, " \t", &save))
         argv[n++] = w;
     return n;
 }
 
 /* The first line of its output that mentions an error, or its exit status. */
-static void say_why(const HostCompiler *c, const char *log, const siginfo_t *end, char *why, size_t nwhy)
+static void say_why(const HostCompiler *c, const char *log, const siginfo_t *end, char *why,
+                    size_t nwhy)
 {
-    char line[256] = "", how[100] = "its exit status is not known, since SIGCHLD is ignored or taken";
+    char line[256] = "",
+         how[100] = "its exit status is not known, since SIGCHLD is ignored or taken";
     FILE *f = fopen(log, "r");
     while (f && fgets(line, sizeof line, f) && !strstr(line, "error") && !strstr(line, "memory"))
         ;
@@ -181,19 +191,24 @@ static void say_why(const HostCompiler *c, const char *log, const siginfo_t *end
     line[strcspn(line, "\n")] = 0;
     bool killed = end->si_pid && end->si_code != CLD_EXITED;
     if (end->si_pid)
-        snprintf(how, sizeof how, "%s %d%s%.60s%s", killed ? "signal" : "exit status", end->si_status,
-                 killed ? " (" : "", killed ? strsignal(end->si_status) : "", killed ? ")" : "");
-    int n = killed ? snprintf(why, nwhy, "%.100s was ended by %s%s%.200s", c->label, how, *line ? ": " : "", line)
+        snprintf(how, sizeof how, "%s %d%s%.60s%s", killed ? "signal" : "exit status",
+                 end->si_status, killed ? " (" : "", killed ? strsignal(end->si_status) : "",
+                 killed ? ")" : "");
+    int n = killed ? snprintf(why, nwhy, "%.100s was ended by %s%s%.200s", c->label, how,
+                              *line ? ": " : "", line)
                    : snprintf(why, nwhy, "%.100s failed: %.200s", c->label, *line ? line : how);
-    /* gcc's cc1 may also crash when an allocation fails; gcc then prints "signal terminated program" */
-    bool memory = strstr(line, "memory") || strstr(line, "map segment") || strstr(line, "signal terminated");
+    /* gcc's cc1 may also crash when an allocation fails; gcc then prints "signal terminated
+     * program" */
+    bool memory =
+        strstr(line, "memory") || strstr(line, "map segment") || strstr(line, "signal terminated");
     if (c->memory && memory && n > 0 && (size_t)n < nwhy)
         snprintf(why + n, nwhy - (size_t)n, "; OPTC_CC_MEMORY limits its memory to %lld MB",
                  (long long)(c->memory >> 20));
 }
 
-/* Sets the limit with "ulimit -v" in a shell that then executes the compiler. So it applies to all processes of the
- * compiler, and this process does not change. Without a shell the compiler runs without the limit. */
+/* Sets the limit with "ulimit -v" in a shell that then executes the compiler. So it applies to all
+ * processes of the compiler, and this process does not change. Without a shell the compiler runs
+ * without the limit. */
 static int limit_words(const HostCompiler *c, char **argv, char *kib, size_t n)
 {
     static char shell[] = "/bin/sh", flag[] = "-c", name[] = "optc",
@@ -201,7 +216,8 @@ static int limit_words(const HostCompiler *c, char **argv, char *kib, size_t n)
     int at = 0;
     snprintf(kib, n, "%lld", (long long)(c->memory >> 10));
     if (c->memory && runnable(shell))
-        argv[at++] = shell, argv[at++] = flag, argv[at++] = script, argv[at++] = name, argv[at++] = kib;
+        argv[at++] = shell, argv[at++] = flag, argv[at++] = script, argv[at++] = name,
+        argv[at++] = kib;
     argv[at++] = c->program;
     return at;
 }
@@ -218,14 +234,15 @@ static bool whole_object(const char *data, size_t size)
 }
 
 /* Runs the compiler. Returns whether it made an object, judged by its exit status. */
-static bool run_compiler(const HostCompiler *c, const char *flags, const char *dir, siginfo_t *end, char *why,
-                         size_t nwhy)
+static bool run_compiler(const HostCompiler *c, const char *flags, const char *dir, siginfo_t *end,
+                         char *why, size_t nwhy)
 {
     char *argv[MOST_WORDS + WORDS_AHEAD + 8] = {NULL}, words[MOST_FLAGS], kib[32];
     Path src, so, log;
     pid_t pid;
     snprintf(words, sizeof words, "%s", flags);
-    if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) || !path_print(log, "%s/log", dir)) {
+    if (!path_print(src, "%s/rule.c", dir) || !path_print(so, "%s/rule.so", dir) ||
+        !path_print(log, "%s/log", dir)) {
         snprintf(why, nwhy, "the name of the temporary folder is too long: %.100s", dir);
         return false;
     }
@@ -241,18 +258,21 @@ static bool run_compiler(const HostCompiler *c, const char *flags, const char *d
         return false;
     }
     bool over = !wait_for(pid, c->seconds, end);
-    if (over || end->si_pid) {                 /* otherwise the number may belong to another process by now */
+    /* otherwise the number may belong to another process by now */
+    if (over || end->si_pid) {
         (void)kill(-pid, SIGKILL);             /* also processes that it left running */
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
     }
     errno = 0;
     if (over) {
-        snprintf(why, nwhy, "%.100s was ended after %g s: OPTC_CC_SECONDS sets how long it may take", c->label,
+        snprintf(why, nwhy,
+                 "%.100s was ended after %g s: OPTC_CC_SECONDS sets how long it may take", c->label,
                  c->seconds);
         return false;
     }
-    bool made = end->si_pid ? end->si_code == CLD_EXITED && end->si_status == 0 : access(so, R_OK) == 0;
+    bool made =
+        end->si_pid ? end->si_code == CLD_EXITED && end->si_status == 0 : access(so, R_OK) == 0;
     if (!made)
         say_why(c, log, end, why, nwhy);
     errno = 0;
@@ -264,7 +284,8 @@ static void drop_folder(const char *dir)
     DIR *d = opendir(dir);
     Path path;
     for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && path_print(path, "%s/%s", dir, e->d_name))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
+            path_print(path, "%s/%s", dir, e->d_name))
             unlink(path);
     if (d)
         closedir(d);
@@ -275,8 +296,8 @@ static void drop_folder(const char *dir)
     rmdir(dir);
 }
 
-void *compiler_build(const HostCompiler *c, const char *source, const char *flags, char **object, size_t *size,
-                     char *why, size_t nwhy)
+void *compiler_build(const HostCompiler *c, const char *source, const char *flags, char **object,
+                     size_t *size, char *why, size_t nwhy)
 {
     *object = NULL;
     Path dir, src, so;
@@ -295,7 +316,9 @@ void *compiler_build(const HostCompiler *c, const char *source, const char *flag
         *object = file_read(so, size);
         int err = errno;
         /* if the compiler's exit status is lost, check that the object file is complete */
-        h = *object && (end.si_pid || whole_object(*object, *size)) ? cache_load_object(so, *object, *size) : NULL;
+        h = *object && (end.si_pid || whole_object(*object, *size))
+                ? cache_load_object(so, *object, *size)
+                : NULL;
         if (!h)
             snprintf(why, nwhy, "the object that %.100s made cannot be loaded", c->label);
         errno = *object ? 0 : err;

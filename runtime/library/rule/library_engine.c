@@ -41,11 +41,12 @@ static optc_status pick_isa(LibraryEngine *m, const char *wanted)
         char text[256];
         for (int k = 0; isas[k].name; k++)
             near_try(&near, isas[k].name);
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is not known here%s", wanted,
-                    near_print(&near, text, sizeof text));
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is not known here%s",
+                    wanted, near_print(&near, text, sizeof text));
     }
     if (!isas[i].usable())
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is beyond this CPU", wanted);
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: vector level '%s' is beyond this CPU",
+                    wanted);
     m->isa = i;
     return OPTC_OK;
 }
@@ -68,8 +69,8 @@ static bool gpu_arch(int ordinal, int *arch, int *version)
 static int best_device(const optc_engine_options *o)
 {
     int n = gpu_best(), arch, version;
-    return n >= 0 && (nvrtc_get(NULL) ||
-                      (gpu_arch(n, &arch, &version) && package_any(o ? o->cache_base : NULL, arch, version)))
+    return n >= 0 && (nvrtc_get(NULL) || (gpu_arch(n, &arch, &version) &&
+                                          package_any(o ? o->cache_base : NULL, arch, version)))
                ? n
                : -1;
 }
@@ -80,8 +81,9 @@ static void name_cpu_model(optc_engine *e)
     char model[128], was[sizeof e->name];
     snprintf(was, sizeof was, "%s", e->name);
     const char *why = strstr(was, " (");
-    snprintf(e->name, sizeof e->name, "cpu: %.100s, %d thread%s, %s%.200s", cpu_model(model, sizeof model), e->threads,
-             e->threads == 1 ? "" : "s", isas[e->library->isa].name, why ? why : "");
+    snprintf(e->name, sizeof e->name, "cpu: %.100s, %d thread%s, %s%.200s",
+             cpu_model(model, sizeof model), e->threads, e->threads == 1 ? "" : "s",
+             isas[e->library->isa].name, why ? why : "");
 }
 
 /* A variable that an option replaces is not read. */
@@ -89,7 +91,8 @@ static optc_status check_limits(const optc_engine_options *o)
 {
     char why[200];
     for (int v = 0; v < LIMIT_VARIABLES; v++)
-        if (!(v == LIMIT_CACHE_MAX && o->cache_max) && limit_wrong((LimitVariable)v, why, sizeof why))
+        if (!(v == LIMIT_CACHE_MAX && o->cache_max) &&
+            limit_wrong((LimitVariable)v, why, sizeof why))
             return fail(OPTC_ERROR_ARGUMENT, "optc_open: %s", why);
     return OPTC_OK;
 }

@@ -1,7 +1,7 @@
 /* Loads CUDA's libraries at run time.
  *
- * The driver is a part of the system and is found by its name, libcuda.so.1. NVRTC may be in many folders
- * (runtime/core/matrix/cuda_library.c); $OPTC_NVRTC names one. */
+ * The driver is a part of the system and is found by its name, libcuda.so.1. NVRTC may be in many
+ * folders (runtime/core/matrix/cuda_library.c); $OPTC_NVRTC names one. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include "runtime/core/gpu/gpu_device.h"
@@ -28,7 +28,10 @@ static char driver_why[256];
 static bool driver_ok;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-static void driver_load(void) { driver_ok = driver_open(&driver, 0, driver_why, sizeof driver_why); }
+static void driver_load(void)
+{
+    driver_ok = driver_open(&driver, 0, driver_why, sizeof driver_why);
+}
 
 const Driver *driver_get(const char **why)
 {
@@ -44,11 +47,12 @@ static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", NU
 static const char *const nvrtc_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", NULL};
 
 /* ---- NVRTC ---- */
-/* The search runs once, and again after a failure that may be for lack of memory. Once the outcome is final, no text
- * changes any more, and callers may read it without the lock. */
+/* The search runs once, and again after a failure that may be for lack of memory. Once the outcome
+ * is final, no text changes any more, and callers may read it without the lock. */
 static Nvrtc nvrtc;
 static char nvrtc_why[1024];
-static const char *nvrtc_again = "";           /* a failure that may not happen again, as a constant; NULL: final */
+/* a failure that may not happen again, as a constant; NULL: final */
+static const char *nvrtc_again = "";
 static bool nvrtc_ok;
 static pthread_mutex_t nvrtc_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -66,25 +70,27 @@ static void *nvrtc_find(void)
         snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC does not load: %s", s.refused);
     else if (named)
         snprintf(nvrtc_why, sizeof nvrtc_why,
-                 "NVRTC was not found: OPTC_NVRTC names %.500s, which holds neither %s nor %s", own, nvrtc_names[0],
-                 nvrtc_names[1]);
+                 "NVRTC was not found: OPTC_NVRTC names %.500s, which holds neither %s nor %s", own,
+                 nvrtc_names[0], nvrtc_names[1]);
     else {
         const Driver *d = driver_get(NULL);
         snprintf(nvrtc_why, sizeof nvrtc_why,
-                 "NVRTC was not found: 'python3 -m pip install %s' brings it; or name the folder of %s in OPTC_NVRTC",
+                 "NVRTC was not found: 'python3 -m pip install %s' brings it; or name the folder "
+                 "of %s in OPTC_NVRTC",
                  nvrtc_package(d ? d->version : 0), nvrtc_names[0]);
     }
     return NULL;
 }
 
-/* At its first compilation libnvrtc opens its builtins by bare name. That fails if both are in a folder that the loader
- * does not search. Opening the builtins here by their full path makes it succeed. */
+/* At its first compilation libnvrtc opens its builtins by bare name. That fails if both are in a
+ * folder that the loader does not search. Opening the builtins here by their full path makes it
+ * succeed. */
 static void open_builtins(void)
 {
     Path p;
     const char *slash = strrchr(nvrtc.path, '/');
-    if (slash && path_print(p, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc.path), nvrtc.path,
-                            nvrtc.version / 1000, nvrtc.version % 1000 / 10))
+    if (slash && path_print(p, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc.path),
+                            nvrtc.path, nvrtc.version / 1000, nvrtc.version % 1000 / 10))
         dlopen(p, RTLD_NOW | RTLD_GLOBAL);
 }
 
@@ -93,7 +99,8 @@ static bool nvrtc_use(void *library)
     for (size_t i = 0; i < COUNT(nvrtc_wants); i++) {
         void *f = dlsym(library, nvrtc_wants[i].name);
         if (!f) {
-            snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC lacks %s: it is older than CUDA 12.0", nvrtc_wants[i].name);
+            snprintf(nvrtc_why, sizeof nvrtc_why, "NVRTC lacks %s: it is older than CUDA 12.0",
+                     nvrtc_wants[i].name);
             return false;
         }
         memcpy((char *)&nvrtc + nvrtc_wants[i].at, &f, sizeof f);
@@ -106,7 +113,8 @@ static bool nvrtc_use(void *library)
     }
     nvrtc.version = major * 1000 + minor * 10;
     snprintf(nvrtc.path, sizeof nvrtc.path, "%s",
-             dladdr(dlsym(library, "nvrtcVersion"), &at) && at.dli_fname ? at.dli_fname : nvrtc_names[0]);
+             dladdr(dlsym(library, "nvrtcVersion"), &at) && at.dli_fname ? at.dli_fname
+                                                                         : nvrtc_names[0]);
     open_builtins();
     return true;
 }
@@ -136,8 +144,8 @@ const Nvrtc *nvrtc_get(const char **why)
     return ok ? &nvrtc : NULL;
 }
 
-/* CUDA guarantees that machine code of any release of a major version loads with any driver of that major version, and
- * with later drivers. */
+/* CUDA guarantees that machine code of any release of a major version loads with any driver of that
+ * major version, and with later drivers. */
 bool nvrtc_fits(int version, int driver_version) { return version / 1000 <= driver_version / 1000; }
 
 const char *nvrtc_package(int driver_version)
@@ -148,7 +156,8 @@ const char *nvrtc_package(int driver_version)
 int nvrtc_archs(const Nvrtc *n, int *out, int most)
 {
     int count = 0, all[64];
-    if (n->nvrtcGetNumSupportedArchs(&count) || count < 1 || count > 64 || n->nvrtcGetSupportedArchs(all))
+    if (n->nvrtcGetNumSupportedArchs(&count) || count < 1 || count > 64 ||
+        n->nvrtcGetSupportedArchs(all))
         return 0;
     for (int i = 0; i < count && i < most; i++)
         out[i] = all[i];
@@ -156,9 +165,9 @@ int nvrtc_archs(const Nvrtc *n, int *out, int most)
 }
 
 /* ---- compiling ---- */
-/* Each option with the NVRTC version that introduced it (0: before 12.0). No contraction, no flushing, IEEE division
- * and square root: the bits are those of the CPU. NVRTC's own cache is off because it would open the driver. The
- * process's stack limit stays as it is. */
+/* Each option with the NVRTC version that introduced it (0: before 12.0). No contraction, no
+ * flushing, IEEE division and square root: the bits are those of the CPU. NVRTC's own cache is off
+ * because it would open the driver. The process's stack limit stays as it is. */
 #define OPTIONS(F)                       \
     F("--std=c++17", 0)                  \
     F("-default-device", 0)              \
@@ -187,8 +196,8 @@ static char *take_log(const Nvrtc *n, nvrtcProgram p, int rc)
     return log;
 }
 
-/* NVRTC's own message for an architecture that it does not know names neither the versions nor a remedy. NULL: it knows
- * the architecture, or memory ran out. */
+/* NVRTC's own message for an architecture that it does not know names neither the versions nor a
+ * remedy. NULL: it knows the architecture, or memory ran out. */
 static char *unknown_arch(const Nvrtc *n, int arch)
 {
     int known[64] = {0}, count = nvrtc_archs(n, known, COUNT(known)), low = known[0], high = low;
@@ -200,10 +209,13 @@ static char *unknown_arch(const Nvrtc *n, int arch)
             return NULL;
     }
     bool older = arch < low;
-    if (count && asprintf(&log, NVRTC_FAILED ": version %d.%d compiles for sm_%d to sm_%d, and not for sm_%d; "
-                                "%s version does: 'python3 -m pip install %s%s'",
-                          n->version / 1000, n->version % 1000 / 10, low, high, arch, older ? "an older" : "a newer",
-                          older ? "" : "--upgrade ", nvrtc_package(older ? (n->version / 1000 - 1) * 1000 : 0)) < 0)
+    if (count &&
+        asprintf(&log,
+                 NVRTC_FAILED ": version %d.%d compiles for sm_%d to sm_%d, and not for sm_%d; "
+                              "%s version does: 'python3 -m pip install %s%s'",
+                 n->version / 1000, n->version % 1000 / 10, low, high, arch,
+                 older ? "an older" : "a newer", older ? "" : "--upgrade ",
+                 nvrtc_package(older ? (n->version / 1000 - 1) * 1000 : 0)) < 0)
         log = NULL;
     return log;
 }
@@ -223,16 +235,18 @@ static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, i
     return out;
 }
 
-/* NVRTC can compile the kernels of one program in parallel. Shampoo's 58 kernels, as `optc emit` prints them, then take
- * 3.3 s instead of 9.6 s; the first step of Shampoo on an H200 with an empty cache takes 5.5 s instead of 8.1 s (CUDA
- * 13.0, 16 cores). The same number of threads gives the same code. Not used with fewer than SPLIT_CORES cores. NVRTC
- * 12.4 accepts the option, but does not implement it.
+/* NVRTC can compile the kernels of one program in parallel. Shampoo's 58 kernels, as `optc emit`
+ * prints them, then take 3.3 s instead of 9.6 s; the first step of Shampoo on an H200 with an empty
+ * cache takes 5.5 s instead of 8.1 s (CUDA 13.0, 16 cores). The same number of threads gives the
+ * same code. Not used with fewer than SPLIT_CORES cores. NVRTC 12.4 accepts the option, but does
+ * not implement it.
  *
- * With the option ptxas writes its remarks to stderr, into the terminal of the user's program; without it they are in
- * the log. The only remarks seen are about multiplications of Hopper's tensor cores (C7519): NVRTC 13.0 had some for
- * earlier forms of our kernels, and has none for today's. Programs for them have one kernel, and are compiled without
- * the option: there is nothing to split, and the code is the same (NVRTC 13.0). Code of other kernels differs a little
- * with it, even of programs with one kernel. */
+ * With the option ptxas writes its remarks to stderr, into the terminal of the user's program;
+ * without it they are in the log. The only remarks seen are about multiplications of Hopper's
+ * tensor cores (C7519): NVRTC 13.0 had some for earlier forms of our kernels, and has none for
+ * today's. Programs for them have one kernel, and are compiled without the option: there is nothing
+ * to split, and the code is the same (NVRTC 13.0). Code of other kernels differs a little with it,
+ * even of programs with one kernel. */
 enum { SPLIT_SINCE = 12060, SPLIT_CORES = 4 };
 static const char side_by_side[] = "--split-compile=4";
 
@@ -245,7 +259,8 @@ static bool splits(const Nvrtc *n, const char *source)
            (several || !strstr(source, "wgmma."));
 }
 
-char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log)
+char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx,
+                  size_t *size, char **log)
 {
     nvrtcProgram p = NULL;
     char target[40];

@@ -1,5 +1,6 @@
-/* Names that other packages and papers use, and what to write here instead. Only messages use them: most are a rule
- * with an option, a wrapper or a storage type, which the user should choose knowingly. */
+/* Names that other packages and papers use, and what to write here instead. Only messages use them:
+ * most are a rule with an option, a wrapper or a storage type, which the user should choose
+ * knowingly. */
 #include "runtime/library/rule/other_names.h"
 
 #include "gen/abi/embedded.h"
@@ -11,7 +12,8 @@ enum { LONGEST = 40 };
 
 typedef struct OtherName { const char *name, *here; } OtherName;
 
-/* Lower case, without _ and -. here: what to write; NULL: specs/README.md says why the library has no such rule. */
+/* Lower case, without _ and -. here: what to write; NULL: specs/README.md says why the library has
+ * no such rule. */
 static const OtherName others[] = {
     {"a2grad", NULL},
     {"accsgd", NULL},
@@ -22,7 +24,8 @@ static const OtherName others[] = {
     {"alice", NULL},
     {"alig", NULL},
     {"amsgrad", "'adam' or 'adamw' with amsgrad=true"},
-    {"asam", "a rule with the wrapper sam and its option adaptive=true: 'sgd+sam(0.5, adaptive=true)'"},
+    {"asam",
+     "a rule with the wrapper sam and its option adaptive=true: 'sgd+sam(0.5, adaptive=true)'"},
     {"bsam", NULL},
     {"dadaptadamw", "'dadapt_adam' with decouple=true"},
     {"dadaptation", "'dadapt_adam', 'dadapt_sgd' or another name that begins with dadapt_"},
@@ -75,18 +78,32 @@ static const OtherName others[] = {
     {NULL, NULL},
 };
 
-/* Parts before and after the name of a rule. wrapper: what is written after that name; types: what follows the name. */
+/* Parts before and after the name of a rule. wrapper: what is written after that name; types: what
+ * follows the name. */
 typedef struct NamePart { const char *part, *wrapper, *types; } NamePart;
 
 #define IN_PYTHON " (Python: types={\"state\": \"q8\"})"
 #define Q8 " with the storage types state=q8" IN_PYTHON
 #define Q8_SMALLEST " with the storage types state=q8, the smallest" IN_PYTHON
-static const NamePart befores[] = {{"", "", ""}, {"lookahead", "+lookahead", ""}, {"galore", "+galore", ""},
-                                   {"fused", "", ""}, {"paged", "", ""}, {"distributed", "", ""}, {"dist", "", ""},
-                                   {"singledevice", "", ""}, {"cautious", "+cautious", ""}, {"c", "+cautious", ""}};
-static const NamePart afters[] = {{"", "", ""}, {"8bit", "", Q8}, {"bnb8bit", "", Q8},
-                                  {"4bit", "", Q8_SMALLEST}, {"32bit", "", ""}, {"torch", "", ""},
-                                  {"torchfused", "", ""}, {"h", "+hyperball", ""}, {"cautious", "+cautious", ""},
+static const NamePart befores[] = {{"", "", ""},
+                                   {"lookahead", "+lookahead", ""},
+                                   {"galore", "+galore", ""},
+                                   {"fused", "", ""},
+                                   {"paged", "", ""},
+                                   {"distributed", "", ""},
+                                   {"dist", "", ""},
+                                   {"singledevice", "", ""},
+                                   {"cautious", "+cautious", ""},
+                                   {"c", "+cautious", ""}};
+static const NamePart afters[] = {{"", "", ""},
+                                  {"8bit", "", Q8},
+                                  {"bnb8bit", "", Q8},
+                                  {"4bit", "", Q8_SMALLEST},
+                                  {"32bit", "", ""},
+                                  {"torch", "", ""},
+                                  {"torchfused", "", ""},
+                                  {"h", "+hyperball", ""},
+                                  {"cautious", "+cautious", ""},
                                   {"withauxadam", "", ""}};
 
 /* Writes a name in lower case, without _ and -. False: it is too long. */
@@ -113,7 +130,8 @@ static const char *library_name(const char *squeezed_name, const char *folder)
     return NULL;
 }
 
-/* The rule between two parts of a name; NULL: the name has not these parts, or the library no such rule. */
+/* The rule between two parts of a name; NULL: the name has not these parts, or the library no such
+ * rule. */
 static const char *rule_between(const char *name, const char *before, const char *after)
 {
     size_t n = strlen(name), b = strlen(before), a = strlen(after);
@@ -125,7 +143,8 @@ static const char *rule_between(const char *name, const char *before, const char
     return library_name(part, "");
 }
 
-/* Finds a rule inside a name, as in 'fused' + adam or 'paged' + adamw + '8bit', and returns what the user should write.
+/* Finds a rule inside a name, as in 'fused' + adam or 'paged' + adamw + '8bit', and returns what
+ * the user should write.
  * NULL: the name contains no rule. */
 static const char *around_rule(const char *name, Arena *arena)
 {
@@ -133,7 +152,8 @@ static const char *around_rule(const char *name, Arena *arena)
         for (size_t a = 0; a < sizeof afters / sizeof *afters; a++) {
             const char *rule = rule_between(name, befores[b].part, afters[a].part);
             if (rule)
-                return arena_printf(arena, "'%s%s%s'%s", rule, befores[b].wrapper, afters[a].wrapper, afters[a].types);
+                return arena_printf(arena, "'%s%s%s'%s", rule, befores[b].wrapper,
+                                    afters[a].wrapper, afters[a].types);
         }
     return NULL;
 }
@@ -148,7 +168,8 @@ const char *other_name(const char *name, Arena *arena)
             return o->here ? arena_printf(arena, "write %s", o->here)
                            : "the library leaves it out: specs/README.md says why";
     const char *wrapper = library_name(own, "wrappers/");
-    const char *rule = wrapper ? arena_printf(arena, "a rule with this wrapper: 'adamw+%s'", wrapper)
-                               : around_rule(own, arena);
+    const char *rule = wrapper
+                           ? arena_printf(arena, "a rule with this wrapper: 'adamw+%s'", wrapper)
+                           : around_rule(own, arena);
     return rule ? arena_printf(arena, "write %s", rule) : NULL;
 }

@@ -3,6 +3,7 @@
 #define OPTC_OTHER_NAMES_H
 #include "gen/gen.h"
 
-/* "write 'adamw' with the storage types state=q8" for AdamW8bit. Ignores case, _ and -. NULL: the name is unknown. */
+/* "write 'adamw' with the storage types state=q8" for AdamW8bit. Ignores case, _ and -. NULL: the
+ * name is unknown. */
 const char *other_name(const char *name, Arena *arena);
 #endif

@@ -1,6 +1,8 @@
-/* Build helper: writes the built-in rules as C, one file each, and a table of them by the hash of their code.
+/* Build helper: writes the built-in rules as C, one file each, and a table of them by the hash of
+ * their code.
  *   prebuild FOLDER [ID…]     all rules, or the named ones
- * The Makefile compiles every file once for each vector level N, with OPTC_MODULE=optc_builtin_NAME_N. */
+ * The Makefile compiles every file once for each vector level N, with
+ * OPTC_MODULE=optc_builtin_NAME_N. */
 #include "runtime/library/rule/spec_find.h"
 
 #include "runtime/library/library.h"
@@ -31,8 +33,8 @@ static bool is_wanted(const char *id)
     return found;
 }
 
-static void put_rule(const char *dir, const char *rule, const char *with, const char *options, const char *types,
-                     const char *id, FILE *table, Buf *rows)
+static void put_rule(const char *dir, const char *rule, const char *with, const char *options,
+                     const char *types, const char *id, FILE *table, Buf *rows)
 {
     if (!is_wanted(id))
         return;

@@ -1,4 +1,5 @@
-/* Compiles a spec to a plan and, if possible, native code: built in, from the cache, or by the host compiler. */
+/* Compiles a spec to a plan and, if possible, native code: built in, from the cache, or by the host
+ * compiler. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "runtime/library/profile/profile.h"
@@ -42,8 +43,9 @@ static optc_status pick_types(optc_rule *r, const optc_rule_options *o, Types *t
     else
         diag_memory(&gen->diag);
     gen->arena.out = NULL;
-    return ok ? OPTC_OK : gen->diag.text ? fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s", gen->diag.text)
-                                         : no_memory("optc_compile");
+    return ok               ? OPTC_OK
+           : gen->diag.text ? fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s", gen->diag.text)
+                            : no_memory("optc_compile");
 }
 
 static const optc_module *checked(const optc_module *m, const Plan *p)
@@ -53,7 +55,8 @@ static const optc_module *checked(const optc_module *m, const Plan *p)
 
 static bool use_object(optc_rule *r, void *handle)
 {
-    const optc_module *m = handle ? checked(dlsym(handle, "optc_rule_module"), r->library->plan) : NULL;
+    const optc_module *m =
+        handle ? checked(dlsym(handle, "optc_rule_module"), r->library->plan) : NULL;
     if (!m) {
         if (handle)
             dlclose(handle);
@@ -70,13 +73,15 @@ static bool use_builtin(optc_rule *r, const char *key)
         if (!strcmp(b->key, key)) {
             const optc_module *m = checked(b->module[r->engine->library->isa], r->library->plan);
             r->fn = m ? m->fn : NULL;
-            snprintf(r->library->path, sizeof r->library->path, "built in (%s)", isas[r->engine->library->isa].name);
+            snprintf(r->library->path, sizeof r->library->path, "built in (%s)",
+                     isas[r->engine->library->isa].name);
             return r->fn != NULL;
         }
     return false;
 }
 
-static bool compile_native(optc_rule *r, const char *source, const char *flags, CacheSlot *slot, char *why, size_t nwhy)
+static bool compile_native(optc_rule *r, const char *source, const char *flags, CacheSlot *slot,
+                           char *why, size_t nwhy)
 {
     const LibraryEngine *e = r->engine->library;
     size_t size = 0;
@@ -92,46 +97,51 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
     return ok;
 }
 
-/* The evaluator is slow and computes in double precision. The path says so, because its bits are not those of compiled
- * code. */
+/* The evaluator is slow and computes in double precision. The path says so, because its bits are
+ * not those of compiled code. */
 static void use_evaluator(optc_rule *r, const char *why)
 {
     snprintf(r->library->path, sizeof r->library->path,
              "reference evaluator (%s); slow, and its bits are not those of a compiled rule", why);
 }
 
-/* Flags that keep the bits, after the user's flags so that they win. clang ignores some with a warning, which -w
- * silences. */
-static const char keep_bits[] = "-fno-fast-math -fno-unsafe-math-optimizations -fno-single-precision-constant "
-                                "-ffp-contract=off -fno-math-errno -fno-trapping-math -w";
+/* Flags that keep the bits, after the user's flags so that they win. clang ignores some with a
+ * warning, which -w silences. */
+static const char keep_bits[] =
+    "-fno-fast-math -fno-unsafe-math-optimizations -fno-single-precision-constant "
+    "-ffp-contract=off -fno-math-errno -fno-trapping-math -w";
 
 /* All flags of a compilation. False: they are too long; none is dropped. */
 static bool all_flags(const LibraryEngine *e, char *flags, size_t room)
 {
     /* OPTC_CFLAGS is for inspecting generated code: -g, -O1, -fopt-info-vec … */
     const char *more = getenv("OPTC_CFLAGS"), *given = e->compiler.fixed_flags;
-    int n = snprintf(flags, room, "%s %s -shared %s %s %s", given ? given : "", compile_flags, isas[e->isa].flags,
-                     more ? more : "", keep_bits);
+    int n = snprintf(flags, room, "%s %s -shared %s %s %s", given ? given : "", compile_flags,
+                     isas[e->isa].flags, more ? more : "", keep_bits);
     return n >= 0 && (size_t)n < room;
 }
 
-/* Sets module and path. If there is no native code, module stays NULL and path has the reason. false: out of memory. */
+/* Sets module and path. If there is no native code, module stays NULL and path has the reason.
+ * false: out of memory. */
 static bool make_native(optc_rule *r, const char *source)
 {
     const LibraryEngine *e = r->engine->library;
     CacheSlot slot;
     size_t size = 0;
-    char key[DIGEST_HEX], flags[MOST_FLAGS], all[MOST_FLAGS + 200], why[480] = "the compiled code does not fit";
+    char key[DIGEST_HEX], flags[MOST_FLAGS], all[MOST_FLAGS + 200],
+        why[480] = "the compiled code does not fit";
     if (!emit_key(source, key))
         return false;
     snprintf(r->library->code, sizeof r->library->code, "%.32s", key);
     if (use_builtin(r, key))
         return true;
     if (!all_flags(e, flags, sizeof flags)) {
-        use_evaluator(r, "what the compiler is given (its own arguments and OPTC_CFLAGS) is too long");
+        use_evaluator(r,
+                      "what the compiler is given (its own arguments and OPTC_CFLAGS) is too long");
         return true;
     }
-    /* The key contains what determines the bits: code, flags, vector level, ABI. The compiler does not matter. */
+    /* The key contains what determines the bits: code, flags, vector level, ABI. The compiler does
+     * not matter. */
     int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
     digest_hex(all, (size_t)n, key);
     double t0 = now_ms();
@@ -139,21 +149,22 @@ static bool make_native(optc_rule *r, const char *source)
     bool found = object && use_object(r, cache_load_object(slot.from, object, size));
     free(object);
     if (found) {
-        snprintf(r->library->path, sizeof r->library->path, "from the cache in %.1f ms (%s)", now_ms() - t0,
-                 isas[e->isa].name);
+        snprintf(r->library->path, sizeof r->library->path, "from the cache in %.1f ms (%s)",
+                 now_ms() - t0, isas[e->isa].name);
         return true;
     }
     if (!e->compiler.program) {
         if (e->compiler.wanted)
             snprintf(why, sizeof why, "no C compiler '%.100s' was found", e->compiler.wanted);
-        use_evaluator(r, e->compiler_off      ? "the compiler is turned off"
-                         : e->compiler.wanted ? why
-                                              : "no C compiler was found: install one or set OPTC_CC");
+        use_evaluator(r, e->compiler_off ? "the compiler is turned off"
+                         : e->compiler.wanted
+                             ? why
+                             : "no C compiler was found: install one or set OPTC_CC");
         return true;
     }
     if (compile_native(r, source, flags, &slot, why, sizeof why))
-        snprintf(r->library->path, sizeof r->library->path, "compiled by %.60s in %.0f ms (%s)", e->compiler.label,
-                 now_ms() - t0, isas[e->isa].name);
+        snprintf(r->library->path, sizeof r->library->path, "compiled by %.60s in %.0f ms (%s)",
+                 e->compiler.label, now_ms() - t0, isas[e->isa].name);
     else if (*why)
         use_evaluator(r, why);
     return r->fn || *why;
@@ -181,8 +192,8 @@ static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src, c
         volatile bool ok = false;
         a->out = &out;
         if (!setjmp(out))
-            ok = find_spec(r->engine->library->spec_path, spec_split(a, o->spec, o->with, with), a, src,
-                           &r->library->gen.diag);
+            ok = find_spec(r->engine->library->spec_path, spec_split(a, o->spec, o->with, with), a,
+                           src, &r->library->gen.diag);
         a->out = NULL;
         return ok;
     }
@@ -217,7 +228,8 @@ static bool lower(optc_rule *r)
     return r->program != NULL;
 }
 
-/* Library specs declare hyperparameters for some options only, so unread ones are warnings for other specs alone. */
+/* Library specs declare hyperparameters for some options only, so unread ones are warnings for
+ * other specs alone. */
 static bool collect_warnings(optc_rule *r, const char *text)
 {
     jmp_buf oom;
@@ -256,10 +268,12 @@ static optc_status pick_product(const optc_rule_options *o, int *out)
     for (int i = 0; i < NPRODUCT && o->products; i++) {
         if (!strcmp(o->products, product_info[i].name))
             *out = i + 1;
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", product_info[i].name);
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
+                 product_info[i].name);
     }
     if (o->products && !*out)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: products = \"%.40s\" is none of %s", o->products, names);
+        return fail(OPTC_ERROR_ARGUMENT, "optc_compile: products = \"%.40s\" is none of %s",
+                    o->products, names);
     return OPTC_OK;
 }
 
@@ -313,7 +327,8 @@ optc_status rule_make(optc_rule *r, const optc_rule_options *o)
 /* Protects LibraryRule.runs. */
 static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Compiles the CPU code for bindings with runs. A copy of the rule takes it, because the rule has its own code. */
+/* Compiles the CPU code for bindings with runs. A copy of the rule takes it, because the rule has
+ * its own code. */
 static optc_status make_runs(optc_rule *r)
 {
     LibraryRule copy = *r->library;
@@ -332,8 +347,10 @@ static optc_status make_runs(optc_rule *r)
     r->library->runs = with.fn;
     return with.fn ? OPTC_OK
                    : fail(OPTC_ERROR_UNAVAILABLE,
-                          "optc_bind: rule '%s' draws random numbers for pieces that are cut along another dimension "
-                          "than the first, and its code for these is not available: %s; cut along dimension 0",
+                          "optc_bind: rule '%s' draws random numbers for pieces that are cut along "
+                          "another dimension "
+                          "than the first, and its code for these is not available: %s; cut along "
+                          "dimension 0",
                           r->program->name, copy.path);
 }
 
@@ -360,15 +377,16 @@ static void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bu
     pthread_mutex_lock(&tuned_lock);
     r->library->tuned[0] = 0;
     if (t)
-        snprintf(r->library->tuned, sizeof r->library->tuned, "; launches tuned (%s%s)%s", from, size,
-                 as_model ? ", all as the model has them" : "");
+        snprintf(r->library->tuned, sizeof r->library->tuned, "; launches tuned (%s%s)%s", from,
+                 size, as_model ? ", all as the model has them" : "");
     pthread_mutex_unlock(&tuned_lock);
 }
 
 void rule_path(const optc_rule *r, char *buf, size_t n)
 {
     pthread_mutex_t *lock = r->library->gpu ? &r->library->gpu->lock : &tuned_lock;
-    pthread_mutex_lock(lock);                  /* a binding of another size may write path and tuned */
+    /* a binding of another size may write path and tuned */
+    pthread_mutex_lock(lock);
     snprintf(buf, n, "%s%s", r->library->path, r->library->tuned);
     pthread_mutex_unlock(lock);
 }
@@ -390,8 +408,8 @@ static void use_measured(optc_binding *b)
 
 void rule_bound(optc_binding *b)
 {
-    /* Live tuning compiles kernels without runs. Steps of sharded bindings wait for other ranks, so their times do not
-     * show which launch is faster. */
+    /* Live tuning compiles kernels without runs. Steps of sharded bindings wait for other ranks, so
+     * their times do not show which launch is faster. */
     if (b->gpu && !b->runs && !b->shards)
         live_open(b);
     else if (!b->gpu)
@@ -401,8 +419,10 @@ void rule_bound(optc_binding *b)
 const char *optc_rule_field(const optc_rule *r, const char *field)
 {
     const Rule *x = r ? r->library->rule : NULL;
-    const struct { const char *name, *text; } fields[] = {
-        {"doc", x ? x->doc : NULL}, {"cite", x ? x->cite : NULL}, {"fallback", x ? x->fallback : NULL}};
+    const struct { const char *name, *text;
+    } fields[] = {{"doc", x ? x->doc : NULL},
+                  {"cite", x ? x->cite : NULL},
+                  {"fallback", x ? x->fallback : NULL}};
     for (size_t i = 0; field && i < sizeof fields / sizeof *fields; i++)
         if (!strcmp(field, fields[i].name) && fields[i].text)
             return fields[i].text;
@@ -413,12 +433,13 @@ int optc_rule_option_count(const optc_rule *r) { return r ? r->library->rule->no
 
 optc_status optc_rule_option(const optc_rule *r, int i, optc_option *out)
 {
-    static const char *const kind[] = {[OPTION_TEXT] = "text", [OPTION_NUMBER] = "number", [OPTION_FLAG] = "flag"};
+    static const char *const kind[] = {
+        [OPTION_TEXT] = "text", [OPTION_NUMBER] = "number", [OPTION_FLAG] = "flag"};
     if (!r || !out)
         return fail(OPTC_ERROR_ARGUMENT, "optc_rule_option: NULL");
     if (i < 0 || i >= r->library->rule->noption)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_rule_option: there is no number %d (there are %d)", i,
-                    r->library->rule->noption);
+        return fail(OPTC_ERROR_ARGUMENT, "optc_rule_option: there is no number %d (there are %d)",
+                    i, r->library->rule->noption);
     const Option *o = &r->library->rule->option[i];
     *out = (optc_option){o->name, o->value, o->def, o->choices, kind[o->kind]};
     return OPTC_OK;
@@ -426,7 +447,8 @@ optc_status optc_rule_option(const optc_rule *r, int i, optc_option *out)
 
 int optc_rule_position(const optc_rule *r, const char *name)
 {
-    return r && name && r->library->rule->ntext ? spec_position(r->library->rule->text[0], name) : -1;
+    return r && name && r->library->rule->ntext ? spec_position(r->library->rule->text[0], name)
+                                                : -1;
 }
 
 int optc_rule_changes_grad(const optc_rule *r) { return r && r->library->rule->changes_grad; }
@@ -435,7 +457,8 @@ const char *optc_rule_plan(const optc_rule *r) { return r ? r->library->plan_tex
 
 int optc_rule_warnings(const optc_rule *r) { return r ? r->library->nwarning : 0; }
 
-/* A copy of the rule with other defaults takes the warnings. The pass reads the graph and changes nothing else. */
+/* A copy of the rule with other defaults takes the warnings. The pass reads the graph and changes
+ * nothing else. */
 static bool warn_with(const optc_rule *r, const double *value, Arena *a, Buf *out)
 {
     Rule x = *r->library->rule;
@@ -463,7 +486,8 @@ static bool warn_with(const optc_rule *r, const double *value, Arena *a, Buf *ou
     return ok;
 }
 
-optc_status optc_type_warnings(const optc_rule *r, const optc_setting *hyper, int nhyper, char *buf, size_t size)
+optc_status optc_type_warnings(const optc_rule *r, const optc_setting *hyper, int nhyper, char *buf,
+                               size_t size)
 {
     static const char call[] = "optc_type_warnings";
     if (!r || !buf || !size || nhyper < 0 || (nhyper && !hyper))

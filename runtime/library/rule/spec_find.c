@@ -1,4 +1,5 @@
-/* Finds specs and wrappers by name or path, reads them, and lists the rules that the build compiles in. */
+/* Finds specs and wrappers by name or path, reads them, and lists the rules that the build compiles
+ * in. */
 #include "runtime/library/rule/spec_find.h"
 
 #include "gen/abi/embedded.h"
@@ -12,13 +13,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The most used rules are compiled into the library for every vector level. All others are compiled at their first
+/* The most used rules are compiled into the library for every vector level. All others are compiled
+ * at their first
  * use: a built-in rule costs a second of build time and 10 kB. */
 const BuiltinName library_builtin[] = {
-    {"adabelief"}, {"adadelta"}, {"adafactor"}, {"adagrad"}, {"adam"}, {"adamax"}, {"adamw"}, {"adan"},
-    {"ademamix"}, {"adopt"}, {"came"}, {"lamb"}, {"lars"}, {"lion"}, {"mars"}, {"muon"}, {"nadam"}, {"normuon"},
-    {"prodigy"}, {"radam"}, {"rmsprop"}, {"schedulefree_adamw"}, {"sgd"}, {"shampoo"}, {"soap"},
-    {NULL},
+    {"adabelief"}, {"adadelta"},
+    {"adafactor"}, {"adagrad"},
+    {"adam"},      {"adamax"},
+    {"adamw"},     {"adan"},
+    {"ademamix"},  {"adopt"},
+    {"came"},      {"lamb"},
+    {"lars"},      {"lion"},
+    {"mars"},      {"muon"},
+    {"nadam"},     {"normuon"},
+    {"prodigy"},   {"radam"},
+    {"rmsprop"},   {"schedulefree_adamw"},
+    {"sgd"},       {"shampoo"},
+    {"soap"},      {NULL},
 };
 
 const Composition library_compositions[] = {
@@ -68,10 +79,12 @@ const TypedRule library_types[] = {
 /* One byte more than a spec may have, so that the compiler reports a spec that is too long. */
 enum { MOST = (1 << 20) + 1 };
 
-/* A path that names no file is the caller's mistake (DIAG_SPEC); any other failure to read is DIAG_FILE. */
+/* A path that names no file is the caller's mistake (DIAG_SPEC); any other failure to read is
+ * DIAG_FILE. */
 static bool unreadable(const char *path, Diag *d, int err)
 {
-    diag_set(d, path, 0, NULL, "cannot read the spec: %s", err == EINVAL ? "not a plain file" : strerror(err));
+    diag_set(d, path, 0, NULL, "cannot read the spec: %s",
+             err == EINVAL ? "not a plain file" : strerror(err));
     static const int mistakes[] = {EINVAL, ENOENT, ENOTDIR, EISDIR, EACCES, ENAMETOOLONG, ELOOP};
     bool mistaken = false;
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
@@ -83,10 +96,14 @@ static bool unreadable(const char *path, Diag *d, int err)
 
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d)
 {
-    char *buf = arena_alloc(arena, MOST + 1);              /* before open: it may not return if memory runs out */
+    /* before open: it may not return if memory runs out */
+    char *buf = arena_alloc(arena, MOST + 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    int err = fd < 0 || fstat(fd, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? 0 : EINVAL;
+    int err = fd < 0 || fstat(fd, &st) != 0 ? errno
+              : S_ISDIR(st.st_mode)         ? EISDIR
+              : S_ISREG(st.st_mode)         ? 0
+                                            : EINVAL;
     size_t n = 0;
     ssize_t got = 1;
     while (!err && n < MOST && got > 0) {
@@ -121,7 +138,8 @@ static bool embedded(const Embedded *e, const char *key, Arena *arena, Source *o
     return false;
 }
 
-static bool in_folders(const char *path, const char *file, Arena *arena, Source *out, Diag *d, bool *failed)
+static bool in_folders(const char *path, const char *file, Arena *arena, Source *out, Diag *d,
+                       bool *failed)
 {
     while (path && *path) {
         size_t n = strcspn(path, ":");
@@ -135,20 +153,27 @@ static bool in_folders(const char *path, const char *file, Arena *arena, Source 
     return false;
 }
 
-/* A kind of text that a name can refer to. flat: the search includes files directly in a folder of the path. */
-typedef struct Kind { const char *what, *folder; bool flat; const Embedded *library; const char *own; } Kind;
+/* A kind of text that a name can refer to. flat: the search includes files directly in a folder of
+ * the path. */
+typedef struct Kind {
+    const char *what, *folder; bool flat; const Embedded *library; const char *own;
+} Kind;
 static const char own_path[] = "a file of your own is named by its path: ./mine.lua";
 static const Kind a_rule = {"optimizer", "", false, embedded_specs, own_path};
 static const Kind a_wrapper = {"wrapper", "wrappers/", true, embedded_specs, own_path};
-static const Kind a_shared = {"shared text", "shared/", false, embedded_shared,
-                              "a file of your own is shared/NAME.lua in a folder of --path or $OPTC_PATH"};
+static const Kind a_shared = {
+    "shared text", "shared/", false, embedded_shared,
+    "a file of your own is shared/NAME.lua in a folder of --path or $OPTC_PATH"};
 
-static bool find(const char *spec_path, const char *name, const Kind *k, Arena *arena, Source *out, Diag *d)
+static bool find(const char *spec_path, const char *name, const Kind *k, Arena *arena, Source *out,
+                 Diag *d)
 {
     bool failed = false;
     const char *path = spec_path ? spec_path : getenv("OPTC_PATH"), *folder = k->folder;
-    const char *key = arena_printf(arena, "%s%s.lua", folder, name), *flat = arena_printf(arena, "%s.lua", name);
-    if (in_folders(path, key, arena, out, d, &failed) || (k->flat && in_folders(path, flat, arena, out, d, &failed)))
+    const char *key = arena_printf(arena, "%s%s.lua", folder, name),
+               *flat = arena_printf(arena, "%s.lua", name);
+    if (in_folders(path, key, arena, out, d, &failed) ||
+        (k->flat && in_folders(path, flat, arena, out, d, &failed)))
         return !failed;
     if (embedded(k->library, arena_printf(arena, "%s%s", folder, name), arena, out))
         return true;
@@ -177,7 +202,8 @@ const char *spec_split(Arena *arena, const char *arg, const char *around, const 
     const char *plus = access(arg, F_OK) == 0 ? NULL : strchr(arg, '+'), *spec = arg;
     for (; plus; plus = strchr(plus + 1, '+')) {
         spec = arena_strndup(arena, arg, (size_t)(plus - arg));
-        if (is_ident(spec) || access(spec, F_OK) == 0 || !strcmp(spec, "-") || (is_path(spec) && !strchr(plus, '/')))
+        if (is_ident(spec) || access(spec, F_OK) == 0 || !strcmp(spec, "-") ||
+            (is_path(spec) && !strchr(plus, '/')))
             break;
     }
     /* a + at the end: a wrapper is missing; the + is kept, so that the wrapper parser reports it */
@@ -198,7 +224,8 @@ bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, 
         return find_spec(spec_path, name + strlen(RULE_NAMED), arena, out, d);
     if (!strncmp(name, SHARED_NAMED, strlen(SHARED_NAMED)))
         return find(spec_path, name + strlen(SHARED_NAMED), &a_shared, arena, out, d);
-    return is_path(name) ? read_text(name, arena, out, d) : find(spec_path, name, &a_wrapper, arena, out, d);
+    return is_path(name) ? read_text(name, arena, out, d)
+                         : find(spec_path, name, &a_wrapper, arena, out, d);
 }
 
 bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d)

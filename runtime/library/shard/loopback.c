@@ -1,7 +1,8 @@
-/* Loopback communication: the ranks of a sharded binding are threads of one process, which copy from each other's
- * buffers. Every call has two barriers: a rank reads the others' buffers after all have arrived, and returns after all
- * have read. On a GPU a rank waits for its stream before each barrier. A single rank needs no barrier: on a GPU its
- * calls only enqueue copies, so that steps can be captured. */
+/* Loopback communication: the ranks of a sharded binding are threads of one process, which copy
+ * from each other's buffers. Every call has two barriers: a rank reads the others' buffers after
+ * all have arrived, and returns after all have read. On a GPU a rank waits for its stream before
+ * each barrier. A single rank needs no barrier: on a GPU its calls only enqueue copies, so that
+ * steps can be captured. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <pthread.h>
@@ -19,15 +20,17 @@ struct optc_loopback {
     int ranks, arrived;
     int reading;                       /* ranks that may read the others' buffers now */
     unsigned generation;               /* barriers passed */
-    unsigned refused;                  /* the barrier that no rank passes, because counts do not match */
+    unsigned refused;                  /* the barrier that no rank passes, because counts do not
+                                        * match */
     bool failed;
     Offer *offer;                      /* by rank */
     LoopbackRank *rank;
 };
 
-/* A barrier. begin: buffers may be read from here on, until the next barrier. same: this rank's counts match. Returns
- * false on all ranks if they do not match on one of them, or if the loopback failed meanwhile. Also then a rank waits
- * until the others have read its buffer, because its caller may free it. */
+/* A barrier. begin: buffers may be read from here on, until the next barrier. same: this rank's
+ * counts match. Returns false on all ranks if they do not match on one of them, or if the loopback
+ * failed meanwhile. Also then a rank waits until the others have read its buffer, because its
+ * caller may free it. */
 static bool meet(optc_loopback *l, bool begin, bool same)
 {
     pthread_mutex_lock(&l->lock);
@@ -60,7 +63,8 @@ static bool stream_done(const optc_loopback *l, void *stream)
     return rc == 0;
 }
 
-static bool copy_part(const optc_loopback *l, void *to, const void *from, size_t bytes, void *stream)
+static bool copy_part(const optc_loopback *l, void *to, const void *from, size_t bytes,
+                      void *stream)
 {
     if (!bytes)
         return true;
@@ -68,8 +72,8 @@ static bool copy_part(const optc_loopback *l, void *to, const void *from, size_t
         memcpy(to, from, bytes);
         return true;
     }
-    int rc = gpu_enter(l->gpu)->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
-                                                           bytes, stream);
+    int rc = gpu_enter(l->gpu)->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to,
+                                                     (CUdeviceptr)(uintptr_t)from, bytes, stream);
     gpu_leave(l->gpu, OPTC_OK);
     return rc == 0;
 }
@@ -93,7 +97,8 @@ static int call_ends(const LoopbackRank *r, bool ok, void *stream)
 }
 
 /* ---- the functions of optc_comm ---- */
-static int loopback_all_gather(void *context, const void *send, void *recv, size_t bytes, void *stream)
+static int loopback_all_gather(void *context, const void *send, void *recv, size_t bytes,
+                               void *stream)
 {
     const LoopbackRank *r = (const LoopbackRank *)context;
     const optc_loopback *l = r->of;
@@ -116,8 +121,8 @@ static const char *part_for(const Offer *from, int to)
     return at;
 }
 
-static int loopback_all_to_all(void *context, const void *send, const size_t *send_bytes, void *recv,
-                               const size_t *recv_bytes, void *stream)
+static int loopback_all_to_all(void *context, const void *send, const size_t *send_bytes,
+                               void *recv, const size_t *recv_bytes, void *stream)
 {
     const LoopbackRank *r = (const LoopbackRank *)context;
     const optc_loopback *l = r->of;
@@ -128,7 +133,8 @@ static int loopback_all_to_all(void *context, const void *send, const size_t *se
     for (int i = 0; i < l->ranks; i++)
         same = same && l->offer[i].send_bytes && l->offer[i].send_bytes[r->rank] == recv_bytes[i];
     for (int i = 0; i < l->ranks && same; to += recv_bytes[i++])
-        same = copy_part(l, to, recv_bytes[i] ? part_for(&l->offer[i], r->rank) : NULL, recv_bytes[i], stream);
+        same = copy_part(l, to, recv_bytes[i] ? part_for(&l->offer[i], r->rank) : NULL,
+                         recv_bytes[i], stream);
     return call_ends(r, same, stream);
 }
 

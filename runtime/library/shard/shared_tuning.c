@@ -1,7 +1,8 @@
-/* Sharded bindings on GPUs: all ranks use the tuned results of rank 0. A rank without these results would choose other
- * launches, and the others would wait for it. It would also choose other methods for eigenvectors and roots, which
- * differ in their last bits. Rank 0 sends the results of its user's and its site's files for its device, as text. A
- * rank whose GPU is another model keeps its own. */
+/* Sharded bindings on GPUs: all ranks use the tuned results of rank 0. A rank without these results
+ * would choose other launches, and the others would wait for it. It would also choose other methods
+ * for eigenvectors and roots, which differ in their last bits. Rank 0 sends the results of its
+ * user's and its site's files for its device, as text. A rank whose GPU is another model keeps its
+ * own. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include <stdlib.h>
@@ -23,11 +24,13 @@ static bool put_device(TunedList *to, const TunedList *from, const TunedKey *dev
     return ok;
 }
 
-/* The results that this engine uses for its device, ahead of the built-in ones. NULL: out of memory. */
+/* The results that this engine uses for its device, ahead of the built-in ones. NULL: out of
+ * memory. */
 static char *own_results(const optc_engine *e, const TunedKey *device)
 {
     TunedList all = {0};
-    bool ok = put_device(&all, &e->library->tuned.site, device) && put_device(&all, &e->library->tuned.user, device);
+    bool ok = put_device(&all, &e->library->tuned.site, device) &&
+              put_device(&all, &e->library->tuned.user, device);
     char *text = ok ? tuned_text(&all) : NULL;
     tuned_free(&all);
     return text;
@@ -45,8 +48,10 @@ static optc_status use_results(LibraryEngine *m, const char *text)
         char *kept = strdup(text);
         if (!x || !kept) {
             s = no_memory("optc_bind_sharded");
-        } else if (!tuned_parse(&x->list, "rank 0's tuned results", text, strlen(text), why, sizeof why)) {
-            s = fail(OPTC_ERROR_IO, "optc_bind_sharded: %s; run the same version on all ranks", why);
+        } else if (!tuned_parse(&x->list, "rank 0's tuned results", text, strlen(text), why,
+                                sizeof why)) {
+            s = fail(OPTC_ERROR_IO, "optc_bind_sharded: %s; run the same version on all ranks",
+                     why);
         } else {
             *x = (SharedResults){.list = x->list, .text = kept, .older = now};
             __atomic_store_n(&m->tuned.shared, x, __ATOMIC_RELEASE);
@@ -88,7 +93,8 @@ optc_status tuning_share(optc_binding *b)
     own.bytes = rank ? 0 : text ? (int64_t)strlen(text) + 1 : -1;
     optc_status s = all ? shards_gather(b, &own, all, sizeof own) : no_memory("optc_bind_sharded");
     if (s == OPTC_OK && all[0].bytes < 0)
-        s = fail(OPTC_ERROR_MEMORY, "optc_bind_sharded: rank 0 has no memory for its tuned results");
+        s = fail(OPTC_ERROR_MEMORY,
+                 "optc_bind_sharded: rank 0 has no memory for its tuned results");
     if (s == OPTC_OK && rank)
         text = calloc(1, (size_t)all[0].bytes + 1);
     if (s == OPTC_OK)

@@ -34,10 +34,12 @@ struct Job {
     size_t size;
 };
 
-struct Workers { pthread_mutex_t lock; pthread_cond_t change; Job *first; bool ending; int n; Worker worker[]; };
+struct Workers {
+    pthread_mutex_t lock; pthread_cond_t change; Job *first; bool ending; int n; Worker worker[];
+};
 
-/* A request is this head, the name and the source. An answer is this head and the code, or the log if arch is 0. Both
- * ends are the same program, so the layout is the same. */
+/* A request is this head, the name and the source. An answer is this head and the code, or the log
+ * if arch is 0. Both ends are the same program, so the layout is the same. */
 typedef struct Head { uint64_t size, name; int32_t arch, ptx; } Head;
 
 /* Sends (out) or receives n bytes. */
@@ -55,7 +57,10 @@ static bool move(int fd, void *data, size_t n, bool out)
     return true;
 }
 
-static bool put(int fd, const void *data, size_t n) { return move(fd, (void *)(uintptr_t)data, n, true); }
+static bool put(int fd, const void *data, size_t n)
+{
+    return move(fd, (void *)(uintptr_t)data, n, true);
+}
 static bool get(int fd, void *data, size_t n) { return move(fd, data, n, false); }
 
 static char *get_text(int fd, uint64_t n)
@@ -76,14 +81,20 @@ static void serve(const Nvrtc *n, int fd)
     Head h;
     bool ok = true;
     while (ok && get(fd, &h, sizeof h)) {
-        char *name = get_text(fd, h.name), *source = name ? get_text(fd, h.size) : NULL, *log = NULL;
+        char *name = get_text(fd, h.name), *source = name ? get_text(fd, h.size) : NULL,
+             *log = NULL;
         size_t size = 0;
         char *code = source ? nvrtc_build(n, source, name, h.arch, h.ptx, &size, &log) : NULL;
         Head answer;
         memset(&answer, 0, sizeof answer);
         answer.size = code ? size : log ? strlen(log) : 0;
         answer.arch = code ? h.arch : 0;
-        ok = source && put(fd, &answer, sizeof answer) && put(fd, code ? code : log ? log : "", (size_t)answer.size);
+        ok = source && put(fd, &answer, sizeof answer) &&
+             put(fd,
+                 code  ? code
+                 : log ? log
+                       : "",
+                 (size_t)answer.size);
         free(name);
         free(source);
         free(code);
@@ -98,12 +109,14 @@ static bool start_one(Workers *w, const Nvrtc *n)
         return false;
     pid_t pid = fork();
     if (pid == 0) {
-        signal(SIGINT, SIG_IGN);                    /* a terminal sends it to all processes; the parent handles it */
+        /* a terminal sends it to all processes; the parent handles it */
+        signal(SIGINT, SIG_IGN);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (int i = 0; i < w->n; i++)
             close(w->worker[i].fd);
         close(pair[0]);
-        /* lower priority than the parent, which times kernels meanwhile and must not wait for a core */
+        /* lower priority than the parent, which times kernels meanwhile and must not wait for a
+         * core */
         setpriority(PRIO_PROCESS, 0, 5);
         serve(n, pair[1]);
         _exit(0);
@@ -143,7 +156,8 @@ static void free_job(Job *j)
     free(j);
 }
 
-/* Sends a job and receives the answer. False: the worker died; *taken: after it had received the whole job. */
+/* Sends a job and receives the answer. False: the worker died; *taken: after it had received the
+ * whole job. */
 static bool ask(int fd, Job *j, bool *taken)
 {
     Head h;
@@ -152,7 +166,8 @@ static bool ask(int fd, Job *j, bool *taken)
     h.name = strlen(j->name);
     h.arch = j->arch;
     h.ptx = j->ptx;
-    *taken = put(fd, &h, sizeof h) && put(fd, j->name, (size_t)h.name) && put(fd, j->source, (size_t)h.size);
+    *taken = put(fd, &h, sizeof h) && put(fd, j->name, (size_t)h.name) &&
+             put(fd, j->source, (size_t)h.size);
     if (!*taken || !get(fd, &h, sizeof h))
         return false;
     char *text = get_text(fd, h.size);
@@ -161,8 +176,8 @@ static bool ask(int fd, Job *j, bool *taken)
     return text != NULL;
 }
 
-/* The thread of one worker. A job whose worker died goes back to the front of the queue. If a second worker dies of it,
- * the source is probably the cause, and the job fails. */
+/* The thread of one worker. A job whose worker died goes back to the front of the queue. If a
+ * second worker dies of it, the source is probably the cause, and the job fails. */
 static void *bring(void *arg)
 {
     Worker *x = arg;
@@ -212,7 +227,8 @@ Workers *workers_start(int n)
     pthread_cond_init(&w->change, NULL);
     while (w->n < n && start_one(w, nvrtc))
         ;
-    /* all processes are forked before the first thread starts: a child has only the thread that forked it */
+    /* all processes are forked before the first thread starts: a child has only the thread that
+     * forked it */
     for (int i = 0; i < w->n; i++) {
         Worker *x = &w->worker[i];
         x->started = pthread_create(&x->thread, NULL, bring, x) == 0;
@@ -310,7 +326,10 @@ void workers_hurry(Job *j)
     pthread_mutex_unlock(&j->w->lock);
 }
 
-static bool in_hand(const Job *j) { return j->state == RUNNING || (j->state == WAITING && alive(j->w)); }
+static bool in_hand(const Job *j)
+{
+    return j->state == RUNNING || (j->state == WAITING && alive(j->w));
+}
 
 bool workers_wait(Job *j, double seconds)
 {
@@ -344,7 +363,8 @@ char *workers_result(Job *j, size_t *size, char **log)
         pthread_mutex_unlock(&j->w->lock);
     }
     if (j->state == WAITING)
-        j->code = nvrtc_build(nvrtc_get(NULL), j->source, j->name, j->arch, j->ptx, &j->size, &j->log);
+        j->code =
+            nvrtc_build(nvrtc_get(NULL), j->source, j->name, j->arch, j->ptx, &j->size, &j->log);
     char *code = j->code;
     *size = j->size;
     *log = j->log;

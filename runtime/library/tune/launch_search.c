@@ -1,4 +1,5 @@
-/* Searches for better launches of a stage (launch_search.h describes how). Needs a Meter; uses no device itself. */
+/* Searches for better launches of a stage (launch_search.h describes how). Needs a Meter; uses no
+ * device itself. */
 #include "runtime/library/library.h"
 #include "runtime/library/tune/launch_search.h"
 
@@ -8,7 +9,8 @@
 
 Space search_stage_space(const Plan *p, const Stage *st, int64_t elements)
 {
-    return (Space){stage_form(st), launch_model(p, st, elements), launch_rival(p, st, elements), p, st};
+    return (Space){stage_form(st), launch_model(p, st, elements), launch_rival(p, st, elements), p,
+                   st};
 }
 
 bool search_valid(const Space *space, const Launch *l)
@@ -69,7 +71,9 @@ static int add(Search *s, const Launch *l)
 }
 
 /* each: seconds of a sample in the last race; 0: none yet; broken: the device failed */
-typedef struct Run { const Space *space; const Meter *m; Search *s; double t0, each; bool broken; } Run;
+typedef struct Run {
+    const Space *space; const Meter *m; Search *s; double t0, each; bool broken;
+} Run;
 
 /* Launches that may still be tried. */
 static int trials_left(const Search *s)
@@ -82,27 +86,31 @@ static int trials_left(const Search *s)
 
 static bool over(const Run *r)
 {
-    return r->broken || (r->s->stop && *r->s->stop) || r->m->now(r->m->ctx) - r->t0 > r->s->budget ||
-           !trials_left(r->s);
+    return r->broken || (r->s->stop && *r->s->stop) ||
+           r->m->now(r->m->ctx) - r->t0 > r->s->budget || !trials_left(r->s);
 }
 
 static void say(const Run *r, int tried, int of)
 {
     if (r->s->progress)
-        r->s->progress(r->s->progress_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
+        r->s->progress(r->s->progress_ctx, r->s, tried, of,
+                       r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
-/* Ratios of times. A win must be below better_by (above it is noise), after few samples below clearly. A launch may
- * take at most not_by of the model's time on each layout, and beside_not_by at a neighbouring size. */
+/* Ratios of times. A win must be below better_by (above it is noise), after few samples below
+ * clearly. A launch may take at most not_by of the model's time on each layout, and beside_not_by
+ * at a neighbouring size. */
 static const double better_by = 0.997, clearly = 0.97, not_by = 1.005, beside_not_by = 1.01;
 enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
 
-/* Most seconds of samples in one call of Meter.race: neither the budget nor `stop` is checked during a call. */
+/* Most seconds of samples in one call of Meter.race: neither the budget nor `stop` is checked
+ * during a call. */
 static const double at_once = 0.5;
 
-/* Races x against y within `limit` seconds. Returns the number of samples, at least one; 0: the device failed. */
-static int race_within(Run *r, double limit, int layout, const Launch *x, const Launch *y, int samples, double *ms_x,
-                       double *ms_y)
+/* Races x against y within `limit` seconds. Returns the number of samples, at least one; 0: the
+ * device failed. */
+static int race_within(Run *r, double limit, int layout, const Launch *x, const Launch *y,
+                       int samples, double *ms_x, double *ms_y)
 {
     if (r->m->steady) {                                /* samples are short: all in one call */
         r->broken = !r->m->race(r->m->ctx, layout, x, y, samples, ms_x, ms_y);
@@ -110,11 +118,13 @@ static int race_within(Run *r, double limit, int layout, const Launch *x, const 
     }
     double b[MOST_SAMPLES], ratio[MOST_SAMPLES], begun = r->m->now(r->m->ctx), ends = begun;
     int n = 0, parts = 0;
-    for (int turn = 0; n < samples && (!n || (!over(r) && ends - begun + r->each <= limit)); turn++) {
+    for (int turn = 0; n < samples && (!n || (!over(r) && ends - begun + r->each <= limit));
+         turn++) {
         double from = ends, most = r->each > 0 ? at_once / r->each : 1, t[2];
         /* the side that runs first alternates */
         int some = most > samples - n ? samples - n : most > 1 ? (int)most : 1, first = turn % 2;
-        if (!r->m->race(r->m->ctx, layout, first ? y : x, first ? x : y, some, &t[first], &t[!first]))
+        if (!r->m->race(r->m->ctx, layout, first ? y : x, first ? x : y, some, &t[first],
+                        &t[!first]))
             return r->broken = true, 0;
         ends = r->m->now(r->m->ctx);
         r->each = (ends - from) / some;
@@ -133,18 +143,21 @@ static int race_within(Run *r, double limit, int layout, const Launch *x, const 
     return n;
 }
 
-/* Uses at most a twentieth of the budget, so that there is time to try several launches when steps are long. */
-static int race(Run *r, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
+/* Uses at most a twentieth of the budget, so that there is time to try several launches when steps
+ * are long. */
+static int race(Run *r, int layout, const Launch *x, const Launch *y, int samples, double *ms_x,
+                double *ms_y)
 {
-    return race_within(r, r->s->budget / 20 > at_once ? r->s->budget / 20 : at_once, layout, x, y, samples, ms_x, ms_y);
+    return race_within(r, r->s->budget / 20 > at_once ? r->s->budget / 20 : at_once, layout, x, y,
+                       samples, ms_x, ms_y);
 }
 
-/* ratio: time of the first launch over the second's, over all layouts; to_model: the first one's over the model's by
- * layout, as far as the second's is known; worst: the largest of these */
+/* ratio: time of the first launch over the second's, over all layouts; to_model: the first one's
+ * over the model's by layout, as far as the second's is known; worst: the largest of these */
 typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; int samples; } Duel;
 
-/* Races trials i and j with many samples on each layout from … to alone. If there was no time for all samples, earlier
- * times of the two count too, weighted by samples. */
+/* Races trials i and j with many samples on each layout from … to alone. If there was no time for
+ * all samples, earlier times of the two count too, weighted by samples. */
 static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
 {
     const Tried *x = &r->s->trial[i], *y = &r->s->trial[j];
@@ -169,7 +182,8 @@ static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
 /* The first launch won by more than noise; after few samples it must win clearly. */
 static bool won(const Run *r, int i, const Duel *d)
 {
-    return d->ratio <= (d->samples == CONFIRM || r->s->trial[i].samples >= ENOUGH ? better_by : clearly);
+    return d->ratio <=
+           (d->samples == CONFIRM || r->s->trial[i].samples >= ENOUGH ? better_by : clearly);
 }
 
 static bool duel(Run *r, int i, int j, Duel *d) { return duel_on(r, i, j, 0, r->m->layouts, d); }
@@ -189,7 +203,8 @@ static void look_beside(Run *r, int i)
 {
     Tried *t = &r->s->trial[i];
     Duel d;
-    if (t->looked || !r->m->widen || !duel_on(r, i, r->s->model, r->m->layouts, r->m->widen(r->m->ctx), &d))
+    if (t->looked || !r->m->widen ||
+        !duel_on(r, i, r->s->model, r->m->layouts, r->m->widen(r->m->ctx), &d))
         return;
     t->looked = true;
     if (d.worst <= beside_not_by)
@@ -198,8 +213,8 @@ static void look_beside(Run *r, int i)
     t->ms = r->s->model_ms * d.worst;
 }
 
-/* A new best must beat the old one again, with more samples: the luckiest of many launches always looks better than it
- * is. */
+/* A new best must beat the old one again, with more samples: the luckiest of many launches always
+ * looks better than it is. */
 static void crown(Run *r, int i)
 {
     Search *s = r->s;
@@ -234,8 +249,8 @@ static void measure(Run *r, int i, int samples)
         crown(r, i);
 }
 
-/* A launch slower than this multiple of the best is not timed again. The margin is several times the error of that many
- * samples. */
+/* A launch slower than this multiple of the best is not timed again. The margin is several times
+ * the error of that many samples. */
 static double hopeless(const Run *r, int samples)
 {
     double by = samples < 3 ? 0.3 : samples < ENOUGH ? 0.15 : samples < CONFIRM ? 0.06 : 0.03;
@@ -244,8 +259,8 @@ static double hopeless(const Run *r, int samples)
 
 static bool fit(const Tried *t) { return !t->failed && !t->uneven; }
 
-/* Measures the trials of `list` that compile. One that is far behind after the first samples gets no more. from, of:
- * for progress, the position of the list in all. */
+/* Measures the trials of `list` that compile. One that is far behind after the first samples gets
+ * no more. from, of: for progress, the position of the list in all. */
 static void measure_all(Run *r, const int *list, int n, int samples, int from, int of)
 {
     for (int i = 0; i < n && !over(r); i++) {
@@ -253,7 +268,8 @@ static void measure_all(Run *r, const int *list, int n, int samples, int from, i
         int look = t->samples ? 0 : r->m->steady ? 1 : samples;
         if (fit(t) && look)
             measure(r, list[i], look);
-        if (fit(t) && look < samples && t->ms < hopeless(r, t->samples) * r->s->trial[r->s->best].ms && !over(r))
+        if (fit(t) && look < samples &&
+            t->ms < hopeless(r, t->samples) * r->s->trial[r->s->best].ms && !over(r))
             measure(r, list[i], samples - look);
         say(r, from + i + 1, of);
     }
@@ -281,7 +297,8 @@ static void prepare(Run *r, const int *list, int n)
         r->m->prepare(r->m->ctx, l, n);
 }
 
-/* Without `prepare` launches are made ready one by one, so that a short budget tries more of them. */
+/* Without `prepare` launches are made ready one by one, so that a short budget tries more of
+ * them. */
 static int batch_of(const Run *r) { return r->m->prepare ? SEARCH_BATCH : 1; }
 
 /* Prepares a batch; keeps those that compile in list and returns their number. */
@@ -305,12 +322,13 @@ static void sort_by_time(const Search *s, int *list, int n)
     }
 }
 
-/* Successive halving: few samples for many launches, then many samples for few. Launches are prepared and timed batch
- * by batch, so that a short budget still times some of them. */
+/* Successive halving: few samples for many launches, then many samples for few. Launches are
+ * prepared and timed batch by batch, so that a short budget still times some of them. */
 static void halve(Run *r, int *list, int n, int samples)
 {
     int batch = batch_of(r), left = trials_left(r->s);
-    n = n < left ? n : left;                   /* launches that will not be tried are not compiled */
+    /* launches that will not be tried are not compiled */
+    n = n < left ? n : left;
     for (int at = 0; at < n && !over(r); at += batch) {
         int part[SEARCH_BATCH], k = n - at < batch ? n - at : batch;
         memcpy(part, list + at, sizeof *part * (size_t)k);
@@ -329,7 +347,8 @@ static void halve(Run *r, int *list, int n, int samples)
     sort_by_time(r->s, list, n);
     while (n > 1 && !over(r)) {
         n = n > 12 ? (n + 2) / 3 : n > 4 ? 4 : n;
-        while (n > 4 && r->s->trial[list[n - 1]].ms > hopeless(r, samples) * r->s->trial[list[0]].ms)
+        while (n > 4 &&
+               r->s->trial[list[n - 1]].ms > hopeless(r, samples) * r->s->trial[list[0]].ms)
             n--;
         samples = samples * 3 < MOST_SAMPLES ? samples * 3 : MOST_SAMPLES;
         measure_all(r, list, n, samples, 0, n);
@@ -364,8 +383,8 @@ static int all_to_try(const Run *r, Launch **all)
     return count < 0 ? count : n;
 }
 
-/* How far the bytes in flight of a multiprocessor are from 64 KiB, as a factor of at least 1. An estimate: the number
- * of registers is unknown. */
+/* How far the bytes in flight of a multiprocessor are from 64 KiB, as a factor of at least 1. An
+ * estimate: the number of registers is unknown. */
 static double under_way(const Space *space, const Launch *l)
 {
     const Plan *p = space->plan;
@@ -374,11 +393,14 @@ static double under_way(const Space *space, const Launch *l)
     if (!st)
         return 1;
     for (int i = 0; i < st->nload; i++)
-        loads += p->mem[st->load[i].mem].dom == ELEM ? type_info[p->mem[st->load[i].mem].type].bytes : 0;
+        loads +=
+            p->mem[st->load[i].mem].dom == ELEM ? type_info[p->mem[st->load[i].mem].type].bytes : 0;
     int blocks = l->v[KNOB_BLOCKS] ? l->v[KNOB_BLOCKS] : 1024 / l->v[KNOB_THREADS];
-    double bytes = (double)blocks * l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS] * loads;
+    double bytes =
+        (double)blocks * l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS] * loads;
     double want = 64 * 1024;
-    return bytes < want ? want / bytes : bytes / want;             /* both too few and too many are bad */
+    /* both too few and too many are bad */
+    return bytes < want ? want / bytes : bytes / want;
 }
 
 static int propose_about(Run *r, int *list, int n, int most, const Launch *at)
@@ -448,7 +470,8 @@ static void climb(Run *r)
             break;
         halve(r, list, n, 3);
         if (s->best == was && ++still == 2)
-            break;                             /* two rounds of up to 64 neighbours, and none is better */
+            /* two rounds of up to 64 neighbours, and none is better */
+            break;
         still = s->best == was ? still : 0;
     }
 }
@@ -467,8 +490,8 @@ static bool everything(Run *r)
     return list != NULL;
 }
 
-/* Measures the model whatever the budget is, because all results are relative to it; then the known launches, of which
- * one is most likely the best. */
+/* Measures the model whatever the budget is, because all results are relative to it; then the known
+ * launches, of which one is most likely the best. */
 static bool begin(Run *r)
 {
     Search *s = r->s;
@@ -488,7 +511,8 @@ static bool begin(Run *r)
     if (s->trial[s->model].failed)
         return false;
     double a, b;
-    int warm = race_within(r, at_once, -1, &model, &model, ENOUGH, &a, &b);        /* warm-up: the first are slower */
+    /* warm-up: the first are slower */
+    int warm = race_within(r, at_once, -1, &model, &model, ENOUGH, &a, &b);
     if (warm && warm < ENOUGH && 4 * r->each > s->budget) {
         /* there is no time for other samples: use those of the warm-up */
         s->trial[s->model].ms = s->model_ms = a;
@@ -511,7 +535,8 @@ static int next_best(const Search *s)
     int best = s->model;
     for (int i = 0; i < s->n; i++)
         if (s->trial[i].to_model[0] > 0 && !s->trial[i].uneven && !s->trial[i].failed &&
-            s->trial[i].ms < better_by * s->model_ms && (best == s->model || s->trial[i].ms < s->trial[best].ms))
+            s->trial[i].ms < better_by * s->model_ms &&
+            (best == s->model || s->trial[i].ms < s->trial[best].ms))
             best = i;
     return best;
 }
@@ -533,13 +558,14 @@ bool search_run(const Space *space, const Meter *m, Search *s)
         climb(&r);
     }
     s->finished = !over(&r);
-    /* The best launch must beat the model directly once more; after a draw the model wins. If it fails, the next best
-     * one gets the same test. */
+    /* The best launch must beat the model directly once more; after a draw the model wins. If it
+     * fails, the next best one gets the same test. */
     Duel d;
     while (s->best != s->model && duel(&r, s->best, s->model, &d)) {
         note(&r, s->best, &d, s->model_ms * d.ratio);
         if (won(&r, s->best, &d) && !s->trial[s->best].uneven)
-            look_beside(&r, s->best);          /* next_best may return a launch that was not measured there */
+            /* next_best may return a launch that was not measured there */
+            look_beside(&r, s->best);
         if (won(&r, s->best, &d) && !s->trial[s->best].uneven)
             break;
         s->trial[s->best].uneven = true;

@@ -1,11 +1,12 @@
-/* Tuning while a program runs: real steps try other launches. All launches give the same bits, so the only risk is lost
- * time, which is bounded.
+/* Tuning while a program runs: real steps try other launches. All launches give the same bits, so
+ * the only risk is lost time, which is bounded.
  *
- * A binding has at most one candidate at a time: one stage with one other launch. A separate thread compiles it. Then
- * steps alternate between the candidate and the launch in use. Each is timed with two events, which are read only after
- * they have passed: the host never waits for the device. Emitting and loading a candidate costs the host about a
- * millisecond. A candidate that is clearly slower is dropped at once. One that wins is adopted, and the thread writes
- * it to the user's results. The time lost in slower steps stays below a share of the time of all steps: above it, no
+ * A binding has at most one candidate at a time: one stage with one other launch. A separate thread
+ * compiles it. Then steps alternate between the candidate and the launch in use. Each is timed with
+ * two events, which are read only after they have passed: the host never waits for the device.
+ * Emitting and loading a candidate costs the host about a millisecond. A candidate that is clearly
+ * slower is dropped at once. One that wins is adopted, and the thread writes it to the user's
+ * results. The time lost in slower steps stays below a share of the time of all steps: above it, no
  * new candidate is tried. */
 #include "runtime/library/rule/gpu_code.h"
 #include "runtime/library/tune/launch_search.h"
@@ -23,8 +24,10 @@ typedef struct Timing { CUevent begin, end; int side; bool used; } Timing;
 
 typedef struct Live {
     double bound;                              /* share of the time that may be lost: 0.05 is 5 % */
-    int *stage, nstage, at;                    /* stages with a choice of launches; index of the current one */
-    double *gain;                              /* by Stage.fn: the model's time over that of the launch in use */
+    /* stages with a choice of launches; index of the current one */
+    int *stage, nstage, at;
+    /* by Stage.fn: the model's time over that of the launch in use */
+    double *gain;
     Launch *launch_now;                        /* by Stage.fn: the launch in use */
     CUmodule *owned; int nowned;               /* modules of all launches that were tried */
     Launch *space; int nspace, next;           /* untried launches near the one in use */
@@ -32,10 +35,13 @@ typedef struct Live {
     int fn;
     Launch launch;
     CUmodule module;
-    LaunchList launch_list;                    /* the step with the candidate; item NULL: no candidate */
-    double t[2][SAMPLES]; int n[2];            /* milliseconds of steps without [0] and with [1] the candidate */
+    /* the step with the candidate; item NULL: no candidate */
+    LaunchList launch_list;
+    /* milliseconds of steps without [0] and with [1] the candidate */
+    double t[2][SAMPLES]; int n[2];
     Timing ring[RING]; int slot;
-    /* milliseconds: of all steps (untimed ones count as `usual`), lost in slower steps, of a usual step */
+    /* milliseconds: of all steps (untimed ones count as `usual`), lost in slower steps, of a usual
+     * step */
     double total, lost, usual;
     int turn;
     bool done;
@@ -48,7 +54,10 @@ typedef struct Live {
 } Live;
 
 /* ---- what is tried ---- */
-static const Launch *launch_of(const optc_binding *b, int fn) { return &b->gpu->live->launch_now[fn]; }
+static const Launch *launch_of(const optc_binding *b, int fn)
+{
+    return &b->gpu->live->launch_now[fn];
+}
 
 static void refill(optc_binding *b, Live *v)
 {
@@ -100,7 +109,8 @@ static void *work(void *arg)
     }
     v->save = false;
     if (v->source)
-        v->cubin = nvrtc_build(nvrtc_get(NULL), v->source, "live", b->rule->engine->gpu->arch, false, &size, &log);
+        v->cubin = nvrtc_build(nvrtc_get(NULL), v->source, "live", b->rule->engine->gpu->arch,
+                               false, &size, &log);
     free(log);
     __atomic_store_n(&v->ready, 1, __ATOMIC_SEQ_CST);
     return NULL;
@@ -111,7 +121,8 @@ static void start(optc_binding *b, Live *v)
     free(v->source);
     v->source = v->cubin = NULL;
     if (!v->done && choose(b, v))
-        v->source = gpu_stage_source(b->rule, plan_at(b->rule->library->plan, v->fn).stage, &v->launch);
+        v->source =
+            gpu_stage_source(b->rule, plan_at(b->rule->library->plan, v->fn).stage, &v->launch);
     else
         v->done = true;
     __atomic_store_n(&v->ready, 0, __ATOMIC_SEQ_CST);
@@ -120,8 +131,8 @@ static void start(optc_binding *b, Live *v)
 }
 
 /* ---- the candidate's step ---- */
-/* Drops the candidate. Its module stays loaded until the binding is freed: a step may still be running it, and
- * unloading would wait for that. */
+/* Drops the candidate. Its module stays loaded until the binding is freed: a step may still be
+ * running it, and unloading would wait for that. */
 static void drop(optc_binding *b, Live *v)
 {
     list_drop_graphs(b->rule->engine->gpu->d, &v->launch_list);
@@ -133,7 +144,8 @@ static void drop(optc_binding *b, Live *v)
     v->module = NULL;
     free(v->launch_list.item);
     v->launch_list = (LaunchList){.n = 0};
-    for (int i = 0; i < RING; i++) {           /* steps still in flight are assumed to lose as much as the others */
+    /* steps still in flight are assumed to lose as much as the others */
+    for (int i = 0; i < RING; i++) {
         if (v->ring[i].used && v->ring[i].side && v->n[0] && v->n[1])
             v->lost += fmax(0, median(v->t[1], v->n[1]) - median(v->t[0], v->n[0]));
         v->ring[i].used = false;
@@ -167,7 +179,8 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
         if (!p->item[i].stage || p->item[i].stage->fn != v->fn)
             continue;
         int advance_t = p->item[i].args.advance_t;
-        v->launch_list.item[i] = gpu_launch_item(b, p->item[i].stage, p->item[i].batch, &v->launch, fn);
+        v->launch_list.item[i] =
+            gpu_launch_item(b, p->item[i].stage, p->item[i].batch, &v->launch, fn);
         v->launch_list.item[i].args.advance_t = advance_t;
         ok = ok && v->launch_list.item[i].blocks;
     }
@@ -179,8 +192,8 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
         list_graph(b, &v->launch_list);
 }
 
-/* Makes the candidate the launch in use: its launch items replace the old ones. Its module stays loaded as long as the
- * binding. */
+/* Makes the candidate the launch in use: its launch items replace the old ones. Its module stays
+ * loaded as long as the binding. */
 static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
 {
     LaunchList old = *p;
@@ -193,7 +206,8 @@ static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
     gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);
     pthread_mutex_unlock(&b->rule->library->gpu->lock);
     v->result.launch = v->launch;
-    /* Times are those of whole steps. The gain is relative to the model, so it includes the previous launch's gain. */
+    /* Times are those of whole steps. The gain is relative to the model, so it includes the
+     * previous launch's gain. */
     v->gain[v->fn] *= gain;
     v->result.ms = median(v->t[1], v->n[1]);
     v->result.model_ms = v->result.ms * v->gain[v->fn];
@@ -201,7 +215,8 @@ static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
     snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->library->rule->name);
     v->save = true;
     drop(b, v);
-    v->at--;                                   /* the same stage again: the new launch has other neighbours */
+    /* the same stage again: the new launch has other neighbours */
+    v->at--;
     v->next = v->nspace = 0;
 }
 
@@ -210,7 +225,8 @@ static void judge(optc_binding *b, Live *v, LaunchList *p)
     if (v->n[0] < FEW || v->n[1] < FEW)
         return;
     double without = median(v->t[0], v->n[0]), with = median(v->t[1], v->n[1]);
-    if (with > (1 + v->bound) * without || (v->n[0] == SAMPLES && v->n[1] == SAMPLES && with > 0.995 * without))
+    if (with > (1 + v->bound) * without ||
+        (v->n[0] == SAMPLES && v->n[1] == SAMPLES && with > 0.995 * without))
         drop(b, v);
     else if (v->n[0] == SAMPLES && v->n[1] == SAMPLES)
         adopt(b, v, p, without / with);
@@ -244,7 +260,8 @@ static void live_close(optc_binding *b)
         pthread_join(v->thread, NULL);
     free(v->source);
     free(v->cubin);
-    if (v->save) {                             /* the last candidate won, and its result is not written yet */
+    /* the last candidate won, and its result is not written yet */
+    if (v->save) {
         v->source = NULL;
         work(b);
     }
@@ -262,7 +279,8 @@ static void live_close(optc_binding *b)
     b->gpu->live = NULL;
 }
 
-/* The numbers of matrices changed: the candidate's list and graph have the old ones. Adopted launches stay, with their
+/* The numbers of matrices changed: the candidate's list and graph have the old ones. Adopted
+ * launches stay, with their
  * modules: the binding's lists contain their kernels. */
 static void live_forget(optc_binding *b)
 {
@@ -270,7 +288,8 @@ static void live_forget(optc_binding *b)
         drop(b, b->gpu->live);
 }
 
-/* Returns the launch list of this step, and starts its timing if there is a candidate; live_end ends it. */
+/* Returns the launch list of this step, and starts its timing if there is a candidate; live_end
+ * ends it. */
 static LaunchList *live_begin(optc_binding *b, LaunchList *p)
 {
     Live *v = b->gpu->live;
@@ -278,13 +297,15 @@ static LaunchList *live_begin(optc_binding *b, LaunchList *p)
     if (v->launch_list.item)
         judge(b, v, p);
     else
-        v->total += v->usual;                  /* there is no candidate, so this step is not timed */
+        /* there is no candidate, so this step is not timed */
+        v->total += v->usual;
     if (!v->launch_list.item && !v->busy && (!v->done || v->save) && v->lost <= v->bound * v->total)
         start(b, v);
     if (!v->launch_list.item && v->busy && __atomic_load_n(&v->ready, __ATOMIC_SEQ_CST))
         take(b, v, p);
     if (v->done && !v->launch_list.item && !v->busy && !v->save)
-        b->gpu->begin = NULL;                  /* nothing is left to try: steps need no call of this file any more */
+        /* nothing is left to try: steps need no call of this file any more */
+        b->gpu->begin = NULL;
     Timing *x = &v->ring[v->slot];
     v->turn = v->launch_list.item && !x->used ? !v->turn : 0;
     if (v->launch_list.item && !x->used) {
@@ -336,7 +357,8 @@ void live_open(optc_binding *b)
         const char *from;
         const Tuned *t = gpu_tuned(b->rule, f, b->elems, &from);
         /* a package's own launch may be in use instead of the tuned one */
-        v->gain[f] = t && !memcmp(&t->launch, launch_of(b, f), sizeof t->launch) ? t->model_ms / t->ms : 1;
+        v->gain[f] =
+            t && !memcmp(&t->launch, launch_of(b, f), sizeof t->launch) ? t->model_ms / t->ms : 1;
         v->stage[v->nstage++] = f;
     }
     const Driver *d = gpu_enter(b->rule->engine->gpu);

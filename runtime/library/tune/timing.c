@@ -1,4 +1,5 @@
-/* Storage types and devices by their public names, clocks, the time that threads waited for a core, medians. */
+/* Storage types and devices by their public names, clocks, the time that threads waited for a core,
+ * medians. */
 #include "runtime/library/library.h"
 
 #include <dirent.h>
@@ -9,7 +10,10 @@
 #define TYPE(ID, ...) _Static_assert((int)OPTC_##ID == T_##ID + 1, "the core counts types from 1");
 #include "gen/abi/types.def"
 
-int inner_type(optc_type t) { return t == OPTC_DEFAULT ? -1 : (int)t < 1 || (int)t > NTYPES ? -2 : (int)t - 1; }
+int inner_type(optc_type t)
+{
+    return t == OPTC_DEFAULT ? -1 : (int)t < 1 || (int)t > NTYPES ? -2 : (int)t - 1;
+}
 
 double now_ms(void)
 {
@@ -18,7 +22,8 @@ double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* Sums the second number of each thread's schedstat: nanoseconds that it was ready to run but had no core. */
+/* Sums the second number of each thread's schedstat: nanoseconds that it was ready to run but had
+ * no core. */
 double waited_ms(void)
 {
     double ms = 0;

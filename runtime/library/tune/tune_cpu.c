@@ -8,8 +8,9 @@
 
 static const Launch model = {{0, 1, 0, 0, 0, 0, 0}};
 
-/* Three sets: a pair that takes the same steps, to compare bits, and one that is timed. The pair may be small: a launch
- * that changes bits does so as soon as every thread has a few units of work. */
+/* Three sets: a pair that takes the same steps, to compare bits, and one that is timed. The pair
+ * may be small: a launch that changes bits does so as soon as every thread has a few units of
+ * work. */
 enum { TIMED = 2, NSET, PAIR_MOST = 1 << 22, PERIOD = 1 << 16 };
 typedef struct Set { optc_binding *b; void *p; int64_t dim[2], n; } Set;
 
@@ -18,7 +19,8 @@ struct CpuTuner {
     Set set[NSET];
     void *g, *input;
     int64_t most;                          /* most units of work of any stage */
-    double raced, waited;                  /* milliseconds of races, and those that threads waited for a core in them */
+    double raced, waited;                  /* milliseconds of races, and those that threads waited
+                                            * for a core in them */
 };
 
 static void use(optc_binding *b, const Launch *l)
@@ -32,8 +34,8 @@ static size_t param_bytes(const CpuTuner *u)
     return (size_t)u->set[0].n * (size_t)type_info[u->r->library->plan->p].bytes;
 }
 
-/* Fills an array with a repeated block of numbers. All threads copy, so that each page is near the thread that uses
- * it. */
+/* Fills an array with a repeated block of numbers. All threads copy, so that each page is near the
+ * thread that uses it. */
 typedef struct Filling { char *to; size_t size; int64_t n; } Filling;
 
 static void fill_period(void *with, int64_t i)
@@ -43,14 +45,17 @@ static void fill_period(void *with, int64_t i)
     memcpy(f->to + (size_t)at * f->size, f->to, (size_t)(left < PERIOD ? left : PERIOD) * f->size);
 }
 
-static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, int64_t sign, double scale)
+static void fill(const CpuTuner *u, Type t, void *to, int64_t n, uint32_t by, int64_t sign,
+                 double scale)
 {
     size_t size = (size_t)type_info[t].bytes;
     for (int64_t k = 0; k < n && k < PERIOD; k++)
-        type_store(t, to, k, scale * (0.25 + (double)((uint32_t)k * by >> 9) * 0x1p-23) * (k & sign ? 1 : -1));
+        type_store(t, to, k,
+                   scale * (0.25 + (double)((uint32_t)k * by >> 9) * 0x1p-23) *
+                       (k & sign ? 1 : -1));
     Filling f = {to, size, n};
-    parallel_for(n > 4 * PERIOD ? threads_allowed(u->r->engine->threads) : 1, n > PERIOD ? (n - 1) / PERIOD : 0,
-                 fill_period, &f);
+    parallel_for(n > 4 * PERIOD ? threads_allowed(u->r->engine->threads) : 1,
+                 n > PERIOD ? (n - 1) / PERIOD : 0, fill_period, &f);
 }
 
 static optc_status bind_one(CpuTuner *u, Set *x)
@@ -68,8 +73,8 @@ static optc_status bind_one(CpuTuner *u, Set *x)
     return s;
 }
 
-/* Makes the pair equal again after a launch that gave other bits. Also needed at the beginning: memory that no step
- * writes is uninitialised. */
+/* Makes the pair equal again after a launch that gave other bits. Also needed at the beginning:
+ * memory that no step writes is uninitialised. */
 static void mend(CpuTuner *u)
 {
     optc_binding *from = u->set[0].b, *to = u->set[1].b;
@@ -92,12 +97,16 @@ static optc_status begin(CpuTuner *u)
     return s;
 }
 
-/* False after memory ran out in `begin`: some sets are not bound, and nothing can run until the next `begin`. */
+/* False after memory ran out in `begin`: some sets are not bound, and nothing can run until the
+ * next `begin`. */
 static bool bound(const CpuTuner *u) { return u->set[0].b && u->set[1].b && u->set[TIMED].b; }
 
-/* Steps with a constant gradient diverge: LARS and Adafactor reach infinity after 4200 steps, where all launches give
- * the same bits. So the sets start again after 1000 steps. */
-static bool fresh(CpuTuner *u) { return (bound(u) && u->set[TIMED].b->steps < 1000) || begin(u) == OPTC_OK; }
+/* Steps with a constant gradient diverge: LARS and Adafactor reach infinity after 4200 steps, where
+ * all launches give the same bits. So the sets start again after 1000 steps. */
+static bool fresh(CpuTuner *u)
+{
+    return (bound(u) && u->set[TIMED].b->steps < 1000) || begin(u) == OPTC_OK;
+}
 
 /* The units of work of the stage that has most. */
 static int64_t most_units(const CpuTuner *u)
@@ -134,7 +143,8 @@ static bool make_set(const CpuTuner *u, int64_t elements, Set *x)
     x->dim[1] = cols;
     x->n = x->dim[0] * cols;
     x->p = aligned_alloc(1 << 12,
-                         ((size_t)x->n * (size_t)type_info[u->r->library->plan->p].bytes + 4095) / 4096 * 4096);
+                         ((size_t)x->n * (size_t)type_info[u->r->library->plan->p].bytes + 4095) /
+                             4096 * 4096);
     return x->p != NULL;
 }
 
@@ -143,7 +153,8 @@ static size_t input_bytes(const Plan *p)
 {
     int most = 0;
     for (int k = 0; k < p->nmem; k++)
-        if (p->mem[k].kind == MEM_INPUT && p->mem[k].dom != GROUP && type_info[p->mem[k].type].bytes > most)
+        if (p->mem[k].kind == MEM_INPUT && p->mem[k].dom != GROUP &&
+            type_info[p->mem[k].type].bytes > most)
             most = type_info[p->mem[k].type].bytes;
     return (size_t)most;
 }
@@ -164,7 +175,8 @@ int cpu_tuner_open(optc_rule *r, int64_t elements, CpuTuner **out)
     optc_status s = u->input ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
     if (s == OPTC_OK) {
         fill(u, r->library->plan->g, u->g, (int64_t)n, 2246822519u, 2, 0.0625);
-        memset(u->input, 0x3f, n * input_bytes(r->library->plan));       /* 0x3f… is a normal number in every type */
+        /* 0x3f… is a normal number in every type */
+        memset(u->input, 0x3f, n * input_bytes(r->library->plan));
         s = begin(u);
     }
     if (s != OPTC_OK) {
@@ -184,13 +196,15 @@ static bool same_bits(CpuTuner *u, const Launch *l)
 {
     const Set *x = &u->set[0], *y = &u->set[1];
     use(y->b, l);                          /* x keeps the model's launch */
-    return optc_step(x->b) == OPTC_OK && optc_step(y->b) == OPTC_OK && !memcmp(x->p, y->p, param_bytes(u)) &&
+    return optc_step(x->b) == OPTC_OK && optc_step(y->b) == OPTC_OK &&
+           !memcmp(x->p, y->p, param_bytes(u)) &&
            !memcmp(x->b->block, y->b->block, x->b->storage_bytes);
 }
 
-/* Launches that do the same as another could win only by noise. With a single unit of work every launch uses one
- * thread, so only the model is tried. Of the grains that cover all units only the smallest is tried: at a larger size,
- * which may use the result, it leaves work for other threads. */
+/* Launches that do the same as another could win only by noise. With a single unit of work every
+ * launch uses one thread, so only the model is tried. Of the grains that cover all units only the
+ * smallest is tried: at a larger size, which may use the result, it leaves work for other
+ * threads. */
 static bool worth(void *ctx, const Launch *l)
 {
     const CpuTuner *u = ctx;
@@ -208,9 +222,9 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
     }
 }
 
-/* Short steps are timed together: 0.05 ms is far above the clock's resolution and far below a scheduler's time slice.
- * The number of steps is determined anew each time: if threads must wait for a core, a step takes a thousand times as
- * long. */
+/* Short steps are timed together: 0.05 ms is far above the clock's resolution and far below a
+ * scheduler's time slice. The number of steps is determined anew each time: if threads must wait
+ * for a core, a step takes a thousand times as long. */
 static bool run_timed(CpuTuner *u, const Launch *l, double *ms)
 {
     int reps = 0;
@@ -224,10 +238,12 @@ static bool run_timed(CpuTuner *u, const Launch *l, double *ms)
     return true;
 }
 
-/* Uses the median of the ratios, not the ratio of the medians: when the speed of a core varies, two consecutive samples
- * have about the same speed. With the same launch on both sides, on a busy machine, the ratio of the medians of 25
- * samples was below 0.997 in 8 of 100 races; the median of the ratios in 3. */
-static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
+/* Uses the median of the ratios, not the ratio of the medians: when the speed of a core varies, two
+ * consecutive samples have about the same speed. With the same launch on both sides, on a busy
+ * machine, the ratio of the medians of 25 samples was below 0.997 in 8 of 100 races; the median of
+ * the ratios in 3. */
+static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a,
+                 double *ms_b)
 {
     CpuTuner *u = ctx;
     const Launch *l[2] = {a, b};
@@ -271,5 +287,11 @@ double cpu_tuner_bytes(const CpuTuner *u)
 
 Meter cpu_tuner_meter(CpuTuner *u)
 {
-    return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth, .busy = busy};
+    return (Meter){.ctx = u,
+                   .layouts = 1,
+                   .ready = ready,
+                   .race = race,
+                   .now = now,
+                   .worth = worth,
+                   .busy = busy};
 }

@@ -1,6 +1,6 @@
-/* Measures launches of a stage on a GPU, on the sets of tune_tensors.h: kernels are compiled ahead, compared bit by
- * bit, and raced. A winner is also measured at the neighbouring sizes, which use its result if they have none: a launch
- * that gained 1 % at 2^20 elements lost 3 % at 2^22. */
+/* Measures launches of a stage on a GPU, on the sets of tune_tensors.h: kernels are compiled ahead,
+ * compared bit by bit, and raced. A winner is also measured at the neighbouring sizes, which use
+ * its result if they have none: a launch that gained 1 % at 2^20 elements lost 3 % at 2^22. */
 #include "runtime/library/tune/launch_search.h"
 #include "runtime/library/tune/tune_tensors.h"
 
@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ITSELF, SMALLER, LARGER, RINGS };                  /* the size that is tuned, and its neighbouring sizes */
+/* the size that is tuned, and its neighbouring sizes */
+enum { ITSELF, SMALLER, LARGER, RINGS };
 _Static_assert(RINGS * LAYOUTS <= MOST_LAYOUTS, "a search keeps a time for each");
 
 typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; } Kernel;
@@ -24,13 +25,15 @@ struct GpuTuner {
     int entry;
     int64_t elements;
     Ring ring[RINGS];
-    int wider;                                 /* layouts of all rings; 0: the neighbouring sizes are not allocated */
+    /* layouts of all rings; 0: the neighbouring sizes are not allocated */
+    int wider;
     Set check[2];
     TuneSets sets;
     CUmodule same_module; CUfunction same;     /* a kernel that compares the pair's memory */
     CUdeviceptr differs;                       /* it sets this flag if they differ */
     Kernel *kernel; int n, cap;
-    Build build[SEARCH_AHEAD]; int nbuild;     /* compilations that were started and not requested yet, in order */
+    /* compilations that were started and not requested yet, in order */
+    Build build[SEARCH_AHEAD]; int nbuild;
     CUevent begin, end;
 };
 
@@ -49,7 +52,8 @@ int gpu_tuner_size(GpuTuner *u, int64_t elements)
     return ring_open(&u->sets, u->at.stage, &u->ring[ITSELF], elements);
 }
 
-/* Allocates the neighbouring sizes, which would use this size's result, as far as there is memory. */
+/* Allocates the neighbouring sizes, which would use this size's result, as far as there is
+ * memory. */
 static int widen(void *ctx)
 {
     GpuTuner *u = ctx;
@@ -116,14 +120,15 @@ void gpu_tuner_close(GpuTuner *u)
     free(u);
 }
 
-/* Compares on the device: otherwise the pair, 36 MB, would be copied to the host for every candidate. Its argument has
- * the layout of optc_launch. */
+/* Compares on the device: otherwise the pair, 36 MB, would be copied to the host for every
+ * candidate. Its argument has the layout of optc_launch. */
 static const char same_source[] =
     "struct optc_launch { const unsigned *a, *b; unsigned *differs; long long n; int guard, tick; "
     "long long brief[2]; };\n"
     "extern \"C\" __global__ void optc_same(const optc_launch x)\n"
     "{\n"
-    "    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < x.n; i += (long long)gridDim.x * "
+    "    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < x.n; i += (long "
+    "long)gridDim.x * "
     "blockDim.x)\n"
     "        if (x.a[i] != x.b[i])\n"
     "            *x.differs = 1;\n"
@@ -133,8 +138,10 @@ static optc_status open_same(GpuTuner *u)
 {
     GpuEngine *g = u->r->engine->gpu;
     size_t size;
-    char *log = NULL, *code = nvrtc_build(nvrtc_get(NULL), same_source, "optc_same", g->arch, false, &size, &log);
-    optc_status rc = code ? OPTC_OK : fail(OPTC_ERROR_DEVICE, "tuning: NVRTC: %s", log ? log : "out of memory");
+    char *log = NULL, *code = nvrtc_build(nvrtc_get(NULL), same_source, "optc_same", g->arch, false,
+                                          &size, &log);
+    optc_status rc =
+        code ? OPTC_OK : fail(OPTC_ERROR_DEVICE, "tuning: NVRTC: %s", log ? log : "out of memory");
     int bad = code ? g->d->cuModuleLoadData(&u->same_module, code) : 0;
     free(code);
     free(log);
@@ -189,10 +196,14 @@ int gpu_tuner_stage(GpuTuner *u, int fn)
     return OPTC_OK;
 }
 
-double gpu_tuner_bytes(const GpuTuner *u) { return stage_bytes(u->ring[ITSELF].set[0].b, u->at.stage); }
+double gpu_tuner_bytes(const GpuTuner *u)
+{
+    return stage_bytes(u->ring[ITSELF].set[0].b, u->at.stage);
+}
 
 /* ---- kernels ---- */
-/* Index of a launch in an array of structs of `size` bytes that begin with a Launch; -1: not found. */
+/* Index of a launch in an array of structs of `size` bytes that begin with a Launch; -1: not
+ * found. */
 static int find_launch(const Launch *l, const void *in, size_t size, int n)
 {
     int i = 0;
@@ -207,7 +218,10 @@ static Kernel *kernel_of(GpuTuner *u, const Launch *l)
     return at < 0 ? NULL : &u->kernel[at];
 }
 
-static char *source_of(GpuTuner *u, const Launch *l) { return gpu_stage_source(u->r, u->at.stage, l); }
+static char *source_of(GpuTuner *u, const Launch *l)
+{
+    return gpu_stage_source(u->r, u->at.stage, l);
+}
 
 static void load(GpuTuner *u, Kernel *k, Job *j)
 {
@@ -215,7 +229,8 @@ static void load(GpuTuner *u, Kernel *k, Job *j)
     size_t size;
     char *log, *cubin = workers_result(j, &size, &log);
     const char *name = program_stage(u->r->program, u->at.stage->fn)->kernel;
-    k->ok = cubin && !d->cuModuleLoadData(&k->module, cubin) && !d->cuModuleGetFunction(&k->fn, k->module, name);
+    k->ok = cubin && !d->cuModuleLoadData(&k->module, cubin) &&
+            !d->cuModuleGetFunction(&k->fn, k->module, name);
     free(cubin);
     free(log);
 }
@@ -246,22 +261,28 @@ static bool same_bits(GpuTuner *u, const Kernel *k)
         CUdeviceptr a, b;
         size_t bytes;
     } part[] = {{a->p, b->p, a->p_bytes},
-                {(CUdeviceptr)(uintptr_t)a->b->block, (CUdeviceptr)(uintptr_t)b->b->block, a->b->storage_bytes}};
+                {(CUdeviceptr)(uintptr_t)a->b->block, (CUdeviceptr)(uintptr_t)b->b->block,
+                 a->b->storage_bytes}};
     unsigned differs = 1;
     if (step_with(u, &u->check[0], NULL) != OPTC_OK || step_with(u, &u->check[1], k) != OPTC_OK ||
         d->cuMemsetD8Async(u->differs, 0, sizeof differs, NULL))
         return false;
     for (int i = 0; i < 2; i++) {
         LaunchItem x = {.fn = u->same,
-                  .blocks = 64,
-                  .threads = 256,
-                  .args = {part[i].a, part[i].b, u->differs, (long long)(part[i].bytes / sizeof(unsigned)), 0, 0,
-                           {0, 0}}};
+                        .blocks = 64,
+                        .threads = 256,
+                        .args = {part[i].a,
+                                 part[i].b,
+                                 u->differs,
+                                 (long long)(part[i].bytes / sizeof(unsigned)),
+                                 0,
+                                 0,
+                                 {0, 0}}};
         if (item_launch(d, &x, 0, NULL))
             return false;
     }
-    return !d->cuMemcpyDtoHAsync_v2(&differs, u->differs, sizeof differs, NULL) && !d->cuStreamSynchronize(NULL) &&
-           !differs;
+    return !d->cuMemcpyDtoHAsync_v2(&differs, u->differs, sizeof differs, NULL) &&
+           !d->cuStreamSynchronize(NULL) && !differs;
 }
 
 /* Makes the pair equal again after a kernel that gave other bits. */
@@ -269,12 +290,16 @@ static void mend(GpuTuner *u)
 {
     const Driver *d = u->r->engine->gpu->d;
     d->cuMemcpyDtoDAsync_v2(u->check[1].p, u->check[0].p, u->check[0].p_bytes, NULL);
-    d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)u->check[1].b->block, (CUdeviceptr)(uintptr_t)u->check[0].b->block,
+    d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)u->check[1].b->block,
+                            (CUdeviceptr)(uintptr_t)u->check[0].b->block,
                             u->check[0].b->storage_bytes, NULL);
     d->cuStreamSynchronize(NULL);
 }
 
-static int build_of(GpuTuner *u, const Launch *l) { return find_launch(l, u->build, sizeof *u->build, u->nbuild); }
+static int build_of(GpuTuner *u, const Launch *l)
+{
+    return find_launch(l, u->build, sizeof *u->build, u->nbuild);
+}
 
 static void prepare(void *ctx, const Launch *l, int n)
 {
@@ -282,8 +307,8 @@ static void prepare(void *ctx, const Launch *l, int n)
     for (int i = 0; i < n && u->nbuild < SEARCH_AHEAD; i++) {
         char *source = kernel_of(u, &l[i]) || build_of(u, &l[i]) >= 0 ? NULL : source_of(u, &l[i]);
         if (source)
-            u->build[u->nbuild++] = (Build){l[i],
-                                            workers_begin(u->workers, source, "tune", u->r->engine->gpu->arch, false)};
+            u->build[u->nbuild++] = (Build){
+                l[i], workers_begin(u->workers, source, "tune", u->r->engine->gpu->arch, false)};
         free(source);
     }
 }
@@ -315,8 +340,8 @@ static Kernel *loaded(GpuTuner *u, const Launch *l)
     return k;
 }
 
-/* Compilations may be left over from a search whose budget ended. If there is no room for the launches requested now,
- * they are dropped. */
+/* Compilations may be left over from a search whose budget ended. If there is no room for the
+ * launches requested now, they are dropped. */
 static void make_room(GpuTuner *u, const Launch *l, int n)
 {
     int missing = 0;
@@ -359,9 +384,10 @@ static int batch_of(const GpuTuner *u, const optc_binding *b)
     return -1;
 }
 
-/* The clock starts after untimed launches (settle) have filled the cache with this kernel's own data. Otherwise the
- * kernel would do the other side's work: data that a kernel without streaming hints has written stays in the cache, and
- * the next kernel has to write it back. At 2^24 elements that was 3.5 % of AdamW's time. */
+/* The clock starts after untimed launches (settle) have filled the cache with this kernel's own
+ * data. Otherwise the kernel would do the other side's work: data that a kernel without streaming
+ * hints has written stays in the cache, and the next kernel has to write it back. At 2^24 elements
+ * that was 3.5 % of AdamW's time. */
 static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int reps, double *ms)
 {
     const Driver *d = u->r->engine->gpu->d;
@@ -371,12 +397,13 @@ static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int rep
     for (int i = -r->settle; i < reps; i++) {
         int next_set = r->next_set++;
         optc_binding *b = r->set[(layout < 0 ? next_set : next_set * r->layouts + layout) % r->n].b;
-        LaunchItem x = gpu_launch_item(b, program_stage(b->program, u->at.stage->fn), batch_of(u, b), &k->launch,
-                                       k->fn);
+        LaunchItem x = gpu_launch_item(b, program_stage(b->program, u->at.stage->fn),
+                                       batch_of(u, b), &k->launch, k->fn);
         if ((i == 0 && d->cuEventRecord(u->begin, NULL)) || gpu_launch(b, &x, 0) != OPTC_OK)
             return false;
     }
-    if (d->cuEventRecord(u->end, NULL) || d->cuEventSynchronize(u->end) || d->cuEventElapsedTime(&t, u->begin, u->end))
+    if (d->cuEventRecord(u->end, NULL) || d->cuEventSynchronize(u->end) ||
+        d->cuEventElapsedTime(&t, u->begin, u->end))
         return false;
     *ms = t / reps;
     return true;
@@ -391,7 +418,8 @@ static Ring *ring_of(GpuTuner *u, int *layout)
     return r;
 }
 
-static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
+static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a,
+                 double *ms_b)
 {
     GpuTuner *u = ctx;
     Ring *r = ring_of(u, &layout);
@@ -403,9 +431,11 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
     gpu_enter(u->r->engine->gpu);
     bool ok = k[0] && k[1] && (r->each > 0 || run_timed(u, r, layout, k[1], round, &r->each));
     /* short launches are timed together, for 0.2 ms: far above the clock's resolution */
-    int reps = ok && r->each < 0.2 ? ((int)(0.2 / (r->each > 1e-3 ? r->each : 1e-3)) / round + 1) * round : round;
-    /* A disturbance of the host while it starts short launches makes them look five times as long. A median of one or
-     * two samples does not help, so the smaller of two is used. */
+    int reps = ok && r->each < 0.2
+                   ? ((int)(0.2 / (r->each > 1e-3 ? r->each : 1e-3)) / round + 1) * round
+                   : round;
+    /* A disturbance of the host while it starts short launches makes them look five times as long.
+     * A median of one or two samples does not help, so the smaller of two is used. */
     int looks = samples < 3 && r->each < 0.1 ? 2 : 1;
     for (int i = 0; i < samples && ok; i++)
         for (int next_set = 0; next_set < 2 * looks && ok; next_set++) {

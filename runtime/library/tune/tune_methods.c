@@ -1,10 +1,11 @@
-/* Methods for eigenvectors and roots of matrices on a GPU: measures them, stores the best as a tuned result, and looks
- * it up when tensors are bound.
+/* Methods for eigenvectors and roots of matrices on a GPU: measures them, stores the best as a
+ * tuned result, and looks it up when tensors are bound.
  *
- * Results are keyed by (rows rounded to a power of two, number of matrices). Other sizes use the nearest number of
- * rows. The number of matrices is fixed, so that results do not depend on how many matrices a binding steps. Methods
- * differ in their last bits, as two versions of a library do. So a method is tried only if it is at least as accurate
- * as the model's: f32 only if the model uses it, or if roots in f32 are known to be accurate enough
+ * Results are keyed by (rows rounded to a power of two, number of matrices). Other sizes use the
+ * nearest number of rows. The number of matrices is fixed, so that results do not depend on how
+ * many matrices a binding steps. Methods differ in their last bits, as two versions of a library
+ * do. So a method is tried only if it is at least as accurate as the model's: f32 only if the model
+ * uses it, or if roots in f32 are known to be accurate enough
  * (runtime/core/matrix/gpu_roots_f32.c). */
 #include "runtime/library/tune/launch_search.h"
 
@@ -23,8 +24,9 @@ _Static_assert((int)METHOD_REACH == (int)TUNED_REACH, "packages look as far");
 
 static int nearest_power(int64_t rows) { return (int)lround(log2((double)rows)); }
 
-/* Results for eigenvectors from before divide and conquer have another hash, so they are ignored, as those of changed
- * kernels are: `way=2` was another method, and the times were compared with cuSOLVER for all rows. */
+/* Results for eigenvectors from before divide and conquer have another hash, so they are ignored,
+ * as those of changed kernels are: `way=2` was another method, and the times were compared with
+ * cuSOLVER for all rows. */
 void method_key(const GpuEngine *g, MethodWork w, bool f64, TunedKey *k)
 {
     char what[64], hex[DIGEST_HEX];
@@ -61,7 +63,8 @@ bool method_next(MethodWork *w)
 
 void method_label(MethodWork w, char out[64])
 {
-    snprintf(out, 64, "%s_%lldx%lld", w.roots ? "roots" : "eigenvectors", (long long)w.rows, (long long)w.matrices);
+    snprintf(out, 64, "%s_%lldx%lld", w.roots ? "roots" : "eigenvectors", (long long)w.rows,
+             (long long)w.matrices);
 }
 
 bool method_for(const Program *p, bool roots)
@@ -95,16 +98,19 @@ struct MethodTuner {
     CUevent begin, end;
 };
 
-static const char eigen_text[] =
-    "return optimizer { name = 'eigenvectors', view = 'last', state = { A = zeros 'rows', V = eye(1, 'rows') },\n"
-    "  matrix = function() local w, U = eigh(A)  V = U + 0 * w.T  A = A + 0 * sum(g)  p = p + 0 * g end,\n"
-    "  step = function() p = p + 0 * g end }";
-static const char root_text[] =
-    "return optimizer { name = 'roots', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
-    "  matrix = function() X = power(A, -1/4, { relative = 1/32, last = X })  A = A + 0 * sum(g)  p = p + 0 * g end,\n"
-    "  step = function() p = p + 0 * g end }";
+static const char eigen_text[] = "return optimizer { name = 'eigenvectors', view = 'last', state = "
+                                 "{ A = zeros 'rows', V = eye(1, 'rows') },\n"
+                                 "  matrix = function() local w, U = eigh(A)  V = U + 0 * w.T  A = "
+                                 "A + 0 * sum(g)  p = p + 0 * g end,\n"
+                                 "  step = function() p = p + 0 * g end }";
+static const char root_text[] = "return optimizer { name = 'roots', view = 'last', state = { A = "
+                                "zeros 'rows', X = zeros 'rows' },\n"
+                                "  matrix = function() X = power(A, -1/4, { relative = 1/32, last "
+                                "= X })  A = A + 0 * sum(g)  p = p + 0 * g end,\n"
+                                "  step = function() p = p + 0 * g end }";
 
-/* A dense matrix with known eigenvalues from 1 to 0.001: a diagonal matrix between two reflections. */
+/* A dense matrix with known eigenvalues from 1 to 0.001: a diagonal matrix between two
+ * reflections. */
 static void fill(double *a, int64_t n)
 {
     double *v = a + n * n, *w = v + n;
@@ -127,7 +133,8 @@ static void fill(double *a, int64_t n)
         }
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++)
-                a[i * n + j] += -2 / norm * (v[i] * w[j] + w[i] * v[j]) + 4 * dot / norm / norm * v[i] * v[j];
+                a[i * n + j] +=
+                    -2 / norm * (v[i] * w[j] + w[i] * v[j]) + 4 * dot / norm / norm * v[i] * v[j];
     }
 }
 
@@ -189,8 +196,8 @@ static EigenMethod model_method(const MethodTuner *u)
     return eigen_model(g, u->solver, u->f64, u->work.rows);
 }
 
-/* Methods that can compute such matrices, as exactly as the model. For a thousand rows one thread block takes
- * minutes. */
+/* Methods that can compute such matrices, as exactly as the model. For a thousand rows one thread
+ * block takes minutes. */
 static bool may_be(const MethodTuner *u, EigenMethod method)
 {
     EigenMethod model = model_method(u);
@@ -202,7 +209,10 @@ static bool may_be(const MethodTuner *u, EigenMethod method)
     return method != EIGEN_ROTATED || u->work.rows <= 256;
 }
 
-static bool worth(void *ctx, const Launch *l) { return may_be(ctx, (EigenMethod)l->v[KNOB_METHOD]); }
+static bool worth(void *ctx, const Launch *l)
+{
+    return may_be(ctx, (EigenMethod)l->v[KNOB_METHOD]);
+}
 
 static Launch as_launch(EigenMethod method)
 {
@@ -243,7 +253,8 @@ static bool begin(MethodTuner *u, EigenMethod method)
 {
     GpuEngine *g = u->e->gpu;
     int64_t dim[3] = {u->work.matrices, u->work.rows, 1};
-    optc_tensor t = {.param = (void *)(uintptr_t)u->p, .grad = (void *)(uintptr_t)u->g, .rank = 3, .shape = dim};
+    optc_tensor t = {
+        .param = (void *)(uintptr_t)u->p, .grad = (void *)(uintptr_t)u->g, .rank = 3, .shape = dim};
     optc_factors said;
     EigenMethod was = g->eigen;
     g->eigen = method;
@@ -253,14 +264,15 @@ static bool begin(MethodTuner *u, EigenMethod method)
         s = write_all(u, u->b[method]);
     for (int i = 0; i < 2 && s == OPTC_OK; i++)
         s = optc_step(u->b[method]);
-    bool ok = s == OPTC_OK && optc_factors_about(u->b[method], -1, &said) == OPTC_OK && said.computed && !said.refused;
+    bool ok = s == OPTC_OK && optc_factors_about(u->b[method], -1, &said) == OPTC_OK &&
+              said.computed && !said.refused;
     if (!ok && u->b[method])
         end(u, method);
     return ok;
 }
 
-/* Binds and steps the model's method before a search starts its clock: the first call waits a second or more for
- * libraries to load, which would use up the budget. */
+/* Binds and steps the model's method before a search starts its clock: the first call waits a
+ * second or more for libraries to load, which would use up the budget. */
 int method_tuner_open(optc_engine *e, MethodWork w, bool f64, MethodTuner **out)
 {
     MethodTuner *u = calloc(1, sizeof *u);
@@ -281,7 +293,8 @@ int method_tuner_open(optc_engine *e, MethodWork w, bool f64, MethodTuner **out)
     gpu_enter(e->gpu);
     s = gpu_leave(e->gpu, s == OPTC_OK ? take_memory(u) : s);
     if (s == OPTC_OK && method_tuner_choice(u))
-        (void)begin(u, model_method(u));          /* after a failure the search tries again, and reports it */
+        /* after a failure the search tries again, and reports it */
+        (void)begin(u, model_method(u));
     if (s != OPTC_OK) {
         char why[1024];
         snprintf(why, sizeof why, "%s", optc_message());
@@ -309,7 +322,8 @@ static bool run_timed(MethodTuner *u, optc_binding *b, double *ms)
     bool ok = optc_sync(b) == OPTC_OK;
     gpu_enter(u->e->gpu);
     ok = ok && !d->cuEventRecord(u->begin, NULL);
-    for (; ok && t < 0.2 && done < 1024; reps *= 2) {      /* 0.2 ms: far above the clock's resolution */
+    /* 0.2 ms: far above the clock's resolution */
+    for (; ok && t < 0.2 && done < 1024; reps *= 2) {
         for (int i = 0; i < reps && ok; i++, done++)
             ok = optc_step(b) == OPTC_OK;
         ok = ok && !d->cuEventRecord(u->end, NULL) && !d->cuEventSynchronize(u->end) &&
@@ -320,7 +334,8 @@ static bool run_timed(MethodTuner *u, optc_binding *b, double *ms)
     return ok;
 }
 
-static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
+static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a,
+                 double *ms_b)
 {
     MethodTuner *u = ctx;
     optc_binding *side[2] = {u->b[a->v[KNOB_METHOD]], u->b[b->v[KNOB_METHOD]]};
@@ -346,7 +361,8 @@ static double now(void *ctx)
 
 Meter method_tuner_meter(MethodTuner *u)
 {
-    return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth};
+    return (Meter){
+        .ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth};
 }
 
 /* Each matrix is read and written once. */

@@ -12,17 +12,19 @@ static void shape(optc_tensor *t, int64_t (*dim)[2], int i, bool matrix, int64_t
 {
     dim[i][0] = matrix ? rows : rows * cols;
     dim[i][1] = cols;
-    t[i] = (optc_tensor){.rank = matrix ? 2 : 1, .shape = dim[i], .flags = matrix ? 0 : OPTC_AS_VECTOR};
+    t[i] = (optc_tensor){
+        .rank = matrix ? 2 : 1, .shape = dim[i], .flags = matrix ? 0 : OPTC_AS_VECTOR};
 }
 
-/* The tensors of a transformer with that many elements: layers of four matrices and eight vectors, and the rest as one
- * embedding. */
+/* The tensors of a transformer with that many elements: layers of four matrices and eight vectors,
+ * and the rest as one embedding. */
 static int like_a_model(int64_t elements, bool matrix, optc_tensor *t, int64_t (*dim)[2])
 {
     /* multiples of the width; cols 0: a vector */
     static const struct {
         int rows, cols;
-    } part[] = {{3, 1}, {1, 1}, {4, 1}, {1, 4}, {3, 0}, {4, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};
+    } part[] = {{3, 1}, {1, 1}, {4, 1}, {1, 4}, {3, 0}, {4, 0},
+                {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};
     int layers = elements >= 1 << 26 ? 24 : elements >= 1 << 22 ? 8 : 4, n = 0;
     int64_t width = 16, rest = elements;
     while ((width + 16) * (width + 16) * 12 * (layers + 2) <= elements)
@@ -80,7 +82,8 @@ optc_status sets_begin(TuneSets *u)
     for (int k = 0; k < 2 && !rc; k++) {
         for (int64_t i = 0; i < PATTERN; i++) {
             uint32_t h = (uint32_t)i * 2654435761u;
-            type_store(type[k], host, i, (k ? 0.0625 : 1.0) * (0.25 + (double)(h >> 9) * 0x1p-23) * (h & 1 ? 1 : -1));
+            type_store(type[k], host, i,
+                       (k ? 0.0625 : 1.0) * (0.25 + (double)(h >> 9) * 0x1p-23) * (h & 1 ? 1 : -1));
         }
         size_t bytes = (size_t)PATTERN * (size_t)type_info[type[k]].bytes;
         rc = g->d->cuMemAlloc_v2(&u->numbers[k], bytes);
@@ -151,7 +154,8 @@ static optc_status set_fill(const TuneSets *u, Set *s, int64_t total)
     return rc == OPTC_OK ? fill(g, s->g, u->numbers[1], p->g, total) : rc;
 }
 
-/* Binds a set and runs two steps: then every temporary has the contents that a stage finds in a real step. */
+/* Binds a set and runs two steps: then every temporary has the contents that a stage finds in a
+ * real step. */
 static optc_status set_open(const TuneSets *u, Set *s, optc_tensor *t, int n)
 {
     const Plan *p = u->r->library->plan;
@@ -207,8 +211,8 @@ void ring_close(optc_rule *rule, Ring *r)
     *r = (Ring){0};
 }
 
-/* Enough sets of each layout that almost nothing of a set is left in the cache when it is used again, whatever order
- * the cache evicts in: the hints that are tried change that order. */
+/* Enough sets of each layout that almost nothing of a set is left in the cache when it is used
+ * again, whatever order the cache evicts in: the hints that are tried change that order. */
 optc_status ring_open(const TuneSets *u, const Stage *stage, Ring *r, int64_t elements)
 {
     static int64_t dim[MOST_TENSORS][2];

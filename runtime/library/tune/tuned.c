@@ -26,8 +26,9 @@ int tuned_compare(const TunedKey *a, const TunedKey *b)
     return c ? c : a->bucket - b->bucket;
 }
 
-/* Cleans text for a line of a file: invalid bytes, control characters and `not` become spaces, a run of spaces becomes
- * one, spaces at the ends are dropped. Text that is too long is cut between characters. */
+/* Cleans text for a line of a file: invalid bytes, control characters and `not` become spaces, a
+ * run of spaces becomes one, spaces at the ends are dropped. Text that is too long is cut between
+ * characters. */
 static void clean_text(char *out, size_t size, const char *s, char not)
 {
     size_t n = 0, left = strlen(s);
@@ -101,15 +102,22 @@ static int lower(const TunedList *l, const TunedKey *k)
 static const Tuned *find_between(const TunedList *l, const TunedKey *k, int lo, int hi)
 {
     int at = lower(l, k);
-    const Tuned *above = at < l->n && !compare_stage(&l->v[at].key, k) && l->v[at].key.bucket <= hi ? &l->v[at] : NULL;
-    const Tuned *below = at > 0 && !compare_stage(&l->v[at - 1].key, k) && l->v[at - 1].key.bucket >= lo ? &l->v[at - 1]
-                                                                                                         : NULL;
+    const Tuned *above = at < l->n && !compare_stage(&l->v[at].key, k) && l->v[at].key.bucket <= hi
+                             ? &l->v[at]
+                             : NULL;
+    const Tuned *below =
+        at > 0 && !compare_stage(&l->v[at - 1].key, k) && l->v[at - 1].key.bucket >= lo
+            ? &l->v[at - 1]
+            : NULL;
     if (!above || !below)
         return above ? above : below;
     return above->key.bucket - k->bucket <= k->bucket - below->key.bucket ? above : below;
 }
 
-const Tuned *tuned_find(const TunedList *l, const TunedKey *k) { return find_between(l, k, 0, INT_MAX); }
+const Tuned *tuned_find(const TunedList *l, const TunedKey *k)
+{
+    return find_between(l, k, 0, INT_MAX);
+}
 
 bool tuned_put(TunedList *l, const Tuned *t)
 {
@@ -142,7 +150,9 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerg
     if (!room(&all, into->n + from->n + 1))
         return false;
     for (int i = 0, j = 0; i < into->n || j < from->n;) {
-        int c = i == into->n ? 1 : j == from->n ? -1 : tuned_compare(&into->v[i].key, &from->v[j].key);
+        int c = i == into->n   ? 1
+                : j == from->n ? -1
+                               : tuned_compare(&into->v[i].key, &from->v[j].key);
         bool take = c > 0 || (c == 0 && (how == TUNED_NEWEST || better(&from->v[j], &into->v[i])));
         count.added += c > 0;
         count.replaced += c == 0 && take;
@@ -176,7 +186,8 @@ const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, co
     } order[] = {{shared ? &shared->list : &s->user, shared ? "rank 0" : "user"},
                  {shared ? &none : &s->site, "site"},
                  {&s->builtin, "built-in"}};
-    for (int i = 0; i < 6; i++) {                  /* first the exact size in each list, then the nearest in each */
+    /* first the exact size in each list, then the nearest in each */
+    for (int i = 0; i < 6; i++) {
         const Tuned *t = find_between(order[i % 3].list, k, lo, hi);
         if (t && (i >= 3 || t->key.bucket == k->bucket)) {
             if (from)

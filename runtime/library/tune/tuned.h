@@ -2,16 +2,17 @@
  *
  *     optc-tune 1
  *     device NVIDIA H200 | units 132 | driver 580
- *     map f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=256 vector=4 items=2 blocks=0 load=0 store=0
+ *     map f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=256 vector=4 items=2 blocks=0
+ *     load=0 store=0
  *         grid=0 ms=1.795 model=1.801 n=25 # adamw step_1_map        (one line)
  *
- * The key of a result: device (name, multiprocessors or cores, the driver's major version; 0 on a CPU), form of the
- * stage, storage types, hash of the stage's code, and size bucket. A key without a result uses that of the neighbouring
- * bucket.
+ * The key of a result: device (name, multiprocessors or cores, the driver's major version; 0 on a
+ * CPU), form of the stage, storage types, hash of the stage's code, and size bucket. A key without
+ * a result uses that of the neighbouring bucket.
  *
- * Three lists are searched in this order: the user's ($OPTC_TUNE, $XDG_CONFIG_HOME/optc/tune or ~/.config/optc/tune),
- * the site's ($OPTC_TUNE_SITE or /etc/optc/tune), and the built-in one (runtime/tuned/, compiled in). If none has a
- * result, launch_model decides. */
+ * Three lists are searched in this order: the user's ($OPTC_TUNE, $XDG_CONFIG_HOME/optc/tune or
+ * ~/.config/optc/tune), the site's ($OPTC_TUNE_SITE or /etc/optc/tune), and the built-in one
+ * (runtime/tuned/, compiled in). If none has a result, launch_model decides. */
 #ifndef OPTC_TUNED_H
 #define OPTC_TUNED_H
 #include "gen/gen.h"
@@ -39,64 +40,79 @@ typedef struct Tuned {
 /* Sorted by key, without duplicate keys. Only the calls below add entries. */
 typedef struct TunedList { Tuned *v; int n, cap; } TunedList;
 
-int tuned_bucket(int64_t elements);                            /* 2^27 and 2^28 share 28 … ; 0 elements: 0 */
-/* The path of the user's file; false: there is none (OPTC_TUNE is empty, or there is no home folder). */
+/* 2^27 and 2^28 share 28 … ; 0 elements: 0 */
+int tuned_bucket(int64_t elements);
+/* The path of the user's file; false: there is none (OPTC_TUNE is empty, or there is no home
+ * folder). */
 bool tuned_path(char *out, size_t n);
 bool tuned_site_path(char *out, size_t n);
-/* Sets the device. The name is cleaned for files: no control characters, no '|', no runs of spaces. tuned_put and
- * trials_append clean their entries too. */
+/* Sets the device. The name is cleaned for files: no control characters, no '|', no runs of spaces.
+ * tuned_put and trials_append clean their entries too. */
 void tuned_set_device(TunedKey *k, const char *name, int units, int driver);
-int tuned_compare(const TunedKey *a, const TunedKey *b);       /* by device, form, types, stage, bucket */
+/* by device, form, types, stage, bucket */
+int tuned_compare(const TunedKey *a, const TunedKey *b);
 void tuned_free(TunedList *l);
-/* Adds the entries of a text or file to l; they replace entries of the same key. false: why names file and line, and l
- * is unchanged. A file that does not exist counts as empty. */
-bool tuned_parse(TunedList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy);
+/* Adds the entries of a text or file to l; they replace entries of the same key. false: why names
+ * file and line, and l is unchanged. A file that does not exist counts as empty. */
+bool tuned_parse(TunedList *l, const char *name, const char *text, size_t len, char *why,
+                 size_t nwhy);
 bool tuned_read(TunedList *l, const char *path, char *why, size_t nwhy);
 /* The list as text, sorted, malloc'ed; equal lists give equal texts. NULL: out of memory. */
 char *tuned_text(const TunedList *l);
-/* Writes to a temporary file and renames it; makes missing folders. Text that would not parse again is not written. */
+/* Writes to a temporary file and renames it; makes missing folders. Text that would not parse again
+ * is not written. */
 bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy);
-/* The result of the key's bucket, or of the nearest bucket (of two, the larger). NULL: no result for this stage. */
+/* The result of the key's bucket, or of the nearest bucket (of two, the larger). NULL: no result
+ * for this stage. */
 const Tuned *tuned_find(const TunedList *l, const TunedKey *k);
 /* Adds an entry, or replaces the one of that key. false: out of memory. */
 bool tuned_put(TunedList *l, const Tuned *t);
 typedef struct TunedMerge { int added, replaced, kept; } TunedMerge;
-/* Which of two entries of one key is kept. BY_GAIN, for results of other machines: the larger gain (model_ms / ms),
- * then more samples; times of two machines are not comparable. NEWEST: the new one, which was raced here against the
- * old one. */
+/* Which of two entries of one key is kept. BY_GAIN, for results of other machines: the larger gain
+ * (model_ms / ms), then more samples; times of two machines are not comparable. NEWEST: the new
+ * one, which was raced here against the old one. */
 typedef enum TunedHow { TUNED_BY_GAIN, TUNED_NEWEST } TunedHow;
 bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerge *m);
-/* Reads, merges and writes a file while it holds a lock on PATH.lock; gives up after wait_ms. Does not write if nothing
- * changes, or if dry is set. */
-bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms, TunedMerge *m,
-                  char *why, size_t nwhy);
+/* Reads, merges and writes a file while it holds a lock on PATH.lock; gives up after wait_ms. Does
+ * not write if nothing changes, or if dry is set. */
+bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms,
+                  TunedMerge *m, char *why, size_t nwhy);
 
-/* Results of rank 0 of a sharded binding (shard/shared_tuning.c). They replace the user's and the site's. */
-typedef struct SharedResults { TunedList list; char *text; struct SharedResults *older; } SharedResults;
-/* The three lists. why: one line for each file that could not be read, or ""; shared: atomic, NULL: none */
-typedef struct TunedSet { TunedList user, site, builtin; char why[1200]; SharedResults *shared; } TunedSet;
+/* Results of rank 0 of a sharded binding (shard/shared_tuning.c). They replace the user's and the
+ * site's. */
+typedef struct SharedResults {
+    TunedList list; char *text; struct SharedResults *older;
+} SharedResults;
+/* The three lists. why: one line for each file that could not be read, or ""; shared: atomic, NULL:
+ * none */
+typedef struct TunedSet {
+    TunedList user, site, builtin; char why[1200]; SharedResults *shared;
+} TunedSet;
 void tuned_open(TunedSet *s);
 void tuned_close(TunedSet *s);
-/* A size without a result uses that of the neighbouring bucket ('optc tune' compares it with the model there too), but
- * of none further away. From 2^28 elements on, results do not depend on the size. This call narrows lo … hi to the
- * buckets whose results apply to k. */
-enum { TUNED_REACH = 2, TUNED_LARGE = 28 };             /* packages use the same reach for methods: METHOD_REACH */
+/* A size without a result uses that of the neighbouring bucket ('optc tune' compares it with the
+ * model there too), but of none further away. From 2^28 elements on, results do not depend on the
+ * size. This call narrows lo … hi to the buckets whose results apply to k. */
+/* packages use the same reach for methods: METHOD_REACH */
+enum { TUNED_REACH = 2, TUNED_LARGE = 28 };
 void tuned_reach(const TunedKey *k, int *lo, int *hi);
-/* The result for exactly this size from the first list that has one; otherwise the nearest size from lo to hi, from the
- * first list that has one. from: receives "user", "site", "rank 0" or "built-in"; may be NULL. */
+/* The result for exactly this size from the first list that has one; otherwise the nearest size
+ * from lo to hi, from the first list that has one. from: receives "user", "site", "rank 0" or
+ * "built-in"; may be NULL. */
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from);
 
 /* ---- trials ----
- * FILE.trials, beside the results in FILE, lists every launch that was timed: to inspect them, and to continue a search
- * that was stopped.
+ * FILE.trials, beside the results in FILE, lists every launch that was timed: to inspect them, and
+ * to continue a search that was stopped.
  *
  *     optc-trials 1
- *     device NVIDIA H200 | units 132 | driver 580 | map f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=512 …
+ *     device NVIDIA H200 | units 132 | driver 580 | map f32,f32,f32
+ *     0123456789abcdef0123456789abcdef 2^28 threads=512 …
  *         grid=0 ms=1.91 n=5 from=search # adamw step_1_map        (one line)
  *
- * Each line is complete in itself; lines are appended and keep their order. A truncated last line, left by a killed
- * process, is ignored, and the next append removes it. Any other error is refused, as in results. `ms=failed`: the
- * launch did not compile, did not start, or gave other bits. */
+ * Each line is complete in itself; lines are appended and keep their order. A truncated last line,
+ * left by a killed process, is ignored, and the next append removes it. Any other error is refused,
+ * as in results. `ms=failed`: the launch did not compile, did not start, or gave other bits. */
 typedef struct Trial {
     TunedKey key;
     Launch launch;
@@ -110,8 +126,10 @@ typedef struct TrialList { Trial *v; int n, cap; } TrialList;
 /* The path of the trials that belong to a file of results; false: it is too long. */
 bool trials_path(const char *results, char *out, size_t n);
 void trials_free(TrialList *l);
-bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy);
-/* Adds the trials of a file to l. false: l is unchanged. A file that does not exist counts as empty. */
+bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, char *why,
+                  size_t nwhy);
+/* Adds the trials of a file to l. false: l is unchanged. A file that does not exist counts as
+ * empty. */
 bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy);
 /* Appends a trial. Several processes may append at the same time. */
 bool trials_append(const char *path, const Trial *t, char *why, size_t nwhy);

@@ -1,5 +1,5 @@
-/* Files of tuned results and trials: their paths, reading, writing through a temporary file, merging under a lock;
- * trials are appended line by line. */
+/* Files of tuned results and trials: their paths, reading, writing through a temporary file,
+ * merging under a lock; trials are appended line by line. */
 #include "runtime/library/tune/tuned_text.h"
 
 #include "runtime/library/cache/files.h"
@@ -52,7 +52,10 @@ bool tuned_site_path(char *out, size_t n)
     return join(out, n, s ? s : "/etc/optc/tune", "");
 }
 
-bool trials_path(const char *results, char *out, size_t n) { return join(out, n, results, ".trials"); }
+bool trials_path(const char *results, char *out, size_t n)
+{
+    return join(out, n, results, ".trials");
+}
 
 /* ---- reading ---- */
 bool tuned_read(TunedList *l, const char *path, char *why, size_t nwhy)
@@ -91,8 +94,8 @@ static bool make_folders(const char *path)
     return folders_make(dir, 0777);
 }
 
-/* Follows symbolic links: the target is replaced, not the link, because users keep such files elsewhere. A dangling
- * link is refused. */
+/* Follows symbolic links: the target is replaced, not the link, because users keep such files
+ * elsewhere. A dangling link is refused. */
 static bool real_path(const char *path, char out[PATH_ROOM], char *why, size_t nwhy)
 {
     struct stat st;
@@ -115,8 +118,10 @@ static bool replace(const char *path, const char *text, char *why, size_t nwhy)
     static atomic_uint count;
     char aside[PATH_ROOM + 64];
     struct stat st;
-    snprintf(aside, sizeof aside, "%s.%ld.%u.new", path, (long)getpid(), atomic_fetch_add(&count, 1));
-    (void)unlink(aside);                       /* may be left by a killed process with the same number */
+    snprintf(aside, sizeof aside, "%s.%ld.%u.new", path, (long)getpid(),
+             atomic_fetch_add(&count, 1));
+    /* may be left by a killed process with the same number */
+    (void)unlink(aside);
     int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     bool ok = fd >= 0;
     if (ok && stat(path, &st) == 0)
@@ -159,11 +164,12 @@ bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy)
 }
 
 /* ---- locks ---- */
-/* Locks the file within wait_ms. false: another process holds the lock. If the system has no locks this succeeds: a
- * collision is rare, and only a measurement is lost. */
+/* Locks the file within wait_ms. false: another process holds the lock. If the system has no locks
+ * this succeeds: a collision is rare, and only a measurement is lost. */
 static bool lock_within(int fd, int wait_ms)
 {
-    for (int waited = 0, nap = 1; file_lock(fd, F_WRLCK, 0) != 0; waited += nap, nap = nap < 50 ? nap * 2 : nap) {
+    for (int waited = 0, nap = 1; file_lock(fd, F_WRLCK, 0) != 0;
+         waited += nap, nap = nap < 50 ? nap * 2 : nap) {
         if (errno != EAGAIN && errno != EACCES)
             return true;
         if (waited >= wait_ms)
@@ -175,12 +181,13 @@ static bool lock_within(int fd, int wait_ms)
 
 static void unlock(int fd)
 {
-    (void)file_lock(fd, F_UNLCK, 0);               /* a child that was forked meanwhile has the file open too */
+    /* a child that was forked meanwhile has the file open too */
+    (void)file_lock(fd, F_UNLCK, 0);
     close(fd);
 }
 
-static bool merge_file(const char *path, const TunedList *from, TunedHow how, bool dry, TunedMerge *m, char *why,
-                       size_t nwhy)
+static bool merge_file(const char *path, const TunedList *from, TunedHow how, bool dry,
+                       TunedMerge *m, char *why, size_t nwhy)
 {
     TunedList all = {0};
     bool ok = tuned_read(&all, path, why, nwhy) &&
@@ -191,8 +198,8 @@ static bool merge_file(const char *path, const TunedList *from, TunedHow how, bo
     return ok;
 }
 
-bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms, TunedMerge *m,
-                  char *why, size_t nwhy)
+bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms,
+                  TunedMerge *m, char *why, size_t nwhy)
 {
     char real[PATH_ROOM], lock[PATH_ROOM + 8];
     if (!real_path(path, real, why, nwhy))
@@ -286,16 +293,20 @@ static bool append(int fd, const char *line, const char *path, char *why, size_t
     if (end < 0)
         return say(why, nwhy, path, "not a file of trials: it should begin with '" TRIALS_HEAD "'");
     if (end + (off_t)strlen(line) + (off_t)sizeof TRIALS_HEAD > MOST_TRIALS)
-        return say(why, nwhy, path, "would be larger than 64 MiB: remove it, only 'optc tune show --stage' needs it");
+        return say(
+            why, nwhy, path,
+            "would be larger than 64 MiB: remove it, only 'optc tune show --stage' needs it");
     if ((end != st.st_size && ftruncate(fd, end) != 0) ||
-        (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) || !file_put(fd, line, strlen(line))) {
+        (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) ||
+        !file_put(fd, line, strlen(line))) {
         snprintf(why, nwhy, "cannot write %.300s: %s", path, strerror(errno));
         return false;
     }
     return true;
 }
 
-/* A line that does not parse would make the file unreadable, so it is parsed before it is written. */
+/* A line that does not parse would make the file unreadable, so it is parsed before it is
+ * written. */
 static bool reads_back(const char *line, char *why, size_t nwhy)
 {
     Buf b = {0};

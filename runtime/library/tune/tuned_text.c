@@ -1,5 +1,5 @@
-/* The text of tuned results and trials: one reader and one printer for both. The reader checks everything: users edit
- * these files. */
+/* The text of tuned results and trials: one reader and one printer for both. The reader checks
+ * everything: users edit these files. */
 #include "runtime/library/tune/tuned_text.h"
 
 #include "runtime/library/line_reader.h"
@@ -88,13 +88,17 @@ static const struct Field {
               {"from", take_from, "model or search", false, true}};
 enum { NFIELD = sizeof fields / sizeof *fields };
 
-static bool has_field(const Reader *r, int i) { return r->trials ? fields[i].trial : fields[i].result; }
+static bool has_field(const Reader *r, int i)
+{
+    return r->trials ? fields[i].trial : fields[i].result;
+}
 
 static bool take_knob(const Reader *r, Line *e, int k, const char *s)
 {
     int allowed[MOST_VALUES], n = knob_values(e->key.form, (Knob)k, allowed), x, i = 0;
     if (!line_int(s, 0, INT_MAX, &x))
-        return line_bad(&r->in, "%s=%.40s is not a whole number", knob_text(e->key.form, (Knob)k), s);
+        return line_bad(&r->in, "%s=%.40s is not a whole number", knob_text(e->key.form, (Knob)k),
+                        s);
     e->launch.v[k] = x;
     /* any value that a machine may have: the table lists only the values that are tried */
     if (e->key.form == FORM_CPU && (k == KNOB_THREADS || k == KNOB_ITEMS)) {
@@ -108,8 +112,10 @@ static bool take_knob(const Reader *r, Line *e, int k, const char *s)
     char text[96];
     size_t len = 0;
     for (i = 0; i < n; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i ? i == n - 1 ? " or " : ", " : "", allowed[i]);
-    return line_bad(&r->in, "%s=%d: for %s it is %s", knob_text(e->key.form, (Knob)k), x, form_name[e->key.form], text);
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d",
+                                i ? i == n - 1 ? " or " : ", " : "", allowed[i]);
+    return line_bad(&r->in, "%s=%d: for %s it is %s", knob_text(e->key.form, (Knob)k), x,
+                    form_name[e->key.form], text);
 }
 
 /* name=value */
@@ -176,14 +182,17 @@ static bool take_types(const Reader *r, Line *e, const char *word)
         s++;
     }
     if (n != 2 || (*s == '+' && (strspn(s + 1, "0123456789abcdef") != 8 || s[9])))
-        return line_bad(&r->in, "'%.40s' must be three storage types: of parameters, gradients and states", word);
+        return line_bad(&r->in,
+                        "'%.40s' must be three storage types: of parameters, gradients and states",
+                        word);
     snprintf(e->key.types, sizeof e->key.types, "%s", word);
     return true;
 }
 
 static bool take_key(const Reader *r, Line *e, char **s)
 {
-    static const char *const names[] = {"the kind of stage", "the storage types", "the stage's hash", "the size"};
+    static const char *const names[] = {"the kind of stage", "the storage types",
+                                        "the stage's hash", "the size"};
     char *word[4];
     for (int i = 0; i < 4; i++)
         if (!(word[i] = line_word(s)))
@@ -193,7 +202,8 @@ static bool take_key(const Reader *r, Line *e, char **s)
     if (strspn(word[2], "0123456789abcdef") != 32 || word[2][32])
         return line_bad(&r->in, "'%.40s' is no stage's hash: 32 digits of 0-9 and a-f", word[2]);
     memcpy(e->key.stage, word[2], 33);
-    if (strncmp(word[3], "2^", 2) || !line_int(word[3] + 2, 0, MOST_BUCKET, &e->key.bucket) || e->key.bucket % 2)
+    if (strncmp(word[3], "2^", 2) || !line_int(word[3] + 2, 0, MOST_BUCKET, &e->key.bucket) ||
+        e->key.bucket % 2)
         return line_bad(&r->in, "'%.40s' is no size: 2^0, 2^2, … 2^%d", word[3], MOST_BUCKET);
     return true;
 }
@@ -203,10 +213,12 @@ static bool take_key(const Reader *r, Line *e, char **s)
 static bool named_int(const char *s, const char *name, int lo, int *out)
 {
     size_t n = strlen(name);
-    return !strncmp(s, name, n) && s[n] == ' ' && line_int(s + n + strspn(s + n, " \t"), lo, MOST_UNITS, out);
+    return !strncmp(s, name, n) && s[n] == ' ' &&
+           line_int(s + n + strspn(s + n, " \t"), lo, MOST_UNITS, out);
 }
 
-/* Parses the text after "device": NAME | units N | driver N. In trials " | " and the rest of the line follow; *rest. */
+/* Parses the text after "device": NAME | units N | driver N. In trials " | " and the rest of the
+ * line follow; *rest. */
 static bool take_device(Reader *r, char *s, char **rest)
 {
     char *part[4] = {line_trim(s)};
@@ -223,7 +235,8 @@ static bool take_device(Reader *r, char *s, char **rest)
                         rest ? " and, behind another '|', what was tried" : "");
     }
     if (!*part[0] || strlen(part[0]) >= sizeof r->device.device)
-        return line_bad(&r->in, "a device's name has 1 to %d bytes", (int)sizeof r->device.device - 1);
+        return line_bad(&r->in, "a device's name has 1 to %d bytes",
+                        (int)sizeof r->device.device - 1);
     strcpy(r->device.device, part[0]);
     if (rest)
         *rest = part[3];
@@ -240,14 +253,15 @@ static bool take_entry(Reader *r, char *s)
         if (!take_field(r, &e, word, &seen))
             return false;
     for (int i = 0; i < NKNOB + NFIELD; i++)
-        if (!(seen & 1u << i) && (i < NKNOB ? knob_text(e.key.form, (Knob)i) != NULL : has_field(r, i - NKNOB)))
+        if (!(seen & 1u << i) &&
+            (i < NKNOB ? knob_text(e.key.form, (Knob)i) != NULL : has_field(r, i - NKNOB)))
             return line_bad(&r->in, "%s= is missing",
                             i < NKNOB ? knob_text(e.key.form, (Knob)i) : fields[i - NKNOB].name);
     if (*s == '#') {
         s = line_trim(s + 1);
         if (strlen(s) >= sizeof e.label)
-            return line_bad(&r->in, "what stands behind '#' has %d bytes; at most %d", (int)strlen(s),
-                            (int)sizeof e.label - 1);
+            return line_bad(&r->in, "what stands behind '#' has %d bytes; at most %d",
+                            (int)strlen(s), (int)sizeof e.label - 1);
         strcpy(e.label, s);
     }
     if (r->n == r->cap) {
@@ -277,7 +291,8 @@ static bool take_line(Reader *r, char *s)
     if (device)
         return take_device(r, s + 6, NULL);
     if (!r->device.units)
-        return line_bad(&r->in, "a result before the first line 'device NAME | units N | driver N'");
+        return line_bad(&r->in,
+                        "a result before the first line 'device NAME | units N | driver N'");
     return take_entry(r, s);
 }
 
@@ -290,9 +305,10 @@ static bool take_head(const Reader *r, const char *s)
     if (!strncmp(s, head, n))
         return line_bad(&r->in, "of another version: '%.40s'; this optc reads '%s'", s, head);
     if (!strncmp(s, other, m))
-        return line_bad(&r->in, r->trials ? "these are results, not trials" : "these are trials, not results");
-    return line_bad(&r->in, "not a file of %s: it should begin with '%s'", r->trials ? "trials" : "tuning results",
-                    head);
+        return line_bad(&r->in, r->trials ? "these are results, not trials"
+                                          : "these are trials, not results");
+    return line_bad(&r->in, "not a file of %s: it should begin with '%s'",
+                    r->trials ? "trials" : "tuning results", head);
 }
 
 static bool read_lines(Reader *r)
@@ -350,8 +366,11 @@ static bool move_results(TunedList *l, const Reader *r)
     TunedList got = {.v = malloc((size_t)r->n * sizeof *got.v), .n = r->n, .cap = r->n};
     for (int i = 0; got.v && i < r->n; i++) {
         const Line *e = &r->v[i];
-        got.v[i] = (Tuned){
-            .key = e->key, .launch = e->launch, .ms = e->ms, .model_ms = e->model_ms, .samples = e->samples};
+        got.v[i] = (Tuned){.key = e->key,
+                           .launch = e->launch,
+                           .ms = e->ms,
+                           .model_ms = e->model_ms,
+                           .samples = e->samples};
         memcpy(got.v[i].label, e->label, sizeof e->label);
     }
     bool ok = got.v && tuned_merge(l, &got, TUNED_NEWEST, NULL);
@@ -359,7 +378,8 @@ static bool move_results(TunedList *l, const Reader *r)
     return ok;
 }
 
-bool tuned_parse(TunedList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy)
+bool tuned_parse(TunedList *l, const char *name, const char *text, size_t len, char *why,
+                 size_t nwhy)
 {
     Reader r = {.in = {.name = name, .strict = true, .why = why, .nwhy = nwhy}};
     bool ok = parse(&r, text, len);
@@ -381,21 +401,28 @@ static bool move_trials(TrialList *l, const Reader *r)
     for (int i = 0; i < r->n; i++) {
         const Line *e = &r->v[i];
         Trial *t = &v[l->n++];
-        *t = (Trial){.key = e->key, .launch = e->launch, .ms = e->ms, .samples = e->samples, .model = e->model};
+        *t = (Trial){.key = e->key,
+                     .launch = e->launch,
+                     .ms = e->ms,
+                     .samples = e->samples,
+                     .model = e->model};
         memcpy(t->label, e->label, sizeof t->label);
     }
     return true;
 }
 
-bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy)
+bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, char *why,
+                  size_t nwhy)
 {
     Reader r = {.in = {.name = name, .strict = true, .why = why, .nwhy = nwhy}, .trials = true};
     size_t whole = len, head = sizeof TRIALS_HEAD - 1;
     while (whole && text[whole - 1] != '\n')
         whole--;
-    if (!whole && len <= head && !memcmp(text, TRIALS_HEAD, len))         /* killed while writing the first line */
+    /* killed while writing the first line */
+    if (!whole && len <= head && !memcmp(text, TRIALS_HEAD, len))
         return true;
-    bool ok = parse(&r, text, whole ? whole : len) && (move_trials(l, &r) || line_bad(&r.in, "out of memory"));
+    bool ok = parse(&r, text, whole ? whole : len) &&
+              (move_trials(l, &r) || line_bad(&r.in, "out of memory"));
     free(r.v);
     return ok;
 }
@@ -418,7 +445,10 @@ static void put_ms(Buf *b, const char *name, double ms)
         buf_puts(b, "failed");
 }
 
-static void put_end(Buf *b, const char *label) { buf_printf(b, "%s%s\n", *label ? " # " : "", label); }
+static void put_end(Buf *b, const char *label)
+{
+    buf_printf(b, "%s%s\n", *label ? " # " : "", label);
+}
 
 static void put_device(Buf *b, const TunedKey *k)
 {
@@ -433,7 +463,8 @@ char *tuned_text(const TunedList *l)
     for (int i = 0; i < l->n; i++) {
         const Tuned *t = &l->v[i];
         const TunedKey *k = &t->key, *was = i ? &t[-1].key : NULL;
-        if (!was || strcmp(was->device, k->device) || was->units != k->units || was->driver != k->driver) {
+        if (!was || strcmp(was->device, k->device) || was->units != k->units ||
+            was->driver != k->driver) {
             buf_puts(&b, i ? "\n" : "");
             put_device(&b, k);
             buf_puts(&b, "\n");

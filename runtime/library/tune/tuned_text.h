@@ -5,6 +5,7 @@
 
 #define TUNED_HEAD "optc-tune 1"
 #define TRIALS_HEAD "optc-trials 1"
-char *trial_text(const Trial *t);                  /* the trial's line, malloc'ed; NULL: out of memory */
+/* the trial's line, malloc'ed; NULL: out of memory */
+char *trial_text(const Trial *t);
 void tuned_clean_label(char label[80]);
 #endif
