@@ -213,7 +213,7 @@ def state_strided(s, r):
     p, own = entry(s, r)
     for k in tensors(own):
         if own[k].dim() > 1:
-            own[k] = own[k].transpose(0, 1).contiguous().transpose(0, 1)
+            own[k] = own[k].transpose(0, 1).contiguous().clone().transpose(0, 1)
 
 
 @edit()
@@ -293,7 +293,7 @@ def load_from_file(s, r):
 def load_into_new(s, r):
     saved = saved_by(s)
     s.opt = s.make([{"params": list(g["params"])} for g in s.opt.param_groups])
-    s.schedule = None
+    s.schedule = s.held = None                         # in torch, the new one's states too
     s.opt.load_state_dict(saved)
 
 

@@ -201,6 +201,95 @@ class Edits(Case):
                 for p, q in zip(*found):
                     torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
+    def test_held_tensors(self):
+        """A state's tensor that a program holds stays the live state when tensors are bound again,
+        and so does one that was assigned."""
+        def states(o, p):
+            return [x for s in list(o.state.values()) for x in s.values()]
+
+        def moved(o, p):
+            held, q = states(o, p), p[0].detach().clone().requires_grad_()
+            o.param_groups[0]["params"][0], o.state[q], p[0] = q, o.state.pop(p[0]), q
+            return held
+
+        def then(act):
+            def do(o, p):
+                held = states(o, p)
+                act(o, p)
+                return held
+            return do
+
+        def assigned(o, p):
+            o.state[p[0]].update(exp_avg=torch.full((4, 3), 0.5), step=torch.tensor(9.0))
+            return states(o, p)
+
+        def exchanged(o, p):
+            o.state[p[0]], o.state[p[2]] = o.state[p[2]], o.state[p[0]]
+
+        def same_twice(o, p):
+            o.state[p[0]]["exp_avg"] = x = torch.full((4, 3), 0.5)
+            o.state[p[0]]["exp_avg_sq"] = x.clone()
+            return [x, o.state[p[0]]["exp_avg_sq"]]
+
+        def transposed(o, p):
+            p[0].data = p[0].data.t().contiguous().t()
+
+        def thawed(o, p):
+            p[0].requires_grad_(False), setattr(p[0], "grad", None), o.step()
+            p[0].requires_grad_(True)
+
+        def data(o, p):
+            o.state[p[0]]["exp_avg"].data = torch.full((4, 3), 0.5)
+        for what in (moved, assigned, same_twice, *map(then, (
+                exchanged, transposed, thawed, data, lambda o, p: o.load_state_dict(o.state_dict()),
+                lambda o, p: o.__setstate__(copy.copy(o).__getstate__()),
+                lambda o, p: o.add_param_group({"params": lists(7)[:1]})))):
+            found = []
+            for lib in (torch.optim, optc.torch):
+                ps = lists(shapes=((4, 3), (5,), (4, 3)))
+                o = lib.AdamW(ps, lr=0.1)
+                for t in range(6):
+                    grads(ps, t)
+                    if t == 2:
+                        held = what(o, ps)
+                        grads(ps, t)
+                    if t == 4:
+                        for x in held:
+                            x.mul_(0.5) if x.dim() else x.add_(3)
+                    o.step()
+                found.append([*ps, *states(o, ps), *held])
+            for x, y in zip(*found):
+                torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6, msg=what.__qualname__)
+
+    def test_held_first_states(self):
+        """Those that Adagrad has before its first step too."""
+        found = []
+        for lib in (torch.optim, optc.torch):
+            ps = lists()
+            o = lib.Adagrad(ps, lr=0.1)
+            held = [o.state[p]["sum"] for p in ps]
+            for t in range(3):
+                grads(ps, t), o.step()
+                for x in held:
+                    x.add_(1)
+            found.append([*ps, *held])
+        for x, y in zip(*found):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+    def test_shared_entries(self):
+        """One tensor for two parameters: it is the state of the first, and the other has a copy."""
+        ps = lists(shapes=((4, 3), (4, 3)))
+        opt = optc.torch.AdamW(ps, lr=0.1)
+        grads(ps), opt.step()
+        opt.state[ps[1]] = dict(opt.state[ps[0]])
+        grads(ps), opt.step()
+        a, b = (opt.state[p]["exp_avg"] for p in ps)
+        self.assertNotEqual(a.data_ptr(), b.data_ptr())
+        self.assertEqual([opt.state[p]["step"].item() for p in ps], [2, 2])
+        grads(ps), opt.step(), opt.step()
+        self.assertEqual([opt.state[p]["step"].item() for p in ps], [4, 4])
+        self.assertIs(opt.state[ps[0]]["exp_avg"], a)
+
     def test_shallow_copies(self):
         """copy.copy shares groups and states, as in torch: both optimizers step the same run."""
         found = []

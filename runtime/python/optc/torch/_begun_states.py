@@ -1,10 +1,13 @@
-"""States that torch's constructor makes: Adagrad's. The first binding replaces unchanged ones."""
+"""States that torch's constructor makes: Adagrad's. The first binding replaces unchanged ones that
+the program does not hold."""
 import contextlib
+import sys
 
 import torch
 
 from ._group_keys import number
 from ._sharded import is_sharded
+from ._state_views import ONE_REFERENCE
 
 WIDE = (torch.float32, torch.float64)
 
@@ -35,7 +38,8 @@ def dropped(opt):
         value = group["initial_accumulator_value"]
         for p in group["params"]:
             own = dict.get(opt.state, p)
-            if own and p.requires_grad and not is_sharded(p) and _is_begun(own, value):
+            held = own and "sum" in own and sys.getrefcount(own["sum"]) > ONE_REFERENCE
+            if own and not held and p.requires_grad and not is_sharded(p) and _is_begun(own, value):
                 del own["sum"]
                 found.add(p)
     try:

@@ -34,6 +34,7 @@ from ._rule_inputs import RuleInputs
 from ._scaling import CHECKING, read_where_it_lies, send
 from ._collective import Collective, ranks_of
 from ._sharded import Sharded, is_cut, is_sharded, local, refuse_placed
+from ._state_views import signature
 from ._param_roles import OfModule, Roles, names_of
 from ._entry_runs import EntryRuns
 from ._multi_binding import Shared, Stages, handles_of
@@ -441,14 +442,21 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
             after.remove()
 
     def _load(self, saved, params):
-        """Copies the saved states, so that they share no memory with the file's tensors."""
+        """Copies the saved states, so that they share no memory with the file's tensors. Those that
+        are this optimizer's own stay, also for a program that holds them."""
+        live = {signature(v): v for b, i in self._places.values()
+                for v in (b.step_views[i], *(b.views[i] or {}).values())}
+
+        def taken(v):
+            if not isinstance(v, torch.Tensor):
+                return v
+            mine = live.get(signature(v)) if v.layout == torch.strided else None
+            return v.detach().clone() if mine is None else mine
         self.state = _state.States(dict)
         for key, values in saved.items():
             p = params.get(key)
-            if p is None:
-                self.state[key] = values
-                continue
-            self.state[p] = {n: v.detach().clone() if isinstance(v, torch.Tensor) else v for n, v in values.items()}
+            self.state[key if p is None else p] = values if p is None else {
+                n: taken(v) for n, v in values.items()}
         self._evaluating = self._is_evaluating(saved.values())
         self._unbound()
 

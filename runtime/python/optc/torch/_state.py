@@ -16,11 +16,11 @@ from ._group_keys import number, split_wrappers, user_level
 from ._scaling import SKIPPED
 from ._engines import asked
 from ._sharded import fill, is_sharded, local, refuse_placed_value
+from ._state_views import ONE_REFERENCE
 from ._tensor_checks import refuse_freed
 
 MOST_STEPS = 1 << 52                                   # optc_set_t takes no more
 STEPLESS = ("sgd", "muon")                             # torch's files of these rules have no 'step'
-ONE_REFERENCE = list(map(sys.getrefcount, [object()]))[0]      # the count of an object that only a list holds
 
 
 class States(defaultdict):
@@ -348,7 +348,8 @@ def _warn_of_others(opt, own, keys, count, name):
 
 
 def take(opt, plans):
-    """Copies the values of plans, [(binding, plan)], into their bindings. opt.state then shows the bindings' memory.
+    """Copies the values of plans, [(binding, plan)], into their bindings. opt.state then shows the
+    bindings' memory, in the tensors that it had if they have the states' form (StateViews.keep).
     Steps are set first: if a binding refuses them, no binding has changed."""
     done, bound = [], set(opt._bounds or ())           # a new binding is dropped after a failure
     try:
@@ -369,9 +370,10 @@ def take(opt, plans):
                 for i, count, _ in found:              # edits stay in opt.state
                     b.steps[i] = count
         raise
-    plans = _apart(plans)
+    plans, these = _apart(plans), {b for b, _ in plans}
+    shown = _shown(opt, bound if bound & these else these)
     for b, found in plans:
-        _fill(opt, b, found)
+        _fill(opt, b, found, shown)
 
 
 @torch.no_grad()
@@ -400,7 +402,14 @@ def _clock(opt, b, counts):
     return max(clock_of(entry(opt, p) or {}, name, n) for p, name, n in zip(b.owners, b.names, counts))
 
 
-def _fill(opt, b, found):
+def _shown(opt, bindings):
+    """ids of the tensors that opt.state shows as live states of bindings."""
+    return {id(v) for b in bindings for i, p in enumerate(b.owners)
+            if b.views[i] and (own := entry(opt, p))
+            for k, v in (("step", b.step_views[i]), *b.views[i].items()) if own.get(k) is v}
+
+
+def _fill(opt, b, found, shown):
     with torch.no_grad(), b.guard():
         for i, _, fills in found:
             live = {**b.renew(i), **b.owned(i)}
@@ -409,6 +418,7 @@ def _fill(opt, b, found):
         b.put_owned()
         b._order_before()
         for i, _, _ in found:
+            b.keep(i, entry(opt, b.owners[i]) or {}, shown)
             show(opt, b, i)
 
 

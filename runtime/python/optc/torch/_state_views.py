@@ -1,5 +1,6 @@
 """The live states of a binding's tensors, as opt.state shows them."""
 import math
+import sys
 
 import torch
 
@@ -9,6 +10,7 @@ from ._scaling import HIDDEN
 from ._tensor_checks import row_major
 
 T = torch.Tensor
+ONE_REFERENCE = list(map(sys.getrefcount, [object()]))[0]  # of an object that only a list holds
 
 
 class StateViews:
@@ -90,6 +92,20 @@ class StateViews:
             self.step_views[i] = self.steps[i]
         return views
 
+    def keep(self, i, own, shown):
+        """Makes the tensors of an entry of opt.state the live states, because a program may hold
+        them. shown: ids of those that are states of other tensors; grows."""
+        for k, view in {"step": self.step_views[i], **self.renew(i)}.items():
+            x = own.get(k)
+            if x is view or id(x) in shown or x is self.owners[i].grad or not alike(x, view):
+                continue
+            x.data = view
+            shown.add(id(x))
+            if k == "step":
+                self.step_views[i] = x
+            else:
+                self.views[i][k] = x
+
     def show(self, i):
         """The entry for opt.state[p]; later edits are found by comparison with it."""
         shown = {"step": self.step_views[i], **self.renew(i)}
@@ -104,6 +120,13 @@ class StateViews:
     def shows(self, i, own):
         """Whether opt.state[p] is unchanged since show()."""
         return self.marks[i] is not None and not any(self.edited(i, k, own.get(k)) for k in self.marks[i])
+
+
+def alike(x, view):
+    """Whether a tensor can become a view of a state."""
+    return type(x) is type(view) is T and x.layout == view.layout and x.device == view.device and \
+        x.dtype == view.dtype and x.shape == view.shape and not x.requires_grad and \
+        x.is_inference() == view.is_inference()
 
 
 def signature(x):
