@@ -12,23 +12,6 @@ struct PlanLimits;
 #define SHARED_NAMED "shared:"
 typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
 
-/* The user's choice:
- * "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,lost=count,edits=find". Keys that the
- * text does not have stay as they are in *out; keys other than param, grad, state, master, copy,
- * lost and edits name states. false: the Diag is set. */
-bool types_parse(Arena *a, const char *text, Types *out, Diag *d);
-/* The whole choice: the text, then p, g and state where it does not have them (-1: not chosen),
- * then the defaults: gradients as parameters, states in the type that elements are computed in. */
-bool types_choose(Arena *a, const char *text, int p, int g, int state, Types *out, Diag *d);
-/* Prints the choices of t other than param, grad and state: "m=bf16,master=low16". Returns NULL if
- * there are none. */
-const char *types_beside(Arena *a, const Types *t);
-/* Applies the types to the states (storage_pass.c). path: of the spec, for messages. false: the
- * Diag is set. */
-bool pass_storage(Rule *r, const Types *t, const char *path, Diag *d);
-/* An entry that stores the parameters themselves in a state, and the value; -1: none does. */
-int keeps_params(const Rule *r, int state, Ref *at);
-
 typedef struct GenOptions {
     const char *with;           /* "clip(1),ema(0.999)", last one outermost; NULL or "" for none */
     const char *options;        /* "nesterov=true,k=5" */
@@ -53,10 +36,6 @@ int spec_position(const char *text, const char *name);
 /* Whether no entry reads hyperparameter h with the chosen options; then appends a warning. Call it
  * after all passes. */
 bool rule_unread(Buf *b, const Rule *r, int h);
-/* Warns of averages that freeze and updates that round away, by the defaults of the
- * hyperparameters. */
-bool pass_precision(Rule *r, const Types *t, const char *path, Diag *d);
-bool pass_stochastic_rounding(Rule *r, const Types *t, const char *path, Diag *d);
 /* NULL: the Diag is set */
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);
 #endif

@@ -26,11 +26,6 @@ int ring_find(const Trace *t, const SpecFile *s, const char *name)
     return -1;
 }
 
-const char *ring_name(Arena *a, const State *s)
-{
-    return s->ring ? arena_strndup(a, s->name, (size_t)(strrchr(s->name, '_') - s->name)) : s->name;
-}
-
 void ring_push_value(lua_State *L, int first)
 {
     *(int *)lua_newuserdatauv(L, sizeof(int), 0) = first;

@@ -14,6 +14,4 @@ int ring_find(const Trace *t, const SpecFile *s, const char *name);
 /* pushes the Lua value that stands for the ring */
 void ring_push_value(lua_State *L, int first);
 bool ring_is(lua_State *L, int i);                     /* the Lua value at index i is a ring */
-/* the name in the spec of a state, or of its ring */
-const char *ring_name(Arena *a, const State *s);
 #endif

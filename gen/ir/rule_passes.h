@@ -22,6 +22,18 @@ typedef struct Types {
     bool lost, edits;
 } Types;
 
+/* storage_types.c. The user's choice:
+ * "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,lost=count,edits=find". Keys that the
+ * text does not have stay as they are in *out; keys other than param, grad, state, master, copy,
+ * lost and edits name states. false: the Diag is set. */
+bool types_parse(Arena *a, const char *text, Types *out, Diag *d);
+/* The whole choice: the text, then p, g and state where it does not have them (-1: not chosen),
+ * then the defaults: gradients as parameters, states in the type that elements are computed in. */
+bool types_choose(Arena *a, const char *text, int p, int g, int state, Types *out, Diag *d);
+/* Prints the choices of t other than param, grad and state: "m=bf16,master=low16". Returns NULL if
+ * there are none. */
+const char *types_beside(Arena *a, const Types *t);
+
 /* ir_print.c, ir_read.c: the text of a rule. product_words: the words for flags of products. */
 typedef struct ProductWord { const char *word; int flag; } ProductWord;
 enum { NPRODUCT_WORDS = 11 };
@@ -42,9 +54,20 @@ Ref state_divides(Arena *a, const Rule *r, const Ranges *x, int state);
 typedef struct Place { int file, line; const char *path, *source; } Place;
 void rule_warn(Rule *r, Place at, const char *text);
 Place state_place(const Rule *r, const State *s);
+/* the name in the spec of a state, or of its ring */
+const char *ring_name(Arena *a, const State *s);
 /* with the path of the spec, if it is in this file */
 Place place_in(Place at, const char *path);
 
+/* Applies the types to the states (storage_pass.c). path: of the spec, for messages. false: the
+ * Diag is set. */
+bool pass_storage(Rule *r, const Types *t, const char *path, Diag *d);
+/* An entry that stores the parameters themselves in a state, and the value; -1: none does. */
+int keeps_params(const Rule *r, int state, Ref *at);
+/* precision_warnings.c: warns of averages that freeze and updates that round away, by the
+ * defaults of the hyperparameters. */
+bool pass_precision(Rule *r, const Types *t, const char *path, Diag *d);
+bool pass_stochastic_rounding(Rule *r, const Types *t, const char *path, Diag *d);
 bool pass_verify(Rule *r, Diag *d);
 bool pass_master(Rule *r, const Types *types, const char *path, Diag *d);
 /* bindings: the bindings that share the rule's reductions over all tensors; below 2: nothing

@@ -37,3 +37,8 @@ Place state_place(const Rule *r, const State *s)
     return (Place){s->file, s->line, known ? r->file[s->file] : NULL,
                    s->file >= 0 && s->file < r->ntext ? r->text[s->file] : NULL};
 }
+
+const char *ring_name(Arena *a, const State *s)
+{
+    return s->ring ? arena_strndup(a, s->name, (size_t)(strrchr(s->name, '_') - s->name)) : s->name;
+}

@@ -1,7 +1,7 @@
 /* Types whose stores round stochastically (templates/rounding.h): refuses states that cannot be
  * stored this way, and gives the rule the hyperparameter `seed` if it has none. Runs after
  * pass_storage, which refuses gradients of these types. */
-#include "gen/front/front.h"
+#include "gen/ir/rule_passes.h"
 
 /* As chosen, also for states that are f64 whatever was chosen: those are refused too. */
 static Type state_type(const State *s, const Types *t)

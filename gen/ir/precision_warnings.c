@@ -4,7 +4,7 @@
  *
  * A type with d significant bits has steps of 2^(1-d) to 2^-d of a number: a change below 2^-d of
  * it is lost for some numbers, and below 2^-(d+1) for all. */
-#include "gen/front/front.h"
+#include "gen/ir/rule_passes.h"
 
 #include <math.h>
 #include <string.h>

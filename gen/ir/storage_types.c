@@ -1,6 +1,6 @@
 /* The user's choice of storage types, as text. Which states it applies to is decided by
  * pass_storage. */
-#include "gen/front/front.h"
+#include "gen/ir/rule_passes.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,8 +9,7 @@
  * Block codes are for elementwise states that start at 0. A state that is never negative
  * (value_ranges.c) takes the unsigned code, which keeps small values apart from 0; one of unknown
  * sign must not divide. */
-#include "gen/front/front.h"
-#include "gen/front/rings.h"
+#include "gen/ir/rule_passes.h"
 
 #include <stdarg.h>
 #include <string.h>
