@@ -4,7 +4,7 @@
  * cmd_), because the library is linked statically and has short names too. */
 #ifndef OPTC_TOOLS_H
 #define OPTC_TOOLS_H
-#include "runtime/library/internal.h"
+#include "runtime/library/library.h"
 
 #include <signal.h>
 #include <stdio.h>

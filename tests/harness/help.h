@@ -2,7 +2,7 @@
  * binding. */
 #ifndef OPTC_TEST_HELP_H
 #define OPTC_TEST_HELP_H
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 #include "optc.h"
 
 #include <check.h>

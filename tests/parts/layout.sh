@@ -51,10 +51,10 @@ awk '
     $1 ~ /^templates\// { ok = 0 }
     $1 ~ /^runtime\/core\// { ok = $2 ~ /^(runtime\/core|gen\/abi|templates)\// || $2 == "runtime/optc.h" }
     $1 ~ /^runtime\/library\// {
-        ok = $2 ~ /^(runtime|gen\/abi)\// && $2 != "runtime/library/internal.h" || $2 == "gen/gen.h"
+        ok = $2 ~ /^(runtime|gen\/abi)\// && $2 != "runtime/library/library.h" || $2 == "gen/gen.h"
     }
-    $1 == "runtime/library/internal.h" { ok = $2 ~ /^runtime\// || $2 ~ /^gen\/(gen|emit\/package_text)\.h$/ }
-    $1 ~ /^tools\// { ok = $2 ~ /^tools\// || $2 == "optc.h" || $2 == "runtime/library/internal.h" }
+    $1 == "runtime/library/library.h" { ok = $2 ~ /^runtime\// || $2 ~ /^gen\/(gen|emit\/package_text)\.h$/ }
+    $1 ~ /^tools\// { ok = $2 ~ /^tools\// || $2 == "optc.h" || $2 == "runtime/library/library.h" }
     !ok { print $1 " includes " $2 }' "$work/includes" > "$work/directions"
 found "$work/directions" "includes against their direction (gen/CONTRIBUTING.md)"
 grep -v '^tests/' "$work/includes" | tsort > /dev/null 2> "$work/cycles" || :

@@ -5,7 +5,7 @@
 #include "tests/harness/suites.h"
 
 #include "runtime/core/matrix/cpu_calls.h"
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 #include <check.h>
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* include "NAME": where shared texts are found, what they may do, and what messages and keys
  * name. */
-#include "runtime/library/internal.h"
+#include "runtime/library/library.h"
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"

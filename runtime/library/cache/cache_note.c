@@ -1,5 +1,5 @@
 /* The description of a cache entry: its rule, target and compiler. */
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 #include <stdio.h>
 #include <string.h>

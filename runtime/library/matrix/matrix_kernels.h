@@ -2,7 +2,7 @@
  * without a rule. */
 #ifndef OPTC_MATRIX_KERNELS_H
 #define OPTC_MATRIX_KERNELS_H
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 struct FunctionForm;
 struct MatrixKit;

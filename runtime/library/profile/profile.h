@@ -9,7 +9,7 @@
  * of it. */
 #ifndef OPTC_LIBRARY_PROFILE_H
 #define OPTC_LIBRARY_PROFILE_H
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 #include "runtime/core/gpu/gpu_device.h"
 

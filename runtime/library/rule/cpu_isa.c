@@ -1,5 +1,5 @@
 /* Vector levels of the CPU: their compiler flags, whether this CPU has them, and the CPU's name. */
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The reference evaluator as a device: it runs rules for which there is no compiler. Everything
  * else, such as memory and states, is the CPU device's. */
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 #include "runtime/core/cpu/conversions.h"
 

@@ -6,7 +6,7 @@
  * bindings load the others when they need them. */
 #ifndef OPTC_GPU_H
 #define OPTC_GPU_H
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/library/rule/nvrtc.h"

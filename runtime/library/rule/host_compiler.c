@@ -1,6 +1,6 @@
 /* The host compiler: finds it on the PATH, runs it within limits of time and memory, and loads the
  * shared object. No shell parses its arguments. */
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 #include "runtime/library/cache/files.h"
 

@@ -5,7 +5,7 @@
  * OPTC_MODULE=optc_builtin_NAME_N. */
 #include "runtime/library/rule/spec_find.h"
 
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     wanted = argv + 2;
     FILE *table = create(argv[1], "builtin_table.c");
     Buf rows = {0};
-    fprintf(table, "#include \"runtime/library/library.h\"\n");
+    fprintf(table, "#include \"runtime/library/internal.h\"\n");
     for (const BuiltinName *b = library_builtin; b->rule; b++)
         put_rule(argv[1], b->rule, "", "", "", b->rule, table, &rows);
     for (const Composition *c = library_compositions; c->rule; c++)

@@ -1,6 +1,6 @@
 /* Searches for better launches of a stage (launch_search.h describes how). Needs a Meter; uses no
  * device itself. */
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 #include "runtime/library/tune/launch_search.h"
 
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* Storage types and devices by their public names, clocks, the time that threads waited for a core,
  * medians. */
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 
 #include <dirent.h>
 #include <stdio.h>

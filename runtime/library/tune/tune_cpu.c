@@ -1,5 +1,5 @@
 /* Measures threads and grain of a step on the CPU, on tensors that the tuner allocates. */
-#include "runtime/library/library.h"
+#include "runtime/library/internal.h"
 #include "runtime/library/tune/launch_search.h"
 
 #include <stdio.h>
