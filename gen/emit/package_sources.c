@@ -139,8 +139,8 @@ static bool is_for_gpu(const char *path)
  * that is not embedded. */
 bool pack_sources(Pack *p, PackSources *s)
 {
-    static const char no_calls[] = "runtime/core/api/no_matrix_calls.h",
-                      no_gpu[] = "runtime/core/api/no_gpu.h";
+    static const char no_calls[] = "runtime/core/matrix/no_matrix_calls.h",
+                      no_gpu[] = "runtime/core/gpu/no_gpu.h";
     bool products = has_products(p), gpu = p->narch > 0;
     *s = (PackSources){0};
     if (!add_header(p, s, "gen/abi/hash.h"))               /* package_host.txt calls it */

@@ -1,9 +1,9 @@
-/* The internal header of the library around the core (runtime/core/api/core.h): it compiles rules,
+/* The internal header of the library around the core (runtime/core/base/core.h): it compiles rules,
  * caches their code and tunes launches. Packages do not contain these files. */
 #ifndef OPTC_INTERNAL_H
 #define OPTC_INTERNAL_H
 #include "runtime/library/cache/cache.h"
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 #include "runtime/library/tune/timing.h"
 #include "runtime/library/limit_variables.h"
 #include "gen/gen.h"

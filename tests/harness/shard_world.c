@@ -3,7 +3,7 @@
 
 #include "tests/harness/rank_threads.h"
 
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include <math.h>
 #include <pthread.h>

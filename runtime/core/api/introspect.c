@@ -1,6 +1,6 @@
 /* Queries: storage types; the groups, tensors and memory of a binding; factor statistics; the
  * warning about stacks of matrices. Nothing here changes state. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include <math.h>
 #include <stdio.h>

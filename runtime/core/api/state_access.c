@@ -1,6 +1,6 @@
 /* Reading and writing states and reports by name; setting pointers of gradients and inputs, and
  * scalar inputs. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include "gen/abi/near_names.h"
 #include "runtime/core/cpu/conversions.h"

@@ -1,6 +1,6 @@
 /* optc_bind: checks everything that the caller passes, fills groups and tensors, then lets the
  * device allocate. A failed call leaves nothing behind. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include "gen/abi/near_names.h"
 

@@ -12,7 +12,7 @@
  * Arrays of the binding hold the slots, and stages compare them with the step. Stages with
  * ProgStage.stagger (gen/plan/stagger_plan.c) run only for the tensors or blocks scheduled for this
  * step; they would change nothing for others. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include <math.h>
 #include <stdlib.h>

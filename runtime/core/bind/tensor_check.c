@@ -1,6 +1,6 @@
 /* Checks of one tensor that optc_bind receives: shape, types, strides, and the piece of a larger
  * tensor that it is. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include <stdio.h>
 #include <string.h>

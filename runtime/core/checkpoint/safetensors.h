@@ -4,7 +4,7 @@
  * little-endian, like the format. */
 #ifndef OPTC_SAFETENSORS_H
 #define OPTC_SAFETENSORS_H
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 /* limits of the format's own reader, and of optc_tensor.rank */
 enum { SAFE_HEADER_MOST = 100000000, SAFE_RANK_MOST = 32 };

@@ -1,6 +1,6 @@
 /* The CPU device: runs a phase's tasks in order; the threads of a team share the units of each
  * stage over all tensors. Results must not depend on the number of threads. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include "runtime/core/cpu/float_mode.h"
 

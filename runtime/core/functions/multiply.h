@@ -1,7 +1,7 @@
 /* Products without a rule (optc_multiply, optc_kron), after the caller's struct was read. */
 #ifndef OPTC_MATRICES_H
 #define OPTC_MATRICES_H
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/matrix/gpu_gemm.h"
 

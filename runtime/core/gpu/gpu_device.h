@@ -15,7 +15,7 @@
  * Only binding, reading of states and optc_sync wait for the device. */
 #ifndef OPTC_CORE_GPU_H
 #define OPTC_CORE_GPU_H
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 #include "runtime/core/gpu/cuda_driver.h"
 
 /* Method for eigenvectors: chosen by size, GPU and available libraries, or fixed (for tests and

@@ -2,7 +2,7 @@
  * kernels of our own that compute them. */
 #ifndef OPTC_CORE_CALL_H
 #define OPTC_CORE_CALL_H
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 /* ---- cpu_calls.c ---- */
 /* One product per slice, m x k by k x n. ld: row strides of a, b, c and the result, in values. */

@@ -1,7 +1,7 @@
 /* Finds and opens CUDA's libraries by dlopen, wherever they are installed. */
 #ifndef OPTC_CORE_LIBRARY_H
 #define OPTC_CORE_LIBRARY_H
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include "runtime/core/matrix/cublas.h"
 #include "runtime/core/matrix/cusolver.h"

@@ -2,7 +2,7 @@
  * lifetime_alloc.c and batches.c. */
 #ifndef OPTC_CORE_LAYOUT_H
 #define OPTC_CORE_LAYOUT_H
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 /* actions of a phase; last < first: unused */
 typedef struct LiveRange { int first, last; } LiveRange;

@@ -29,7 +29,7 @@
  * Exchanges (actions of the derived program) move values between roles of different ranks. */
 #ifndef OPTC_SHARD_H
 #define OPTC_SHARD_H
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 typedef enum {
     ROLE_BOUND,

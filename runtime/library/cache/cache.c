@@ -6,7 +6,7 @@
 #include "runtime/library/limit_variables.h"
 #include "runtime/library/profile/profile.h"
 #include "runtime/library/tune/timing.h"
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* The profiler: records the stages of runs, compilations and cache lookups of one process. The core
- * calls it through ProfileHooks (runtime/core/api/profile_hooks.h).
+ * calls it through ProfileHooks (runtime/core/base/profile_hooks.h).
  *
  *   Row        totals of one stage, one entry of a rule, or one kind of other work
  *   event      one interval of a row, for the trace. After MOST_EVENTS events only the rows grow

@@ -5,7 +5,7 @@
 #ifndef OPTC_SCHEDULE_H
 #define OPTC_SCHEDULE_H
 #include "gen/gen.h"
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 typedef enum {
 #define SCHEDULE_OP(ID, ...) SCHEDULE_##ID,

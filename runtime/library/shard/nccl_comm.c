@@ -2,7 +2,7 @@
  * dlopen: the library that is loaded in the process, since the communicator belongs to it, or
  * libnccl.so.2. All calls only enqueue work on the stream, so steps can be captured in CUDA
  * graphs. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

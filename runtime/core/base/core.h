@@ -16,13 +16,13 @@
  *
  * Only packages with functions of matrices contain runtime/core/functions.
  * Packages without products do not contain cpu_calls.h, gpu_calls.h and the sources that include
- * them. They contain runtime/core/api/no_matrix_calls.h instead. */
+ * them. They contain runtime/core/matrix/no_matrix_calls.h instead. */
 #ifndef OPTC_CORE_H
 #define OPTC_CORE_H
 #include "gen/abi/stage_abi.h"
 #include "runtime/optc.h"
 #include "gen/abi/program.h"
-#include "runtime/core/api/profile_hooks.h"
+#include "runtime/core/base/profile_hooks.h"
 
 #ifndef CORE
 #define CORE                               /* packages define it as `static` */

@@ -2,7 +2,7 @@
  * shorter struct gets zeros, which mean "default", for the missing members. A longer struct must
  * have zeros after the members known here. One that is shorter than in the first version is no such
  * struct: without a rank, a tensor would be a scalar. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Statuses and messages. Each thread has its own last message. */
-#include "runtime/core/api/core.h"
+#include "runtime/core/base/core.h"
 
 #include <stdarg.h>
 #include <stdio.h>
