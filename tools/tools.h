@@ -35,6 +35,7 @@ int cmd_cache(const Command *self, int argc, char **argv);
 int cmd_ship(const Command *self, int argc, char **argv);
 int cmd_checkpoint(const Command *self, int argc, char **argv);
 int cmd_doctor(const Command *self, int argc, char **argv);
+int cmd_verify(const Command *self, int argc, char **argv);
 int cmd_new(const Command *self, int argc, char **argv);
 
 /* ---- cli_args.c ---- */
