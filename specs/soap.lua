@@ -13,7 +13,8 @@ local turned = include("power_iteration").sorted
 -- 1.3315 in f32, 0.0010 more in tf32, 0.0025 more in f32 from weights that differ by 1e-6. apply=f32 and products=f32
 -- give the authors' precision; a step over GPT-2 124M then takes 20 ms more.
 -- normalize_grads: each matrix's update has the RMS 1, times lr. Vectors take AdamW as always; the authors normalise
--- them too. Their precondition_1d, a basis for each vector, is left out: only matrices have bases here.
+-- them too, as here with precondition_1d.
+-- precondition_1d: vectors are matrices of one row, whose other basis is 1. A vector longer than limit has no basis.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
 -- made, and the last one stays; at step 1 there is none, and the matrix becomes NaN. Squares under 1e-45 are 0: eps
 -- decides there.
@@ -28,7 +29,8 @@ return optimizer {
     beta3 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0.01, min = 0 },
   },
   options = { interval = 10, limit = 4096, sides = { "both", "smaller" }, start = { "eigh", "identity" },
-              stagger = false, apply = { "tf32", "f32" }, normalize_grads = false },
+              stagger = false, apply = { "tf32", "f32" }, normalize_grads = false, precondition_1d = false },
+  vectors = "precondition_1d",
   products = "f32",
   state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = rule "adamw",

@@ -14,7 +14,8 @@ typedef enum { IS_LESS, IS_AT_MOST, IS_EQUAL, IS_MULTIPLE, NRELATION } Relation;
 typedef struct Test {
     TestKind kind;
     bool yes;                              /* the answer that passes */
-    /* SIZES: compares factor[0] * size[0] with factor[1] * size[1], sizes taken in `view`.
+    /* MATRIX: with factor[0] 1, tensors of one dimension pass too, as matrices of one row.
+     * SIZES: compares factor[0] * size[0] with factor[1] * size[1], sizes taken in `view`.
      * IS_MULTIPLE: factor[1] is a whole number from 1, size[1] is SIZE_ONE */
     Relation relation;
     Size size[2];
@@ -35,7 +36,7 @@ typedef struct TensorFacts {               /* the input of the tests */
     const char *name, *tags;               /* either may be NULL; tags: words separated by blanks or
                                             * commas */
     int rank; const int64_t *dim;
-    bool matrix, flat;                     /* matrix: may be stepped as a matrix; flat: treated as a
+    bool matrix, flat;                     /* matrix: the caller lets it be one; flat: treated as a
                                             * vector */
     int64_t split;                         /* each matrix is this many matrices, stacked by rows; 0
                                             * or 1: not split */
@@ -102,7 +103,7 @@ OPTC_COUNT bool test_passes(const Test *t, const TensorFacts *a)
         is = t->relation == IS_LESS ? x[0] < x[1] : t->relation == IS_AT_MOST ? x[0] <= x[1]
              : t->relation == IS_EQUAL ? x[0] == x[1] : (int64_t)x[0] % (int64_t)x[1] == 0;
     } else {
-        is = t->kind == TEST_MATRIX  ? a->matrix
+        is = t->kind == TEST_MATRIX  ? a->matrix && a->rank > (t->factor[0] == 1 ? 0 : 1)
              : t->kind == TEST_NAMED ? word_matches(t->word, a->name ? a->name : "")
                                      : has_word(a->tags, t->word);
     }

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const spec_fields[] = {"name",      "cite",   "doc",      "hyper",   "options",
-                                   "args",      "inputs", "state",    "values",  "view",
-                                   "step",      "matrix", "products", "rank",    "block",
-                                   "gradients", "family", "use",      "follows", NULL};
+const char *const spec_fields[] = {
+    "name",  "cite",      "doc",    "hyper", "options", "args",     "inputs",
+    "state", "values",    "view",   "step",  "matrix",  "products", "rank",
+    "block", "gradients", "family", "use",   "follows", "vectors",  NULL};
 /* Texts for people, which no pass of the compiler reads; the tools read them from the spec's
  * text. */
 static const char *const catalogue_fields[] = {"family", "use", "follows"};
@@ -493,6 +493,32 @@ static bool declare_share(Trace *t, const SpecFile *s)
     return true;
 }
 
+/* vectors = true, or the name of an option that is true or false. */
+static void declare_vectors(Trace *t, SpecFile *s)
+{
+    lua_State *L = t->L;
+    bool matrix = lua_getfield(L, -1, "matrix") == LUA_TFUNCTION;
+    lua_pop(L, 1);
+    int ty = lua_getfield(L, -1, "vectors");
+    bool given = ty != LUA_TNIL;
+    if (ty == LUA_TSTRING) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
+        lua_insert(L, -2);
+        ty = lua_gettable(L, -2);
+        lua_remove(L, -2);
+    }
+    s->vectors = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    if (given && ty != LUA_TBOOLEAN)
+        declare_fail(t, s, "vectors",
+                     "'vectors' must be true, or the name of an option that is true or false");
+    if (given && (s->is_wrapper || !matrix))
+        declare_fail(
+            t, s, "vectors",
+            "'vectors' lets the 'matrix' of a rule step tensors of one dimension too: there is %s",
+            matrix ? "no rule here, but a wrapper" : "no 'matrix'");
+}
+
 /* Reads the user's arguments of a wrapper, or options. fallback_rule.c has already set those of a
  * fallback rule. */
 static void read_args(Trace *t, SpecFile *s, const char *options)
@@ -556,6 +582,7 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     if (!declare_share(t, s))
         declare_length(t, s, "rank", MAX_DIRECTIONS, &t->rule->rank);
     declare_length(t, s, "block", MAX_BLOCK, &t->rule->block);
+    declare_vectors(t, s);
     if (t->rule->block && t->rule->share.share > 0)
         declare_fail(t, s, "rank",
                      "'rank' as a share cannot be combined with 'block': give a number");

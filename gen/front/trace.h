@@ -52,6 +52,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule, a wrapper, a
     bool changes_grad, gradients;     /* it passes on another gradient; it lists the gradients of a
                                        * step */
     bool uses_view, plain;            /* plain: tensors of more than two dimensions are refused */
+    bool vectors;                     /* `matrix` steps tensors of one dimension too */
     Arg *arg; int narg;               /* the user's options, or a wrapper's arguments */
     NameSet failed;                   /* names whose declaration was an error: reading one gives
                                        * UNKNOWN */

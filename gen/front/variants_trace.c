@@ -146,7 +146,8 @@ void variants_trace(lua_State *L, Trace *t, bool has_matrix)
                   arena_printf(t->arena, "%d", MAX_VARIANTS), "");
     t->variant = r->nvariant;
     t->asked = t->stream = 0;                              /* the same draws in all variants */
-    t->matrix = has_matrix && trace_query(t, (Test){.kind = TEST_MATRIX});
+    t->matrix = has_matrix && trace_query(
+        t, (Test){.kind = TEST_MATRIX, .factor = {t->spec[t->nspec - 1].vectors}});
     PUSH(t->arena, r->variant, r->nvariant, r->variant_cap) = (Variant){.name = variant_title(t)};
     for (int i = 0; i < t->nall; i++)
         t->spec[i].uses_view = false;

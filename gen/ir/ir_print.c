@@ -106,9 +106,11 @@ static void print_variant(Buf *b, const Variant *v)
 
 /* The oldest version that has all words of the rule. Version 3 adds the precision of single
  * products, their diagonal, rings and states that start as normal or as the size of a kernel;
- * version 4 single products in f64. */
+ * version 4 single products in f64 and vectors as matrices. */
 static int version_of(const Rule *r)
 {
+    if (rule_takes_vectors(r))
+        return 4;
     for (Ref i = 0; i < r->g.len; i++)
         if (r->g.n[i].op == OP_MM && r->g.n[i].sym & IN_F64)
             return 4;

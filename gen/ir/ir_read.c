@@ -123,6 +123,8 @@ static void read_variant(Reader *p, Rule *r)
             complain(p, "a test such as matrix or nrows<=ncols");
     }
     v.test = test;
+    if (v.ntest && test[0].kind == TEST_MATRIX && test[0].factor[0] == 1 && p->version < 4)
+        complain(p, "no 'matrix_or_vector', which needs 'optc-ir 4' on the first line");
     if (r->nvariant == MAX_VARIANTS || r->g.len || r->nentry || !is_ident(v.name) ||
         find_variant(r, v.name) >= 0)
         complain(p, "up to eight variants of different names, ahead of the nodes");

@@ -22,7 +22,7 @@ bool test_same(const Test *a, const Test *b)
         return a->relation == b->relation && a->view == b->view && a->size[0] == b->size[0] &&
                a->size[1] == b->size[1] && a->factor[0] == b->factor[0] &&
                a->factor[1] == b->factor[1];
-    return a->kind == TEST_MATRIX || !strcmp(a->word, b->word);
+    return a->kind == TEST_MATRIX ? a->factor[0] == b->factor[0] : !strcmp(a->word, b->word);
 }
 
 static void put_side(Buf *b, const Test *t, int i)
@@ -39,7 +39,7 @@ void test_print(Buf *b, const Test *t)
     if (!t->yes)
         buf_puts(b, "!");
     if (t->kind == TEST_MATRIX) {
-        buf_puts(b, "matrix");
+        buf_puts(b, t->factor[0] == 1 ? "matrix_or_vector" : "matrix");
     } else if (t->kind == TEST_SIZES) {
         put_side(b, t, 0);
         buf_puts(b, relation_name[t->relation]);
@@ -99,7 +99,8 @@ bool test_parse(Arena *a, const char *word, Test *out)
 {
     *out = (Test){.yes = *word != '!'};
     word += !out->yes;
-    if (!strcmp(word, "matrix"))
+    out->factor[0] = !strcmp(word, "matrix_or_vector");
+    if (out->factor[0] == 1 || !strcmp(word, "matrix"))
         return true;
     bool named = !strncmp(word, "named=", 6);
     if (!named && strncmp(word, "tagged=", 7))
@@ -109,8 +110,17 @@ bool test_parse(Arena *a, const char *word, Test *out)
     return *out->word != 0;
 }
 
+bool rule_takes_vectors(const Rule *r)
+{
+    const Variant *v = r->nvariant ? r->variant : NULL;
+    return v && v->ntest && v->test[0].kind == TEST_MATRIX && v->test[0].factor[0] == 1;
+}
+
 const char *variant_tensors(const Variant *v)
 {
     bool plain = v->ntest == 1 && v->test[0].kind == TEST_MATRIX;
-    return !plain ? v->name : v->test[0].yes ? "matrices" : "vectors";
+    return !plain                        ? v->name
+           : v->test[0].factor[0] == 1 ? v->test[0].yes ? "matrices and vectors" : "scalars"
+           : v->test[0].yes            ? "matrices"
+                                       : "vectors";
 }

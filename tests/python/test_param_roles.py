@@ -236,6 +236,30 @@ class Tags(Evaluated):
             if p.dim() > 1:
                 self.assertTrue(torch.allclose(p, want[n], atol=1e-5), n)
 
+    def test_vectors(self):
+        """SOAP with precondition_1d steps vectors by a basis of their own, as matrices of one row."""
+        def made(shape, **given):
+            params = [torch.nn.Parameter(x) for x in (torch.ones(shape), torch.ones(5), torch.tensor(1.0))]
+            return params, optc.torch.SOAP(zip("abc", params), lr=0.1, **given)
+        left, one = made((7,), precondition_1d=True, sort=lambda n, p: "rest" if n == "b" else None)
+        right, two = made((1, 7), sort=lambda n, p: "matrix" if n == "a" else None)
+        self.assertEqual(optc.torch.sorted_by(one), {"a": "vector", "b": "rest", "c": "rest"})
+        for k in range(12):                            # the basis turns at step 11
+            for params, opt in ((left, one), (right, two)):
+                for i, p in enumerate(params):
+                    torch.manual_seed(10 * k + i)
+                    p.grad = torch.randn(p.numel()).reshape(p.shape)
+                opt.step()
+        self.assertTrue(all(torch.equal(p.flatten(), q.flatten()) for p, q in zip(left, right)))
+        self.assertEqual(one.state[left[0]]["R"].numel(), 49)
+        self.assertNotIn("R", one.state[left[1]])
+        plain = made((7,), sort=lambda n, p: "matrix")[1]
+        self.assertEqual(optc.torch.sorted_by(plain)["a"], "rest")
+        file = one.state_dict()
+        self.assertTrue(file["param_groups"][0]["precondition_1d"])
+        again = made((7,), precondition_1d=True)[1]
+        again.load_state_dict(file)
+
     def test_scion(self):
         """The head moves by signs over its inputs; also one that is tied to the embedding, as in
         the authors' run."""

@@ -498,6 +498,14 @@ def configs(api, clones):
     config("soap_normalized", "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW",
            own_soap(clones, 4, 10000, normalize_grads=True), native=False,
            options="interval=4,normalize_grads=true", shapes=SQUARE, **SOAP)
+    config("soap_vectors", "soap", "nikhilvyas/SOAP a1e5535 in float64; its first basis the identity",
+           own_soap(clones, 9, 9, True, precondition_1d=True), rest=False, schedule=True,
+           steps=api.LONG, options="interval=9,limit=9,start=identity,precondition_1d=true",
+           native=False, shapes=[(1,), (2,), (7,), (9,), (15,), (9, 9), (15, 9)], **SOAP)
+    config("soap_pairs", "soap", "nikhilvyas/SOAP a1e5535 in float64",
+           own_soap(clones, 4, 13, precondition_1d=True, normalize_grads=True), rest=False,
+           options="interval=4,limit=13,precondition_1d=true,normalize_grads=true",
+           native=False, shapes=[(2,), (15,), (5, 5)], **SOAP)
     config("soap_identity", "soap",
            "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW; its first basis the identity",
            own_soap(clones, 9, 10000, True), options="interval=9,start=identity", **SOAP)

@@ -258,6 +258,7 @@ static const Hostile hostile[] = {
     {DECL("state m elem any zero"), "normal, kernel or a number"},
     {DECL("state m tensor f64 kernel"), "optc-ir 3"},
     {DECL("state m elem any 0 ring 1 0"), "'optc-ir 3'"},
+    {DECL("variant step !matrix_or_vector"), "'optc-ir 4'"},
     {DECL("hyper seed 0 [0 1]\nstate m elem any normal"), "'optc-ir 3'"},
     {DECL("state m elem any 0 @7:1"), "a place"},
     {DECL("state m elem any =beta"), "a hyperparameter"},

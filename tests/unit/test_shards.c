@@ -31,7 +31,7 @@ static const RuleCase more[] = {
     {.spec = "sgd", .with = "fira(3,2,1)"},
     {.spec = "muon", .with = "clip(1),ema(0.9)"},
     {.spec = "shampoo", .options = "interval=2,side=40"},
-    {.spec = "soap", .options = "interval=2,stagger=true,limit=100"},
+    {.spec = "soap", .options = "interval=2,stagger=true,limit=100,precondition_1d=true"},
     {.spec = "dion", .options = "directions=8"},
     {.spec = "adamw", .with = "clip(1)", .types = "param=bf16,grad=f32,master=low16"},
     {.spec = "adamw", .with = "clip(1)", .types = "param=bf16,grad=f32,master=f32,edits=find"},

@@ -75,6 +75,50 @@ START_TEST(tensors_take_their_own)
 }
 END_TEST
 
+static const char vectors[] =
+    "return optimizer { name = 'v', options = { all = true }, vectors = 'all', state = { L = zeros "
+    "'cols' },\n"
+    "  step = function() p = p - 1 end,\n"
+    "  matrix = function() L = gram(g.T) p = p - 10 * nrows - rowsum(g) end }";
+
+/* vectors = "all": with this option `matrix` steps vectors too, as matrices of one row, unless the
+ * caller refuses. */
+START_TEST(vectors_as_matrices)
+{
+    static const struct { int rank; int64_t dim[2]; unsigned flags; float fall[2];
+    } c[] = {{0, {0}, 0, {1, 1}},
+             {1, {3}, 0, {13, 1}},
+             {1, {3}, OPTC_USE_STEP, {1, 1}},
+             {1, {3}, OPTC_AS_VECTOR, {1, 1}},
+             {2, {2, 3}, 0, {23, 23}},
+             {2, {2, 3}, OPTC_USE_STEP, {1, 1}},
+             {1, {0}, 0, {0, 0}}};
+    for (int off = 0; off < 2; off++)
+        for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
+            optc_rule *r;
+            optc_binding *b;
+            float p[6] = {0}, g[6] = {1, 1, 1, 1, 1, 1};
+            int has;
+            optc_tensor t = {.name = "w",
+                             .param = p,
+                             .grad = g,
+                             .rank = c[i].rank,
+                             .shape = c[i].dim,
+                             .flags = c[i].flags};
+            OK(optc_compile(engine, &(optc_rule_options){.spec = "v.lua", .text = vectors,
+                                                         .options = off ? "all=false" : NULL}, &r));
+            ck_assert_str_eq(optc_rule_field(r, "vectors"), off ? "" : "true");
+            OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+            OK(optc_step(b));
+            ck_assert_msg(p[0] == -c[i].fall[off], "tensor %d, off %d: %g", i, off, p[0]);
+            OK(optc_has_state(b, 0, "L", &has));
+            ck_assert_int_eq(has, c[i].fall[off] > 1 || (!off && c[i].rank == 1 && !c[i].flags));
+            OK(optc_unbind(b));
+            OK(optc_release(r));
+        }
+}
+END_TEST
+
 /* divisible and dims: p decreases by a number that identifies the answers. */
 START_TEST(divisors_and_dimensions)
 {
@@ -152,22 +196,29 @@ START_TEST(all_ways_feed_what_is_global)
 END_TEST
 
 /* Rules with questions read back from their text identically. */
-START_TEST(text_reads_back)
+static void same_from_text(const char *text, const char *first, const char *second)
 {
     Gen a = {0}, b = {0};
     Buf x = {0}, y = {0};
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
-    ck_assert_msg(gen_compile(&a, (Source){"ways.lua", ways, strlen(ways)}, &o), "%s", a.diag.text);
+    ck_assert_msg(gen_compile(&a, (Source){"ways.lua", text, strlen(text)}, &o), "%s", a.diag.text);
     rule_print(&x, a.rule);
     ck_assert_msg(gen_read_ir(&b, (Source){"ways.ir", x.s, x.len}, &o), "%s", b.diag.text);
     rule_print(&y, b.rule);
     ck_assert_str_eq(x.s, y.s);
-    ck_assert_ptr_nonnull(strstr(x.s, "variant step !matrix named=*.bias\n"));
-    ck_assert_ptr_nonnull(strstr(x.s, "!numel<=4 2*nrows<ncols\n"));
+    ck_assert_ptr_nonnull(strstr(x.s, first));
+    ck_assert_ptr_nonnull(strstr(x.s, second));
     buf_free(&x);
     buf_free(&y);
     gen_free(&a);
     gen_free(&b);
+}
+
+START_TEST(text_reads_back)
+{
+    same_from_text(ways, "variant step !matrix named=*.bias\n", "!numel<=4 2*nrows<ncols\n");
+    same_from_text(vectors, "variant step !matrix_or_vector\n",
+                   "variant matrix first matrix_or_vector\n");
 }
 END_TEST
 
@@ -300,6 +351,7 @@ Suite *variants_suite(void)
     TCase *t = tcase_create("variants");
     tcase_add_unchecked_fixture(t, open_engine, close_engine);
     tcase_add_test(t, tensors_take_their_own);
+    tcase_add_test(t, vectors_as_matrices);
     tcase_add_test(t, divisors_and_dimensions);
     tcase_add_test(t, step_keeps_the_shape);
     tcase_add_test(t, all_ways_feed_what_is_global);

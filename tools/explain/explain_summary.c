@@ -60,7 +60,10 @@ static const char *test_text(Arena *a, const Test *t)
         {">=", "<"}, {">", "<="}, {"!=", "=="}, {"no multiple of", "a multiple of"}};
     const char *not = t->yes ? "" : "not ";
     switch (t->kind) {
-    case TEST_MATRIX: return t->yes ? "matrices" : "vectors and scalars";
+    case TEST_MATRIX:
+        return t->factor[0] == 1 ? t->yes ? "matrices and vectors" : "scalars"
+               : t->yes          ? "matrices"
+                                 : "vectors and scalars";
     case TEST_SIZES:
         return arena_printf(a, "%s %s %s", size_text(a, t->size[0], t->factor[0]),
                             relation[t->relation][t->yes], size_text(a, t->size[1], t->factor[1]));

@@ -13,7 +13,7 @@ CORE TensorFacts tensor_facts(const optc_tensor *t)
     a.name = t->name, a.tags = t->tags;
     a.rank = t->rank, a.dim = t->global_shape ? t->global_shape : t->shape;
     a.flat = (t->flags & OPTC_AS_VECTOR) != 0;
-    a.matrix = t->rank >= 2 && !a.flat && !(t->flags & OPTC_USE_STEP);
+    a.matrix = !a.flat && !(t->flags & OPTC_USE_STEP);
     a.split = t->split;
     return a;
 }

@@ -303,7 +303,7 @@ class Rule:
 
     def field(self, name):
         """A text field of the spec's head: "doc", "cite" or "fallback" (the rule for tensors that are not matrices).
-        "" if the spec has none."""
+        "vectors": "true" if tensors of one dimension are stepped as matrices. "" if the spec has none."""
         return decoded(lib.optc_rule_field(self.handle, encoded(name)))
 
     def options(self):

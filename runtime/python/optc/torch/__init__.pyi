@@ -1188,12 +1188,13 @@ class SOAP(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.95), beta3: Number =
                  0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number =
                  4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, apply: str = 'tf32',
-                 normalize_grads: bool = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
-                 Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
-                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 normalize_grads: bool = False, precondition_1d: bool = False, adamw_beta1: Number = 0.9, adamw_beta2:
+                 Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
+                 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SOAPMuon(Optimizer):
     """Muon of the momentum that SOAP preconditions; AdamW for the rest and for sides over the limit. Vyas 2025,

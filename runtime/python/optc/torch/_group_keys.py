@@ -187,15 +187,15 @@ class GroupKeys:
         self.is_global = self.is_global or has_global(rule)
         self.is_periodic = self.is_periodic or rule.has_periods()
         self.seen.add((spec, option_text(options)))
-        self.asks[spec, option_text(options)] = frozenset(rule.tags())
+        self.asks[spec, option_text(options)] = _asks(rule)
         return rule
 
     def asks_for(self, group, where=None):
-        """The tags that a group's rule looks for: `tagged "head"` of a spec."""
+        """The tags that a group's rule looks for: `tagged "head"` of a spec; "vector": it steps vectors as matrices."""
         spec, options, _ = self.rule(group, where)
         key = spec, option_text(options)
         if key not in self.asks:
-            self.asks[key] = frozenset(asked(**self.compiled(spec, options)).tags())
+            self.asks[key] = _asks(asked(**self.compiled(spec, options)))
         return self.asks[key]
 
     def _torchs(self):
@@ -474,6 +474,10 @@ class GroupKeys:
             what["with_"] = ",".join(x for x in (what["with_"], "scaler") if x)
             what["wrappers"] = {**what["wrappers"], "scaler": scaler}
         return what
+
+
+def _asks(rule):
+    return frozenset(rule.tags() + ["vector"] * bool(rule.field("vectors")))
 
 
 def has_global(rule):

@@ -42,11 +42,13 @@ class Role:
 
     def part(self, rest, asks):
         """rest: the rule has a fallback rule. asks: the tags that it looks for."""
-        if self.words == "rest":
+        if self.words == "rest" or not self.shape:
             return Part(USE_STEP, self.split)
         tags = [x for x in self.words.split() if x in asks]
         if self.words == "matrix" and self.split > 1 and "heads" in asks:
             tags = ["heads"]                           # the only use of a split by Adam-mini
+        if self.words == "matrix" and len(self.shape) == 1 and "vector" in asks:
+            tags = ["vector"]
         to_rest = rest and not tags and self.words != "matrix"
         return Part(USE_STEP if to_rest else 0, self.split, " ".join(tags) or None)
 
@@ -96,7 +98,7 @@ class Roles:
                 self.module or self.sort):
             warn_of_unnamed([x for x in rows if x[1].said is None], rule.spec,
                             "as a matrix" if rule.rest else "alike")
-        matrices = [p for p, part in zip(params, parts) if p.dim() > 1 and not part.flags]
+        matrices = [p for p, part in zip(params, parts) if (p.dim() > 1 or part.tags) and not part.flags]
         if rule.rest and rows and not matrices:
             warn_of_vectors(rows, rule.spec, rule.rest)
         if isinstance(self.split, dict):
@@ -231,7 +233,7 @@ def refuse_split(name, p, n):
 
 def sorted_by(optimizer):
     """{name: how an optimizer steps the parameter}: "matrix", "rest" (by the fallback rule), or the
-    tags with which the rule gets it as a matrix ("head", "embed", "heads")."""
+    tags with which the rule gets it as a matrix ("head", "embed", "heads", "vector")."""
     roles, parts, found = optimizer._roles, optimizer._roles.parts(optimizer), {}
     for k, group in enumerate(optimizer.param_groups):
         for i, (p, role, part) in enumerate(zip(group["params"], roles.rows[k], parts[k])):
