@@ -1,10 +1,12 @@
-"""The backend that `pip install ./runtime/python` calls (PEP 517, 660): make builds the library and the command in the
-source tree, and both go into a wheel with the shared libraries they need except libc. It needs only Python.
+"""The backend that `pip install ./runtime/python` calls (PEP 517, 660): make builds the library and
+the command in the source tree, and both go into a wheel with the shared libraries they need except
+libc. It needs only Python.
 
-$BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own. With a cross
-compiler, $EMULATOR runs its programs and $ROOT is the folder of that machine's libraries (tools/release.sh). The
-build's lines are shown on the terminal, and by `pip install -v`. Packages of `optc ship --code-only` in
-BUILD/python/gpu go into the wheel too: tools/release.sh makes them, and GPUs then need no NVRTC for their rules.
+$BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own.
+With a cross compiler, $EMULATOR runs its programs and $ROOT is the folder of that machine's
+libraries (tools/release.sh). The build's lines are shown on the terminal, and by `pip install -v`.
+Packages of `optc ship --code-only` in BUILD/python/gpu go into the wheel too: tools/release.sh
+makes them, and GPUs then need no NVRTC for their rules.
 """
 import base64
 import glob
@@ -30,8 +32,10 @@ def version():
 
 
 def glibc_needed(data):
-    """The newest version of glibc whose symbols a library or program needs, as (2, 34); None: it needs no glibc."""
-    found = [(int(a), int(b)) for a, b in re.findall(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)", data)]
+    """The newest version of glibc whose symbols a library or program needs, as (2, 34); None: it
+    needs no glibc."""
+    found = [(int(a), int(b)) for a, b in re.findall(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)", data)
+             ]
     return max(found, default=None)
 
 
@@ -42,12 +46,14 @@ def machine(binary):
 
 
 def tag(binaries):
-    """manylinux_2_34_x86_64 (PEP 600) if the symbols tell the oldest glibc that suffices, else linux_x86_64. The CPU is
-    that of the binaries: a cross compiler makes other ones than this Python's."""
+    """manylinux_2_34_x86_64 (PEP 600) if the symbols tell the oldest glibc that suffices, else
+    linux_x86_64. The CPU is that of the binaries: a cross compiler makes other ones than this
+    Python's."""
     binaries = list(binaries)
     found = {machine(b) for b in binaries}
     if len(found) > 1:
-        raise SystemExit("libraries of different CPUs: %s. Set ROOT to the folder of the target's libraries."
+        raise SystemExit("libraries of different CPUs: %s. Set ROOT to the folder of the target's "
+                         "libraries."
                          % ", ".join(sorted(map(str, found))))
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
     if found and platform.startswith("linux_") and None not in found:
@@ -59,26 +65,33 @@ def tag(binaries):
 
 
 def metadata():
-    lines = ["Metadata-Version: 2.4", "Name: optc", "Version: " + version(), "Requires-Python: >=3.9",
-             "Summary: Compiled optimizers: any spec as a torch.optim.Optimizer", "License-Expression: MIT",
-             "License-File: LICENSE"]
+    lines = [
+        "Metadata-Version: 2.4", "Name: optc", "Version: " + version(), "Requires-Python: >=3.9",
+        "Summary: Compiled optimizers: any spec as a torch.optim.Optimizer",
+        "License-Expression: MIT", "License-File: LICENSE"
+    ]
     for extra, package in EXTRAS.items():
         lines += ["Provides-Extra: " + extra, 'Requires-Dist: %s; extra == "%s"' % (package, extra)]
     return "\n".join(lines) + "\n"
 
 
 def info_files():
-    return {"METADATA": metadata(), "entry_points.txt": "[console_scripts]\noptc = optc.__main__:main\n",
-            "licenses/LICENSE": read(os.path.join(TREE, "LICENSE")).decode()}
+    return {
+        "METADATA": metadata(),
+        "entry_points.txt": "[console_scripts]\noptc = optc.__main__:main\n",
+        "licenses/LICENSE": read(os.path.join(TREE, "LICENSE")).decode()
+    }
 
 
 def run_shown(command):
-    """Runs a command. Its lines go to standard output, which pip hides without -v, and one by one to the terminal."""
+    """Runs a command. Its lines go to standard output, which pip hides without -v, and one by one
+    to the terminal."""
     try:
         terminal = None if os.isatty(1) else open("/dev/tty", "w")
     except OSError:
         terminal = None
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as made:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as made:
         for line in made.stdout:
             print(line, end="", flush=True)
             if terminal:
@@ -97,10 +110,12 @@ def built(target="python"):
         failed = run_shown([make, "-C", TREE, "--no-print-directory", "BUILD=" + build, target])
     except FileNotFoundError:
         failed = "there is no '%s'" % make
-    if failed:                                         # pip shows the last lines: without a traceback they are make's
-        raise SystemExit("optc was not built: %s. It takes make, a C compiler and the headers of Lua 5.4, which 'make "
-                         "setup' in %s installs on Debian and Ubuntu; README.md says how others are named." % (
-                             "see make's output above" if isinstance(failed, int) else failed, TREE))
+    # pip shows the last lines: without a traceback they are make's
+    if failed:
+        raise SystemExit("optc was not built: %s. It takes make, a C compiler and the headers of "
+                         "Lua 5.4, which 'make setup' in %s installs on Debian and Ubuntu; "
+                         "README.md says how others are named." %
+                         ("see make's output above" if isinstance(failed, int) else failed, TREE))
     return os.path.join(TREE, build, "python")
 
 
@@ -109,10 +124,13 @@ def needed(library):
     emulator, root = os.environ.get("EMULATOR", "").split(), os.environ.get("ROOT") or ""
     loaders = glob.glob(os.path.join(root, "lib", "ld-linux-*.so.*"))
     if emulator and not loaders:
-        raise SystemExit("no ROOT/lib/ld-linux-*.so.*: set ROOT to a folder with the libraries that EMULATOR uses")
-    command = emulator + [loaders[0], "--list"] if emulator else ["ldd"]         # what ldd of that machine would run
+        raise SystemExit("no ROOT/lib/ld-linux-*.so.*: set ROOT to a folder with the libraries "
+                         "that EMULATOR uses")
+    # what ldd of that machine would run
+    command = emulator + [loaders[0], "--list"] if emulator else ["ldd"]
     found = {}
-    for line in subprocess.run(command + [library], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n"):
+    for line in subprocess.run(command + [library], check=True, stdout=subprocess.PIPE,
+                               text=True).stdout.split("\n"):
         name, _, where = line.strip().partition(" => ")
         if where and not SYSTEM.match(name):
             path = where.split(" (")[0]
@@ -125,12 +143,15 @@ def needed(library):
 
 
 class Wheel:
-    """Writes a zip file with its record. Dates are fixed, so that the same sources give the same bytes."""
+    """Writes a zip file with its record. Dates are fixed, so that the same sources give the same
+    bytes."""
 
     def __init__(self, folder, tag):
         self.tag, self.record = tag, []
-        self.name, self.info = ("optc-%s%s" % (version(), end) for end in ("-%s.whl" % tag, ".dist-info"))
-        self.zip = zipfile.ZipFile(os.path.join(folder, self.name), "w", zipfile.ZIP_DEFLATED, compresslevel=6)
+        self.name, self.info = (
+            "optc-%s%s" % (version(), end) for end in ("-%s.whl" % tag, ".dist-info"))
+        self.zip = zipfile.ZipFile(os.path.join(folder, self.name), "w", zipfile.ZIP_DEFLATED,
+                                   compresslevel=6)
 
     def add(self, name, data, executable=False):
         data = data.encode() if isinstance(data, str) else data
@@ -144,9 +165,11 @@ class Wheel:
     def close(self):
         for name, text in info_files().items():
             self.add(self.info + "/" + name, text)
-        self.add(self.info + "/WHEEL",
-                 "Wheel-Version: 1.0\nGenerator: optc\nRoot-Is-Purelib: false\nTag: %s\n" % self.tag)
-        self.zip.writestr(self.info + "/RECORD", "\n".join(self.record + [self.info + "/RECORD,,", ""]))
+        self.add(
+            self.info + "/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: optc\nRoot-Is-Purelib: false\nTag: %s\n" % self.tag)
+        self.zip.writestr(self.info + "/RECORD",
+                          "\n".join(self.record + [self.info + "/RECORD,,", ""]))
         self.zip.close()
         return self.name
 
@@ -172,8 +195,10 @@ def gpu_packages(folder):
     top = os.path.join(folder, "gpu")
     for name in sorted(os.listdir(top)) if os.path.isdir(top) else []:
         for file in sorted(os.listdir(os.path.join(top, name))):
-            if file != "manifest" and not file.endswith(".fatbin"):        # its manifest lists files of no use here
-                raise SystemExit("%s contains %s: make it again by 'optc ship --code-only', which writes no sources"
+            # its manifest lists files of no use here
+            if file != "manifest" and not file.endswith(".fatbin"):
+                raise SystemExit("%s contains %s: make it again by 'optc ship --code-only', which "
+                                 "writes no sources"
                                  % (os.path.join(top, name), file))
             yield "optc/_bundled/gpu/%s/%s" % (name, file), os.path.join(top, name, file)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the rules of torch_factors.py against tests/specs/refs in f64.
 
-    python3 tests/bench/check_peers.py        needs torch; prints the difference of weights, and fails beyond 1e-12
+    python3 tests/bench/check_peers.py        needs torch; prints the difference of weights, and
+                                              fails beyond 1e-12
 """
 import os
 import sys
@@ -12,7 +13,8 @@ import torch
 import torch_factors
 
 REFS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "specs", "refs")
-NAMES = {"relative_eps": "relative", "weight_decay": "decay"}       # of hyperparameters, where they differ
+# of hyperparameters, where they differ
+NAMES = {"relative_eps": "relative", "weight_decay": "decay"}
 
 
 def value(k, s, shape):
@@ -33,7 +35,8 @@ def gradient(k, s, shape):
 def read(name):
     with open(os.path.join(REFS, name + ".ref"), "rb") as f:
         head, _, data = f.read().partition(b"\n\n")
-    return dict(line.split(" ", 1) for line in head.decode().split("\n")[1:]), np.frombuffer(data, "<f8")
+    return dict(line.split(" ", 1) for line in head.decode().split("\n")[1:]), np.frombuffer(
+        data, "<f8")
 
 
 def pairs(text):
@@ -46,14 +49,18 @@ def apart(name, rule):
     hyper = {k: float(v) for k, v in pairs(head["hyper"]).items()}
     options = {k: {"false": False}.get(v, int(v) if v.isdigit() else v)
                for k, v in pairs(head.get("options", "")).items() if k != "graft"}
-    kept = {k: torch.nn.Parameter(torch.tensor(0.5 * value(k, 0, s))) for k, s in enumerate(shapes) if len(s) <= 2}
+    kept = {
+        k: torch.nn.Parameter(torch.tensor(0.5 * value(k, 0, s))) for k, s in enumerate(shapes)
+        if len(s) <= 2
+    }
     for p in kept.values():
         p.grad = torch.zeros_like(p)
     made = type("There", (rule,), {NAMES.get(k, k): v for k, v in hyper.items() if "." not in k})
     there = made(list(kept.values()), **options)
     if rule is torch_factors.Soap:
-        there.rest.param_groups[0].update(lr=hyper["adamw.lr"], betas=(hyper["adamw.beta1"], hyper["adamw.beta2"]),
-                                          eps=hyper["adamw.eps"], weight_decay=hyper["adamw.weight_decay"])
+        there.rest.param_groups[0].update(
+            lr=hyper["adamw.lr"], betas=(hyper["adamw.beta1"], hyper["adamw.beta2"]),
+            eps=hyper["adamw.eps"], weight_decay=hyper["adamw.weight_decay"])
     worst, at = 0.0, 0
     for t in range(1, int(head["steps"]) + 1):
         for k, p in kept.items():
@@ -62,7 +69,8 @@ def apart(name, rule):
         for k, s in enumerate(shapes if str(t) in head["saved"].split() else []):
             n = int(np.prod(s))
             if k in kept:
-                worst = max(worst, np.abs(kept[k].detach().numpy() - want[at:at + n].reshape(s)).max())
+                worst = max(worst,
+                            np.abs(kept[k].detach().numpy() - want[at:at + n].reshape(s)).max())
             at += n
     return worst
 

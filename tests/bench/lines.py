@@ -1,10 +1,14 @@
-"""The line protocol of peers of `optc bench --against …`. tools/bench/bench_peer.c is the other side.
+"""The line protocol of peers of `optc bench --against …`. tools/bench/bench_peer.c is the other
+side.
 
-    open ID ELEMENTS SHAPES graph|eager RULE[?OPTIONS] [WRAPPERS]    ok WHAT [| WHAT AS A GRAPH] | none WHY
-    step ID [STEPS]                                                  MS HOST_US [MS HOST_US] | none WHY
+    open ID ELEMENTS SHAPES graph|eager RULE[?OPTIONS] [WRAPPERS] ok WHAT [| WHAT AS A GRAPH] | none
+    WHY
+    step ID [STEPS]                                                  MS HOST_US [MS HOST_US] | none
+                                                                     WHY
     close ID                                                         ok
-SHAPES: such as 8192x8192,100*65536. STEPS: the peer reports the mean of this many consecutive steps, for rules whose
-steps differ; without STEPS the peer chooses how it times a step. At the start a peer prints `ready NAME VERSION` or
+SHAPES: such as 8192x8192,100*65536. STEPS: the peer reports the mean of this many consecutive
+steps, for rules whose steps differ; without STEPS the peer chooses how it times a step. At the
+start a peer prints `ready NAME VERSION` or
 `none WHY`. It ends at the end of its input.
 """
 import math
@@ -52,7 +56,8 @@ def options_of(rule):
     for item in filter(None, text.split(",")):
         key, _, value = item.partition("=")
         value = value.strip("'\"")
-        options[key] = {"true": True, "false": False}.get(value, int(value) if value.isdigit() else value)
+        options[key] = {"true": True, "false": False}.get(value,
+                                                          int(value) if value.isdigit() else value)
     return name, options
 
 
@@ -65,6 +70,7 @@ def serve(peer, ready):
             continue
         except Exception as e:
             why = f"none {reason(e)}"
-        if word == "open":                       # what it had made until then is in nobody's way any more
+        # what it had made until then is in nobody's way any more
+        if word == "open":
             peer.close(rest[0] if rest else "")
         say(why)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Rules with factors in NumPy, for `optc bench --device cpu --against numpy`, which alternates rounds with them.
+"""Rules with factors in NumPy, for `optc bench --device cpu --against numpy`, which alternates
+rounds with them.
 
     numpy_peer.py cpu THREADS TYPE HOW        TYPE: f32 or f64
 
-tests/bench/lines.py describes the protocol. NumPy's BLAS and LAPACK use THREADS threads. Factors are computed in f64,
-like optc's.
-    shampoo          specs/shampoo.lua with its defaults; blocks are staggered like there, equal shapes in sequence
+tests/bench/lines.py describes the protocol. NumPy's BLAS and LAPACK use THREADS threads. Factors
+are computed in f64, like optc's.
+    shampoo          specs/shampoo.lua with its defaults; blocks are staggered like there, equal
+                     shapes in sequence
     factor           tests/bench/factor.lua
 """
 import concurrent.futures
@@ -49,9 +51,12 @@ class Shampoo:
             for r in range(0, p.shape[0], side):
                 for c in range(0, p.shape[1], side):
                     at = slice(r, min(r + side, p.shape[0])), slice(c, min(c + side, p.shape[1]))
-                    sides = [None if (i, axis) in self.long
-                             else [np.zeros((s.stop - s.start,) * 2, p.dtype), np.eye(s.stop - s.start, dtype=p.dtype)]
-                             for axis, s in enumerate(at)]
+                    sides = [
+                        None if (i, axis) in self.long else [
+                            np.zeros((s.stop - s.start,) * 2, p.dtype),
+                            np.eye(s.stop - s.start, dtype=p.dtype)
+                        ] for axis, s in enumerate(at)
+                    ]
                     self.blocks[i].append([at, sides, 0])
         cost = sorted((b for blocks in self.blocks for b in blocks),
                       key=lambda b: -sum(len(s[0]) ** 3 for s in b[1] if s))
@@ -71,7 +76,8 @@ class Shampoo:
                 if s is None:
                     continue
                 h = np.ascontiguousarray(g[at] if axis == 0 else g[at].T)
-                s[0] += (1 - self.beta2) * (h @ h.T - s[0])            # h @ h.T is half a product there, too
+                # h @ h.T is half a product there, too
+                s[0] += (1 - self.beta2) * (h @ h.T - s[0])
                 if self.t % self.interval == slot:
                     a = s[0] / seen
                     s[1][:] = root(a, self.eps + self.relative * np.abs(a).sum(1).max())
@@ -97,20 +103,25 @@ class Shampoo:
 
 def blas_threads():
     """What sets them in the OpenBLAS that NumPy brings along; None: it is another."""
-    for path in glob.glob(os.path.join(os.path.dirname(np.__file__), "..", "numpy.libs", "*openblas*")):
+    for path in glob.glob(
+            os.path.join(os.path.dirname(np.__file__), "..", "numpy.libs", "*openblas*")):
         library = ctypes.CDLL(path)
-        for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads"):
+        for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_",
+                     "openblas_set_num_threads"):
             if hasattr(library, name):
                 return getattr(library, name)
     return None
 
 
 class Factor:
-    """The faster of two ways: one call for all matrices, whose LAPACK has the threads, or a thread for some of them
-    each."""
+    """The faster of two ways: one call for all matrices, whose LAPACK has the threads, or a thread
+    for some of them each."""
     def __init__(self, params, grads, what="power"):
-        self.a = np.stack([g.astype(np.float64) @ g.T.astype(np.float64) + np.eye(len(g)) for g in grads])
-        self.do = {"power": root, "eigh": np.linalg.eigh, "qr": np.linalg.qr, "chol": np.linalg.cholesky}[what]
+        self.a = np.stack(
+            [g.astype(np.float64) @ g.T.astype(np.float64) + np.eye(len(g)) for g in grads])
+        self.do = {
+            "power": root, "eigh": np.linalg.eigh, "qr": np.linalg.qr, "chol": np.linalg.cholesky
+        }[what]
         self.threads, self.set_threads = int(sys.argv[2]), blas_threads()
         self.pool = concurrent.futures.ThreadPoolExecutor(self.threads)
         self.parts = np.array_split(self.a, self.threads)
@@ -149,10 +160,12 @@ class Peer:
             return f"none {rule} {wrappers} is not written in NumPy here"
         make, takes = RULES[rule]
         if not set(options) <= takes:
-            return f"none options of {rule} beside {', '.join(sorted(takes))} have other names there"
+            beside = ', '.join(sorted(takes))
+            return f"none options of {rule} beside {beside} have other names there"
         if self.p is None or len(self.p) < int(elements):
             source = np.random.default_rng(0)
-            self.p, self.g = (source.uniform(-x, x, int(elements)).astype(self.dtype) for x in (1, 0.0625))
+            self.p, self.g = (
+                source.uniform(-x, x, int(elements)).astype(self.dtype) for x in (1, 0.0625))
         shapes = shapes_of(shapes)
         views = [[a[at:at + int(np.prod(s))].reshape(s) for at, s in zip(places_of(shapes), shapes)]
                  for a in (self.p, self.g)]

@@ -1,8 +1,8 @@
 """Shampoo and SOAP for torch_peer.py: written in plain torch, and SOAP from other packages.
 
-Each class has step(). It takes parameters whose .grad does not move, and the options of the rule of that name in
-specs/. The packages are installed ones or those in build/peers (tests/bench/peers.sh): pure Python that needs only
-torch.
+Each class has step(). It takes parameters whose .grad does not move, and the options of the rule of
+that name in specs/. The packages are installed ones or those in build/peers (tests/bench/peers.sh):
+pure Python that needs only torch.
 """
 import contextlib
 import os
@@ -11,14 +11,16 @@ import sys
 
 import torch
 
-sys.path.append(os.environ.get("OPTC_PEERS")
-                or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "peers"))
+sys.path.append(
+    os.environ.get("OPTC_PEERS") or
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "peers"))
 
 
 class Shampoo:
-    """specs/shampoo.lua with its defaults: EMAs, fourth roots, as long as Adam's steps. Blocks and their products one
-    after another, what is elementwise by foreach; roots by torch.linalg.eigh of one block after another, all at one
-    step, as in facebookresearch/optimizers and pytorch_optimizer."""
+    """specs/shampoo.lua with its defaults: EMAs, fourth roots, as long as Adam's steps. Blocks and
+    their products one after another, what is elementwise by foreach; roots by torch.linalg.eigh of
+    one block after another, all at one step, as in facebookresearch/optimizers and
+    pytorch_optimizer."""
     lr, beta1, beta2, eps, relative, graft_eps, decay = 1e-3, 0.9, 0.999, 1e-12, 1e-6, 1e-8, 0
     warm = 2                                     # steps until all that a period does has been done
     takes = {"interval", "side", "limit", "stagger"}
@@ -36,7 +38,9 @@ class Shampoo:
             if p.dim() != 2:
                 continue
             rows, cols = p.shape
-            self.long += [(i, axis, torch.zeros(n, **new)) for axis, n in enumerate((rows, cols)) if n > limit]
+            self.long += [
+                (i, axis, torch.zeros(n, **new)) for axis, n in enumerate((rows, cols)) if n > limit
+            ]
             for r in range(0, rows, side):
                 for c in range(0, cols, side):
                     down, across = slice(r, min(r + side, rows)), slice(c, min(c + side, cols))
@@ -100,20 +104,27 @@ class Shampoo:
 
 
 class Soap:
-    """specs/soap.lua with its defaults, which are the authors': sides beyond `limit` have no basis; what is no matrix
-    is AdamW's."""
+    """specs/soap.lua with its defaults, which are the authors': sides beyond `limit` have no basis;
+    what is no matrix is AdamW's."""
     lr, beta1, beta2, beta3, eps, decay = 3e-3, 0.95, 0.95, 0.95, 1e-8, 0.01
     warm = 12
     takes = {"interval", "limit", "start", "stagger"}
 
     def __init__(self, params, interval=10, limit=4096, start="eigh", stagger=False):
-        self.params, self.period, self.t, self.start = [p for p in params if p.dim() == 2], interval, 0, start
+        self.params, self.period, self.t, self.start = [p for p in params if p.dim() == 2
+                                                        ], interval, 0, start
         rest = [p for p in params if p.dim() != 2]
         self.rest = torch.optim.AdamW(rest, foreach=True) if rest else None
         self.state = []
         for p in self.params:
-            grams = [torch.zeros(n, n, device=p.device, dtype=p.dtype) if n <= limit else None for n in p.shape]
-            bases = [None if a is None else torch.eye(len(a), device=p.device, dtype=p.dtype) for a in grams]
+            grams = [
+                torch.zeros(n, n, device=p.device, dtype=p.dtype) if n <= limit else None
+                for n in p.shape
+            ]
+            bases = [
+                None if a is None else torch.eye(len(a), device=p.device, dtype=p.dtype)
+                for a in grams
+            ]
             self.state.append((torch.zeros_like(p), torch.zeros_like(p), grams, bases))
 
     def into(self, x, q):
@@ -166,7 +177,8 @@ class Foreign:
     takes = Soap.takes
 
     def __init__(self, params, interval, optimizer):
-        self.params, self.grads, self.period, self.optimizer = params, [p.grad for p in params], interval, optimizer
+        self.params, self.grads, self.period, self.optimizer = params, [p.grad for p in params
+                                                                        ], interval, optimizer
 
     def step(self):
         for p, g in zip(self.params, self.grads):
@@ -176,20 +188,22 @@ class Foreign:
 
 def pytorch_optimizer_soap(params, interval=10, limit=4096, start="eigh", stagger=False):
     from pytorch_optimizer.optimizer.soap import SOAP
-    return Foreign(params, interval,
-                   SOAP(params, lr=Soap.lr, betas=(Soap.beta1, Soap.beta2), shampoo_beta=Soap.beta3, eps=Soap.eps,
-                                          weight_decay=Soap.decay, precondition_frequency=interval,
-                                          max_precondition_dim=limit))
+    return Foreign(
+        params, interval,
+        SOAP(params, lr=Soap.lr, betas=(Soap.beta1, Soap.beta2), shampoo_beta=Soap.beta3,
+             eps=Soap.eps, weight_decay=Soap.decay, precondition_frequency=interval,
+             max_precondition_dim=limit))
 
 
 def heavyball_soap(params, interval=10, limit=4096, start="eigh", stagger=False, compiled=False):
     import heavyball
-    heavyball.utils.compile_mode = "max-autotune-no-cudagraphs" if compiled else None        # the first is its default
-    return Foreign(params, interval, heavyball.SOAP(params, lr=Soap.lr, betas=(Soap.beta1, Soap.beta2),
-                                                    shampoo_beta=Soap.beta3, eps=Soap.eps,
-                                                    weight_decay=Soap.decay, precondition_frequency=interval,
-                                                    max_precond_dim=limit,
-                                                    merge_dims=False))
+    # the first is its default
+    heavyball.utils.compile_mode = "max-autotune-no-cudagraphs" if compiled else None
+    return Foreign(
+        params, interval,
+        heavyball.SOAP(params, lr=Soap.lr, betas=(Soap.beta1, Soap.beta2), shampoo_beta=Soap.beta3,
+                       eps=Soap.eps, weight_decay=Soap.decay, precondition_frequency=interval,
+                       max_precond_dim=limit, merge_dims=False))
 
 
 def heavyball_compiled(params, **options):
@@ -198,12 +212,13 @@ def heavyball_compiled(params, **options):
 
 # seconds that torch.compile may take for a peer; 0: none is tried
 COMPILING = int(os.environ.get("OPTC_PEER_COMPILE") or 30)
-# rule: its ways, by name; a way that takes long to get ready is last and bounded. Those of the packages come first:
-# ours is timed where none is there
+# rule: its ways, by name; a way that takes long to get ready is last and bounded. Those of the
+# packages come first: ours is timed where none is there
 WAYS = {
-    "shampoo": {"plain": Shampoo},
-    "soap": {"pytorch_optimizer": pytorch_optimizer_soap, "heavyball": heavyball_soap,
-             **({"compiled heavyball": heavyball_compiled} if COMPILING > 0 else {}), "plain": Soap},
+    "shampoo": {"plain": Shampoo}, "soap": {
+        "pytorch_optimizer": pytorch_optimizer_soap, "heavyball": heavyball_soap,
+        **({"compiled heavyball": heavyball_compiled} if COMPILING > 0 else {}), "plain": Soap
+    },
 }
 TAKES = {"shampoo": Shampoo.takes, "soap": Soap.takes}
 
@@ -216,13 +231,14 @@ def ways(rule, gpu):
 
 
 class Late(BaseException):
-    """A peer took too long to compile. Not an Exception: torch's autotuner catches those and goes on compiling."""
+    """A peer took too long to compile. Not an Exception: torch's autotuner catches those and goes
+    on compiling."""
 
 
 @contextlib.contextmanager
 def bounded(way, seconds=COMPILING):
-    """Raises TimeoutError when a compiled peer is not ready after `seconds`. The timer repeats, since code that catches
-    everything may swallow the first signal."""
+    """Raises TimeoutError when a compiled peer is not ready after `seconds`. The timer repeats,
+    since code that catches everything may swallow the first signal."""
     def late(*_):
         raise Late
 

@@ -2,14 +2,16 @@
 """PyTorch's optimizers, for `optc bench --against torch`, which alternates rounds with them.
 
     torch_peer.py DEVICE THREADS TYPE HOW
-    DEVICE: cpu, cuda or cuda:N    TYPE: f32, f64, bf16, f16    HOW: alone or queued (steps on a GPU)
+    DEVICE: cpu, cuda or cuda:N    TYPE: f32, f64, bf16, f16 HOW: alone or queued (steps on a GPU)
 
-tests/bench/lines.py describes the protocol. Rules that are open at the same time step the same parameters and
-gradients, as in optc; each rule has its own states. On the CPU torch's fused implementation is used if there is one,
-otherwise foreach. On a GPU both are tried and the faster one is used; `graph` also captures it in a CUDA graph. `close`
-frees everything, so that optc can use the memory.
+tests/bench/lines.py describes the protocol. Rules that are open at the same time step the same
+parameters and gradients, as in optc; each rule has its own states. On the CPU torch's fused
+implementation is used if there is one, otherwise foreach. On a GPU both are tried and the faster
+one is used; `graph` also captures it in a CUDA graph. `close` frees everything, so that optc can
+use the memory.
 
-    OPTC_PEER_PRECISION: "highest" (default), "high" or "medium" for torch.set_float32_matmul_precision
+    OPTC_PEER_PRECISION: "highest" (default), "high" or "medium" for
+    torch.set_float32_matmul_precision
 """
 import gc
 import math
@@ -54,7 +56,10 @@ MATRICES = {"muon"}
 def make_optimizers(rule, params, how, graph):
     name, args, _ = RULES[rule]
     if rule not in MATRICES:
-        return [getattr(torch.optim, name)(params, **args, **{how: True}, **({"capturable": True} if graph else {}))]
+        return [
+            getattr(torch.optim, name)(params, **args, **{how: True},
+                                       **({"capturable": True} if graph else {}))
+        ]
     rest = [p for p in params if p.dim() != 2]
     return ([getattr(torch.optim, name)([p for p in params if p.dim() == 2], **args)]
             + ([torch.optim.AdamW(rest, fused=True, capturable=graph)] if rest else []))
@@ -87,10 +92,12 @@ class Gpu:
         self.scratch = None
         torch.cuda.set_device(device)
         torch.empty(1, device=device)
-        self.begin, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        self.begin, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(
+            enable_timing=True)
 
     def time(self, step, count):
-        step()                                   # one untimed: the other process may have run before
+        # one untimed: the other process may have run before
+        step()
         torch.cuda.synchronize()
         if self.alone:
             each = sorted(self.one(step) for _ in range(5))
@@ -127,8 +134,8 @@ class Gpu:
 
 
 def captured(step):
-    """The step as a CUDA graph, after a few uncaptured ones in a stream of their own, as torch's documentation has
-    it."""
+    """The step as a CUDA graph, after a few uncaptured ones in a stream of their own, as torch's
+    documentation has it."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -163,7 +170,8 @@ class Peer:
             self.p = self.g = None
             self.clock.tidy()
             self.p = torch.empty(elements, dtype=self.dtype, device=self.device).uniform_(-1, 1)
-            self.g = torch.empty(elements, dtype=self.dtype, device=self.device).uniform_(-0.0625, 0.0625)
+            self.g = torch.empty(elements, dtype=self.dtype,
+                                 device=self.device).uniform_(-0.0625, 0.0625)
             if self.gpu:
                 few = elements * self.p.element_size() * 8 < self.clock.cache
                 self.clock.scratch = torch.empty(self.clock.cache, dtype=torch.uint8,
@@ -203,7 +211,8 @@ class Peer:
     def eager(self, shapes, rule, norm):
         """The best implementation: (its name, step, count), or (None, why, 0)."""
         best, notes, why = None, [], "nothing"
-        ways = ["plain"] if rule in MATRICES else (["fused"] if RULES[rule][2] else []) + ["foreach"]
+        ways = ["plain"
+                ] if rule in MATRICES else (["fused"] if RULES[rule][2] else []) + ["foreach"]
         for how in ways:
             step = None
             try:
@@ -220,7 +229,8 @@ class Peer:
                 break
         if not best:
             return None, why, 0, ""
-        others = "".join(f" ({how}: {seconds * 1e3:.3g} ms)" for how, seconds in notes if how != best[0])
+        others = "".join(
+            f" ({how}: {seconds * 1e3:.3g} ms)" for how, seconds in notes if how != best[0])
         return best[0], best[1], best[2], others
 
     def open_factors(self, key, shapes, rule, options):
@@ -286,7 +296,8 @@ class Peer:
     def step(self, key, steps="0"):
         out = []
         for step, count in self.runs[key]:
-            seconds, host = self.clock.many(step, int(steps)) if int(steps) else self.clock.time(step, count)
+            seconds, host = self.clock.many(step, int(steps)) if int(steps) else self.clock.time(
+                step, count)
             out += [repr(seconds * 1e3), repr(host * 1e6)]
         return " ".join(out)
 

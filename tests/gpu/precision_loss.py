@@ -1,10 +1,12 @@
-"""Losses of a byte-level transformer on this repository's text over five seeds: rules with apply=f32, with apply=tf32,
-and with f32 again from weights that differ by 1e-6, which shows the noise of f32. From the top of the tree, on a GPU;
-about three minutes per rule for 300 steps. Seeds may run in processes of their own: each prints its losses.
-    PYTHONPATH=runtime/python python3 tests/gpu/precision_loss.py [STEPS [DEVICE [RULES [SEEDS [small]]]]]
-RULES and SEEDS are separated by commas. small: four layers of width 256 and 128 bytes, about a seventh of the work.
-The loss is multiplied by LOSS_SCALE: PSGD-Kron's factors start at 1 and need hundreds of steps to fit gradients of
-1e-4, during which weights hardly move."""
+"""Losses of a byte-level transformer on this repository's text over five seeds: rules with
+apply=f32, with apply=tf32, and with f32 again from weights that differ by 1e-6, which shows the
+noise of f32. From the top of the tree, on a GPU; about three minutes per rule for 300 steps. Seeds
+may run in processes of their own: each prints its losses.
+    PYTHONPATH=runtime/python python3 tests/gpu/precision_loss.py [STEPS [DEVICE [RULES [SEEDS
+    [small]]]]]
+RULES and SEEDS are separated by commas. small: four layers of width 256 and 128 bytes, about a
+seventh of the work. The loss is multiplied by LOSS_SCALE: PSGD-Kron's factors start at 1 and need
+hundreds of steps to fit gradients of 1e-4, during which weights hardly move."""
 import glob
 import sys
 import time
@@ -26,7 +28,8 @@ def read(path):
         return f.read()
 
 
-text = b"".join(read(f) for f in sorted(f for pattern in FILES for f in glob.glob(pattern, recursive=True)))
+text = b"".join(
+    read(f) for f in sorted(f for pattern in FILES for f in glob.glob(pattern, recursive=True)))
 data = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(DEV)
 cut = len(data) * 9 // 10
 print(len(data), "bytes")
@@ -41,7 +44,8 @@ class Block(torch.nn.Module):
 
     def forward(self, x):
         b, t, d = x.shape
-        q, k, v = (y.view(b, t, HEADS, -1).transpose(1, 2) for y in self.qkv(self.n1(x)).chunk(3, -1))
+        q, k, v = (
+            y.view(b, t, HEADS, -1).transpose(1, 2) for y in self.qkv(self.n1(x)).chunk(3, -1))
         a = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(a.transpose(1, 2).reshape(b, t, d))
         return x + self.down(torch.nn.functional.gelu(self.up(self.n2(x))))
@@ -85,7 +89,8 @@ def run(make, seed, shake, scale=1):
             for p in net.parameters():
                 p.mul_(1 + 1e-6)
     opt = make(net.parameters())
-    sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda s: min(1, (s + 1) / 40) * max(0.05, 1 - s / STEPS))
+    sched = torch.optim.lr_scheduler.LambdaLR(
+        opt, lambda s: min(1, (s + 1) / 40) * max(0.05, 1 - s / STEPS))
     g = torch.Generator().manual_seed(1000 + seed)
     for _ in range(STEPS):
         opt.zero_grad(set_to_none=False)
@@ -113,9 +118,11 @@ for rule in RULES:
             t = time.time()
             shake, scale = kind == "f32 shaken", LOSS_SCALE.get(rule, 1)
             got[kind].append(run(make(kind.split()[0]), seed, shake, scale))
-            print(rule, kind, "seed", seed, "%.5f" % got[kind][-1], "%.1f s" % (time.time() - t), flush=True)
+            print(rule, kind, "seed", seed, "%.5f" % got[kind][-1], "%.1f s" % (time.time() - t),
+                  flush=True)
     for kind, v in got.items():
         t = torch.tensor(v, dtype=torch.float64)
         d = t - torch.tensor(got["f32"], dtype=torch.float64)
-        print("%s %-10s mean %.5f, std over seeds %.5f, difference to f32 mean %+.5f, largest %.5f" % (
-            rule, kind, t.mean(), t.std(), d.mean(), d.abs().max()), flush=True)
+        print(
+            "%s %-10s mean %.5f, std over seeds %.5f, difference to f32 mean %+.5f, largest %.5f" %
+            (rule, kind, t.mean(), t.std(), d.mean(), d.abs().max()), flush=True)

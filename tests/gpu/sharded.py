@@ -1,6 +1,8 @@
-"""Sharded training on GPUs: the checks of tests/python/shard_checks.py with NCCL, one line for each. With one GPU the
-parameters step as with several ranks: all exchanges run. With several: torchrun --nproc-per-node=N tests/gpu/sharded.py
-    python3 tests/gpu/sharded.py [cpu]        after `make`; needs a torch with CUDA; cpu: by gloo, without a GPU
+"""Sharded training on GPUs: the checks of tests/python/shard_checks.py with NCCL, one line for
+each. With one GPU the parameters step as with several ranks: all exchanges run. With several:
+torchrun --nproc-per-node=N tests/gpu/sharded.py
+    python3 tests/gpu/sharded.py [cpu]        after `make`; needs a torch with CUDA; cpu: by gloo,
+                                              without a GPU
 """
 import os
 import sys
@@ -41,7 +43,8 @@ def attempt(check, device, name):
         if os.environ.get("OPTC_TRACE"):
             traceback.print_exc()
     if dist.get_rank() == 0 or said != "ok":
-        print("%-14s %-11s %6.2f s  %s" % (check.__name__, name, time.monotonic() - start, said), flush=True)
+        print("%-14s %-11s %6.2f s  %s" % (check.__name__, name, time.monotonic() - start, said),
+              flush=True)
     return said == "ok"
 
 

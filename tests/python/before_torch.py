@@ -13,4 +13,5 @@ p = torch.ones(100000, requires_grad=True)
 (p * p).sum().backward()
 optc.torch.AdamW([p]).step()
 assert torch.isfinite(p).all() and float(torch.ones(300, 300).mm(torch.ones(300, 300))[0, 0]) == 300
-print("imported before torch %s, Python %d.%d" % (torch.__version__, *__import__("sys").version_info[:2]))
+print("imported before torch %s, Python %d.%d" %
+      (torch.__version__, *__import__("sys").version_info[:2]))

@@ -1,10 +1,11 @@
-"""Times a step through Python against torch's fused optimizer, alternating in one run, on one GPU, or on the CPU with
-the argument `cpu`. Prints one row per case; the exit code is the number of rows that miss their bars.
+"""Times a step through Python against torch's fused optimizer, alternating in one run, on one GPU,
+or on the CPU with the argument `cpu`. Prints one row per case; the exit code is the number of rows
+that miss their bars.
 
     bench.py [cpu] [tensors5000 | roots]       only these figures, for tests/gpu/matrix_rules.sh
 
-queued: many steps in a row, the device's time per step. alone: a step and a wait, the wall time of one.
-beside C: the same binding stepped by optc_step, without Python code around the call.
+queued: many steps in a row, the device's time per step. alone: a step and a wait, the wall time of
+one. beside C: the same binding stepped by optc_step, without Python code around the call.
 """
 import ctypes
 import math
@@ -27,7 +28,8 @@ def wait():
 def gpt2(layers, d, vocab=50257, length=1024):
     shapes = [(vocab, d), (length, d)]
     for _ in range(layers):
-        shapes += [(d,), (d,), (3 * d, d), (3 * d,), (d, d), (d,), (d,), (d,), (4 * d, d), (4 * d,), (d, 4 * d), (d,)]
+        shapes += [(d,), (d,), (3 * d, d), (3 * d,), (d, d), (d,), (d,), (d,), (4 * d, d), (4 * d,),
+                   (d, 4 * d), (d,)]
     return shapes + [(d,), (d,)]
 
 
@@ -86,7 +88,8 @@ def row(name, shapes, bars, clip=False, n=20):
         miss = bar is not None and b / a < bar
         missed += miss
         said = "" if bar is None else "  bar %gx%s" % (bar, ": misses" if miss else "")
-        print("%-28s %-7s optc %8.3f ms  torch %8.3f ms  %6.2fx%s" % (name, measure.__name__, a, b, b / a, said))
+        print("%-28s %-7s optc %8.3f ms  torch %8.3f ms  %6.2fx%s" %
+              (name, measure.__name__, a, b, b / a, said))
     return missed
 
 
@@ -110,7 +113,8 @@ def beside_c(name, shapes, n, rounds=5):
 
 
 def hooked(n=4):
-    """What a step costs the host with nothing around it, with a scheduler's counter, with a hook, and in a profile."""
+    """What a step costs the host with nothing around it, with a scheduler's counter, with a hook,
+    and in a profile."""
     params = tensors([(8,)] * n)
     for grads in (False, True):
         opt = optc.torch.AdamW(params, static_grads=grads)
@@ -122,7 +126,8 @@ def hooked(n=4):
         handle = opt.register_step_post_hook(lambda *_: None)
         hook = best(opt.step, 300)
         handle.remove()
-        print("%d small tensors%s: a step %.1f us of the host, under a scheduler %.1f, with a hook %.1f" % (
+        print("%d small tensors%s: a step %.1f us of the host, under a scheduler %.1f, with a hook "
+              "%.1f" % (
             n, ", static_grads" if grads else "", plain, counted, hook))
 
 
@@ -138,8 +143,8 @@ def best(f, n=30):
 
 
 def reading(n=5000):
-    """What finding gradients costs beside reading them: every address and size is compared. And a step that looks for
-    nothing."""
+    """What finding gradients costs beside reading them: every address and size is compared. And a
+    step that looks for nothing."""
     params = [torch.zeros(8, device=DEVICE, requires_grad=True) for _ in range(n)]
     for p in params:
         p.grad = torch.zeros(8, device=DEVICE)
@@ -153,23 +158,25 @@ def reading(n=5000):
     wait()
     host = best(static.step)
     wait()
-    print("reading %d gradients %.0f us, finding them %.0f us: %.2fx (bar 5x); static_grads: a step %.1f us of the "
-          "host (bar 20)" % (n, read, find, find / read, host))
+    print("reading %d gradients %.0f us, finding them %.0f us: %.2fx (bar 5x); static_grads: a "
+          "step %.1f us of the host (bar 20)" % (n, read, find, find / read, host))
     return (find > 5 * read) + (host > 20 and DEVICE == "cuda")
 
 
 def sharded(n=580, rounds=200):
-    """What a step of n DTensors costs the host: the CPU time of this thread. The gradients of every step are new
-    DTensors over the same memory, as FSDP2's are when torch's allocator gives out the same blocks again. The pieces are
-    small: on a CPU this thread computes the step too."""
+    """What a step of n DTensors costs the host: the CPU time of this thread. The gradients of every
+    step are new DTensors over the same memory, as FSDP2's are when torch's allocator gives out the
+    same blocks again. The pieces are small: on a CPU this thread computes the step too."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
     from torch.testing._internal.distributed.fake_pg import FakeStore
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     mesh = init_device_mesh(DEVICE, (2,))
-    params = [DTensor.from_local(torch.zeros(4, 16, device=DEVICE), mesh, [Shard(0)]).requires_grad_()
-              for _ in range(n)]
+    params = [
+        DTensor.from_local(torch.zeros(4, 16, device=DEVICE), mesh, [Shard(0)]).requires_grad_()
+        for _ in range(n)
+    ]
     grads = [torch.zeros(4, 16, device=DEVICE) for _ in params]
     opt, times = optc.torch.AdamW(params, lr=1e-6), []
     for _ in range(rounds):
@@ -181,7 +188,8 @@ def sharded(n=580, rounds=200):
         times.append((time.thread_time() - began) * 1e3)
     dist.destroy_process_group()
     median = sorted(times)[rounds // 2]
-    print("%d DTensors: a step %.3f ms of the host, median (bar 1 ms)%s" % (n, median, ": misses" * (median > 1)))
+    print("%d DTensors: a step %.3f ms of the host, median (bar 1 ms)%s" % (n, median, ": misses" *
+                                                                            (median > 1)))
     return int(median > 1)
 
 
@@ -205,7 +213,8 @@ def tensors5000():
 
 
 def conditioned(count, side, least=1e-6):
-    """Symmetric matrices with eigenvalues from 1 to `least`, and a different reflection for each."""
+    """Symmetric matrices with eigenvalues from 1 to `least`, and a different reflection for
+    each."""
     v = torch.randn(count, side, 1, dtype=torch.float64)
     reflect = torch.eye(side, dtype=torch.float64) - 2 / (v * v).sum(1, keepdim=True) * v @ v.mT
     w = torch.logspace(0, math.log10(least), side, dtype=torch.float64)
@@ -213,7 +222,8 @@ def conditioned(count, side, least=1e-6):
 
 
 def roots():
-    """The inverse fourth root of one large matrix and of a batch, with the ridge that Shampoo adds."""
+    """The inverse fourth root of one large matrix and of a batch, with the ridge that Shampoo
+    adds."""
     missed = 0
     for count, side, bar in ((1, 4096, 44), (8, 1024, 6.7)):
         side = side if DEVICE == "cuda" else side // 32
@@ -226,7 +236,8 @@ def roots():
         for _ in range(3):
             step()
         missed += figure("root of %d x %d" % (count, side),
-                         min((queued if DEVICE == "cuda" else alone)(step, 5) for _ in range(5)), bar)
+                         min((queued if DEVICE == "cuda" else alone)(step, 5) for _ in range(5)),
+                         bar)
     return missed
 
 
@@ -255,7 +266,8 @@ if __name__ == "__main__":
     hooked()
     missed += beside_c("AdamW, GPT-2 124M beside C", gpt2(12, 768), 50)
     missed += row("AdamW, GPT-2 124M", gpt2(12, 768), {"queued": 1.15, "alone": 1.5})
-    # 0.54 ms of the host on one H200 machine: 0.40 ms compare all tensors, 0.09 ms increment versions
+    # 0.54 ms of the host on one H200 machine: 0.40 ms compare all tensors, 0.09 ms increment
+    # versions
     missed += row("AdamW, 5000 of 4096", [(4096,)] * 5000, {"alone": 5}, n=10)
     torch.cuda.empty_cache()
     missed += row("clip + AdamW, GPT-2 1.5B", gpt2(48, 1600), {"queued": 1.5}, clip=True, n=10)

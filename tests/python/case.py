@@ -11,7 +11,8 @@ from optc.torch import _engines
 
 def model(seed=1, dtype=torch.float32):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3)).to(dtype)
+    return torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9,
+                                                                                       3)).to(dtype)
 
 
 torch.manual_seed(0)
@@ -51,7 +52,8 @@ class Case(unittest.TestCase):
 
 
 class Evaluated(Case):
-    """On the reference evaluator: for tests of many rules or options on few values, each of which would be compiled."""
+    """On the reference evaluator: for tests of many rules or options on few values, each of which
+    would be compiled."""
     def setUp(self):
         engine = functools.partial(optc.Engine, compiler="", cache_dir="")
         for name, value in (("Engine", engine), ("_open", {})):

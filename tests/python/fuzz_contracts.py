@@ -1,6 +1,6 @@
-"""A differential fuzzer of torch.optim's contract: the twelve rules that torch has, optc's and torch's
-optimizer side by side on equal copies, random sequences of the edits in contract_edits.py, compared
-after each.
+"""A differential fuzzer of torch.optim's contract: the twelve rules that torch has, optc's and
+torch's optimizer side by side on equal copies, random sequences of the edits in contract_edits.py,
+compared after each.
 
     python3 tests/python/fuzz_contracts.py STEPS [SEED]   runs that many edits, from that seed on
     python3 tests/python/fuzz_contracts.py --replay SEED [NUMBERS]    one sequence, or these of its

@@ -159,7 +159,8 @@ def main(suite, checkout, *more):
     runner, path = Runner(), os.path.join(HERE, suite + ".txt")
     target = SUITES[suite](os.path.abspath(checkout))
     given = ["-q", "--no-header", "-rN", "--tb=no", "--import-mode=importlib"]
-    given += ["-c", os.devnull, "--rootdir=/"] if suite != "torch" else []     # theirs ask for plugins
+    # theirs ask for plugins
+    given += ["-c", os.devnull, "--rootdir=/"] if suite != "torch" else []
     given += ["-p", "no:cacheprovider", "-p", "no:warnings"]       # torch's tests count warnings
     status = pytest.main([*given, *target, *more], plugins=[runner])
     if status not in (0, 1):

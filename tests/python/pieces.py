@@ -1,17 +1,19 @@
-"""Whole tensors and their pieces, for tests of sharded training: no communication, so that a test compares what the
-optimizer did."""
+"""Whole tensors and their pieces, for tests of sharded training: no communication, so that a test
+compares what the optimizer did."""
 import torch
 
 
 def cut(whole, like):
     """A whole tensor as a DTensor with the pieces of another one."""
     from torch.distributed.tensor import DTensor
-    return DTensor.from_local(here(whole, like).clone(), like.device_mesh, like.placements, run_check=False,
-                              shape=like.shape, stride=like.stride())
+    return DTensor.from_local(
+        here(whole, like).clone(), like.device_mesh, like.placements, run_check=False,
+        shape=like.shape, stride=like.stride())
 
 
 def here(whole, like):
-    """This process's piece of a whole tensor, cut as a DTensor is; all of it if that is a plain tensor."""
+    """This process's piece of a whole tensor, cut as a DTensor is; all of it if that is a plain
+    tensor."""
     if not hasattr(like, "placements"):
         return whole
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -37,4 +39,7 @@ def give_grads(whole, cuts, t, without=()):
 
 def differing(whole, cuts):
     """Numbers of the tensors whose pieces here are not those of the whole, bit for bit."""
-    return [i for i, (w, c) in enumerate(zip(whole, cuts)) if not torch.equal(here(w.detach(), c), local(c))]
+    return [
+        i for i, (w, c) in enumerate(zip(whole, cuts))
+        if not torch.equal(here(w.detach(), c), local(c))
+    ]

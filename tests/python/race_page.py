@@ -1,7 +1,8 @@
-"""Checks what `optc race` wrote: race_page.py JSON HTML compares the page with the numbers, and the verdicts with a
-count of all permutations. race_page.py same A.json B.json compares two races without their times.
-race_page.py curves JSON LINES compares the lines of --curves with the medians of the race. race_page.py catalogue HTML
-LINES NAME… compares the curves on the page of `optc list --html` with these lines; it has one figure for each name."""
+"""Checks what `optc race` wrote: race_page.py JSON HTML compares the page with the numbers, and the
+verdicts with a count of all permutations. race_page.py same A.json B.json compares two races
+without their times. race_page.py curves JSON LINES compares the lines of --curves with the medians
+of the race. race_page.py catalogue HTML LINES NAME… compares the curves on the page of `optc list
+--html` with these lines; it has one figure for each name."""
 import html.parser
 import itertools
 import json
@@ -85,8 +86,10 @@ def check_curves(report, page):
             assert len(shown) == len(want), (plot, c["data-rule"], len(shown), len(want))
             for k, (x, y) in enumerate(shown):
                 step = min(k * task["every"], task["steps"])
-                at = 1 - (math.log(max(want[k], 1e-30)) - math.log(y0)) / (math.log(y1) - math.log(y0))
-                assert abs(x - (left + width * (step - x0) / (x1 - x0))) < 0.006, "step of point %d" % k
+                at = 1 - (math.log(max(want[k], 1e-30)) - math.log(y0)) / (math.log(y1) -
+                                                                           math.log(y0))
+                assert abs(x - (left + width * (step - x0) /
+                                (x1 - x0))) < 0.006, "step of point %d" % k
                 assert abs(y - (top + height * min(max(at, -5), 6))) < 0.006, "loss of point %d" % k
             seen.add((plot["data-plot"], task["name"], c["data-rule"], c["data-curve"]))
     for (task, rule), r in results.items():
@@ -129,14 +132,16 @@ def check_verdicts(report):
         budget = int(task["steps"] / each)
         last = -(-task["steps"] // task["every"])
         for run in r["runs"]:
-            run.update(gradients=each, budget=budget, point=last if each == 1 else budget // task["every"])
+            run.update(gradients=each, budget=budget,
+                       point=last if each == 1 else budget // task["every"])
     for by in metrics:
         check_metric(report, by, report["machine" if by[0] == "t" else "verdicts"])
 
 
 def check_metric(report, by, verdicts):
     verdicts = verdicts["verdicts"] if isinstance(verdicts, dict) else verdicts
-    results = {(r["task"], r["rule"]): [order(x, by) for x in r["runs"] if x["done"]] for r in report["results"]}
+    results = {(r["task"], r["rule"]): [order(x, by) for x in r["runs"] if x["done"]]
+               for r in report["results"]}
     for task in report["tasks"]:
         pairs = [v for v in verdicts if v["task"] == task["name"] and v["by"] == by]
         rules = len(report["rules"])
@@ -171,7 +176,8 @@ def check_page(path, page_path):
         assert any(r["rule"] in row and shown in row for row in rows), (r["task"], r["rule"], shown)
         assert len(r["trials"]) <= report["most_trials"]
     for v in report["verdicts"] + report["machine"]["verdicts"]:
-        shown = ("%s wins" % v["a"] if v["beats"] else "not separable") + " (p = %.2g)" % v["adjusted"]
+        shown = ("%s wins" %
+                 v["a"] if v["beats"] else "not separable") + " (p = %.2g)" % v["adjusted"]
         assert v["by"] == "steps to target" or any(shown in row for row in rows), (shown, v)
     print("%d curves, %d verdicts" % (curves, len(report["verdicts"])))
 
@@ -202,11 +208,12 @@ def read_lines(path):
 
 def check_lines(report, lines):
     report, lines = json.load(open(report)), read_lines(lines)
-    assert [(x["task"], x["rule"]) for x in lines] == [(t["name"], r["name"]) for t in report["tasks"]
-                                                       for r in report["rules"]]
+    assert [(x["task"], x["rule"]) for x in lines
+            ] == [(t["name"], r["name"]) for t in report["tasks"] for r in report["rules"]]
     for x in lines:
         task = next(t for t in report["tasks"] if t["name"] == x["task"])
-        result = next(r for r in report["results"] if (r["task"], r["rule"]) == (x["task"], x["rule"]))
+        result = next(
+            r for r in report["results"] if (r["task"], r["rule"]) == (x["task"], x["rule"]))
         points = -(-task["steps"] // task["every"]) + 1
         want = curve_of(result, "median", points)[::x["every"] // task["every"]]
         assert len(want) == len(x["loss"]) <= 40, (x["rule"], len(want), len(x["loss"]))
@@ -219,8 +226,11 @@ def check_catalogue(path, lines, *names):
     assert not page.open, page.open
     text = "".join(page.texts)
     assert all(name in page.texts for name in names)
-    shown = {a["aria-label"].split()[-1]: [tuple(map(float, p.split(","))) for p in c[0]["points"].split()]
-             for a, c in page.plots}
+    shown = {
+        a["aria-label"].split()[-1]: [
+            tuple(map(float, p.split(","))) for p in c[0]["points"].split()
+        ] for a, c in page.plots
+    }
     assert set(shown) == {x["rule"] for x in lines} & set(names) and shown
     low = min(min(x["loss"] + [x["target"]]) for x in lines)
     high = max(x["loss"][0] for x in lines)

@@ -1,5 +1,5 @@
-"""Runs a function in several processes of one gloo group, for tests of sharded training. The processes are forked, so
-that nothing is imported twice."""
+"""Runs a function in several processes of one gloo group, for tests of sharded training. The
+processes are forked, so that nothing is imported twice."""
 import datetime
 import importlib
 import multiprocessing
@@ -21,24 +21,32 @@ def _rank(rank, world, store, work, given, dying, results):
                                 timeout=datetime.timedelta(seconds=LIMIT))
         found = work(*given)
         if not dying:
-            dist.barrier()                             # a rank that ends early would break the others' connections
-        results.put((rank, None, pickle.dumps(found)))         # here: a queue's thread would lose its error
+            # a rank that ends early would break the others' connections
+            dist.barrier()
+        # here: a queue's thread would lose its error
+        results.put((rank, None, pickle.dumps(found)))
         dist.destroy_process_group()
     except BaseException:
         results.put((rank, "rank %d: %s" % (rank, traceback.format_exc()), None))
 
 
 def in_ranks(world, work, *given, dying=()):
-    """The results of work(*given) of all ranks, in their order. dying: ranks that end without one. Raises the errors of
-    all ranks together."""
-    for name in ("_dynamo", "distributed.checkpoint.state_dict", "distributed.fsdp", "distributed.tensor.parallel"):
-        importlib.import_module("torch." + name)       # what processes would import: one second in each of them
+    """The results of work(*given) of all ranks, in their order. dying: ranks that end without one.
+    Raises the errors of all ranks together."""
+    for name in ("_dynamo", "distributed.checkpoint.state_dict", "distributed.fsdp",
+                 "distributed.tensor.parallel"):
+        # what processes would import: one second in each of them
+        importlib.import_module("torch." + name)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         results = fork.Queue()
-        made = [fork.Process(target=_rank, args=(k, world, os.path.join(folder, "store"), work, given, dying, results))
-                for k in range(world)]
+        made = [
+            fork.Process(
+                target=_rank, args=(k, world, os.path.join(folder,
+                                                           "store"), work, given, dying, results))
+            for k in range(world)
+        ]
         for p in made:
             p.start()
         said, end = {}, time.monotonic() + 2 * LIMIT

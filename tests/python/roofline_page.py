@@ -49,7 +49,8 @@ class Page(html.parser.HTMLParser):
 
 
 def drawn(rule, stage):
-    return stage["bytes"] > 0 and stage["flops"] > 0 and 0.02 * rule["profiled_ms"] <= stage["us"] * 1e-3 > 0
+    return stage["bytes"] > 0 and stage[
+        "flops"] > 0 and 0.02 * rule["profiled_ms"] <= stage["us"] * 1e-3 > 0
 
 
 def peer(rule):
@@ -80,13 +81,13 @@ def check(run, path):
         rule = rules[mark["data-rule"]]
         if "data-stage" in mark:
             s = next(s for s in rule["stages"] if s["name"] == mark["data-stage"])
-            check_mark(page.plot, mark, float(mark["cx"]), float(mark["cy"]), s["flops"] / s["bytes"],
-                       s["flops"] / s["us"] * 1e-3)
+            check_mark(page.plot, mark, float(mark["cx"]), float(mark["cy"]),
+                       s["flops"] / s["bytes"], s["flops"] / s["us"] * 1e-3)
             continue
         total = [sum(s[k] for s in rule["stages"]) for k in ("bytes", "flops")]
         ms = rule["ms"] if mark["data-mark"] == "step" else peer(rule)["ms"]
-        check_mark(page.plot, mark, float(mark["data-x"]), float(mark["data-y"]), total[1] / total[0],
-                   total[1] / ms * 1e-6)
+        check_mark(page.plot, mark, float(mark["data-x"]), float(mark["data-y"]),
+                   total[1] / total[0], total[1] / ms * 1e-6)
     assert sum(m.get("data-mark") == "step" for m in page.marks) == len(rules)
     words = "".join(page.texts)
     assert "products in f32" in words and re.search(r"memory: [\d.]+ .B/s", words)
@@ -98,7 +99,8 @@ def check(run, path):
         moved = sum(s["bytes"] for s in r["stages"])
         assert abs(moved - r["bytes_read"] - r["bytes_written"]) <= 1e-9 * moved, (r["rule"], moved)
         for s in r["stages"]:
-            row = next(x for x in page.rows if s["name"] in x and "%.1f %%" % (s["us"] * 0.1 / r["profiled_ms"]) in x)
+            row = next(x for x in page.rows
+                       if s["name"] in x and "%.1f %%" % (s["us"] * 0.1 / r["profiled_ms"]) in x)
             assert not s["flops"] or "%.4g" % (s["flops"] / s["us"] * 1e-3) in row, (s, row)
     assert "optc bench" in words
 

@@ -1,6 +1,7 @@
-"""Sharded training, by torch's own parts: fully_shard, CPU offload, accumulation, GradScaler, averages, checkpoints.
-Each check trains a model under FSDP2 and steps a plain copy with the same gradients: the bits must be equal. The checks
-run on any device and number of ranks: test_shard_checks.py runs them by gloo, tests/gpu/sharded.py on GPUs."""
+"""Sharded training, by torch's own parts: fully_shard, CPU offload, accumulation, GradScaler,
+averages, checkpoints. Each check trains a model under FSDP2 and steps a plain copy with the same
+gradients: the bits must be equal. The checks run on any device and number of ranks:
+test_shard_checks.py runs them by gloo, tests/gpu/sharded.py on GPUs."""
 import contextlib
 import tempfile
 
@@ -12,7 +13,10 @@ from optc.torch import _optimizer
 from optc.torch._sharded import is_sharded
 from pieces import differing, local
 
-RULES = {"adamw+clip": ("adamw", ["clip(0.5)"], {}), "muon": ("muon", [], {"lr": 0.02}), "soap": ("soap", [], {})}
+RULES = {
+    "adamw+clip": ("adamw", ["clip(0.5)"], {}), "muon": ("muon", [], {"lr": 0.02}),
+    "soap": ("soap", [], {})
+}
 
 
 @contextlib.contextmanager
@@ -38,8 +42,9 @@ class Training:
         from torch.distributed.tensor import init_device_mesh
         torch.manual_seed(1)
         self.device, self.name = device, name
-        self.model = torch.nn.Sequential(torch.nn.Linear(6, 18), torch.nn.Tanh(), torch.nn.Linear(18, 9),
-                                         torch.nn.LayerNorm(9), torch.nn.Linear(9, 3)).to(device)
+        self.model = torch.nn.Sequential(torch.nn.Linear(6, 18), torch.nn.Tanh(),
+                                         torch.nn.Linear(18, 9), torch.nn.LayerNorm(9),
+                                         torch.nn.Linear(9, 3)).to(device)
         self.mesh = init_device_mesh(device, (dist.get_world_size(),))
         if offload:
             fsdp["offload_policy"] = CPUOffloadPolicy(pin_memory=device == "cuda")
@@ -90,19 +95,24 @@ def reshards(device, name):
 
 
 def keeps_forward(device, name):
-    """reshard_after_forward=False: the model's parameters stay whole between forward and backward."""
+    """reshard_after_forward=False: the model's parameters stay whole between forward and
+    backward."""
     Training(device, name, reshard_after_forward=False).run()
 
 
 def offloads(device, name):
-    """CPUOffloadPolicy: parameters, gradients and states are on the CPU. States share memory with the library."""
+    """CPUOffloadPolicy: parameters, gradients and states are on the CPU. States share memory with
+    the library."""
     x = Training(device, name, offload=True)
     x.run()
     assert all(p.device.type == "cpu" for p in x.cuts)
     for p in x.cuts:
         for key, v in x.opt.state[p].items():
             assert not isinstance(v, torch.Tensor) or v.device.type == "cpu", (key, v.device)
-    shown = {k: local(v).clone() for k, v in x.opt.state[x.cuts[0]].items() if isinstance(v, torch.Tensor)}
+    shown = {
+        k: local(v).clone() for k, v in x.opt.state[x.cuts[0]].items()
+        if isinstance(v, torch.Tensor)
+    }
     live = x.opt.state[x.cuts[0]]
     x.run(3, 1)
     for key, was in shown.items():                     # a copy would not have followed the step
@@ -116,7 +126,8 @@ def accumulates(device, name):
 def averages(device, name):
     x = Training(device, name, with_=["ema(0.9)"])
     x.run()
-    one, many = (opt.state_dict()["state"] for opt in (x.one, x.opt))          # SOAP's averages are at the owner
+    # SOAP's averages are at the owner
+    one, many = (opt.state_dict()["state"] for opt in (x.one, x.opt))
     for i in one:
         assert torch.equal(one[i]["ema.avg"], whole(many[i]["ema.avg"])), i
 
@@ -140,9 +151,11 @@ def mixes(device, name):
 
 
 def scales(device, name):
-    """Gradients that are not finite on one rank skip the step of all. The copy is stepped through the scaler too:
-    optc's scaler makes another program of the rule, whose products may round differently."""
-    for scaler in (optc.torch.GradScaler(device, init_scale=8.0), torch.amp.GradScaler(device, init_scale=8.0)):
+    """Gradients that are not finite on one rank skip the step of all. The copy is stepped through
+    the scaler too: optc's scaler makes another program of the rule, whose products may round
+    differently."""
+    for scaler in (optc.torch.GradScaler(device, init_scale=8.0),
+                   torch.amp.GradScaler(device, init_scale=8.0)):
         x = Training(device, name)
         for t in range(4):
             x.opt.zero_grad()
@@ -185,7 +198,8 @@ def saves(device, name):
 
 
 def captures(device, name):
-    """A captured step with its collectives, replayed three times. A rule whose steps differ refuses by name."""
+    """A captured step with its collectives, replayed three times. A rule whose steps differ refuses
+    by name."""
     x = Training(device, name)
     x.run()
     x.opt.zero_grad()
@@ -214,7 +228,8 @@ def captures(device, name):
 
 
 def differs(device, name):
-    """A gradient that one rank lacks is an error on all ranks, at that step or later, and nothing changes."""
+    """A gradient that one rank lacks is an error on all ranks, at that step or later, and nothing
+    changes."""
     x = Training(device, name)
     x.run()
     x.backward(3)

@@ -1,4 +1,5 @@
-"""Shared by the tests of per-sample gradients: references by one backward per sample in f64, and comparisons."""
+"""Shared by the tests of per-sample gradients: references by one backward per sample in f64, and
+comparisons."""
 import copy
 
 import torch
@@ -19,8 +20,10 @@ def singles(model, x, loss):
     for i in range(len(x)):
         m.zero_grad()
         loss(m, slice(i, i + 1)).backward()
-        each.append({n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in m.named_parameters()
-                     if p.requires_grad})
+        each.append({
+            n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+            for n, p in m.named_parameters() if p.requires_grad
+        })
     return {n: torch.stack([e[n] for e in each]) for n in each[0]}
 
 
@@ -29,10 +32,12 @@ class Conv1D(nn.Module):
 
     def __init__(self, nf, nx):
         super().__init__()
-        self.nf, self.weight, self.bias = nf, nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
+        self.nf, self.weight, self.bias = nf, nn.Parameter(torch.randn(nx, nf)), nn.Parameter(
+            torch.randn(nf))
 
     def forward(self, x):
-        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], self.nf)
+        return torch.addmm(self.bias, x.view(-1, x.size(-1)),
+                           self.weight).view(*x.shape[:-1], self.nf)
 
 
 class Tied(nn.Module):
@@ -40,7 +45,9 @@ class Tied(nn.Module):
 
     def __init__(self, vocab=11, d=6, again=False):
         super().__init__()
-        self.wte, self.mid, self.norm = nn.Embedding(vocab, d, padding_idx=3), nn.Linear(d, d), nn.LayerNorm(d)
+        self.wte, self.mid, self.norm = nn.Embedding(vocab, d,
+                                                     padding_idx=3), nn.Linear(d,
+                                                                               d), nn.LayerNorm(d)
         self.head, self.again = nn.Linear(d, vocab, bias=False), again
         self.head.weight = self.wte.weight
 
@@ -79,7 +86,8 @@ class Singles(Case):
     def near(self, got, want, bound=1e-12):
         self.assertEqual(got.shape, want.shape)
         scale = want.abs().max().item() if want.numel() else 0
-        self.assertLessEqual((got - want).abs().max().item() if want.numel() else 0, bound * max(1.0, scale))
+        self.assertLessEqual((got - want).abs().max().item() if want.numel() else 0,
+                             bound * max(1.0, scale))
 
     def held(self, samples, wanted, bound=1e-12):
         """grads, norms and clip against gradients of single samples."""
@@ -87,7 +95,9 @@ class Singles(Case):
         self.assertEqual(set(grads), set(wanted))
         for n, want in wanted.items():
             self.near(grads[n].to(want.dtype), want, bound)
-            self.near(samples.norms(each=True)[n].to(want.dtype), want.flatten(1).norm(dim=1), bound)
+            self.near(
+                samples.norms(each=True)[n].to(want.dtype),
+                want.flatten(1).norm(dim=1), bound)
         norms = sum(w.flatten(1).square().sum(1) for w in wanted.values()).sqrt()
         self.near(samples.norms().to(norms.dtype), norms, bound)
         at = norms.median().item() if len(norms) else 1.0

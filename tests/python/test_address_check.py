@@ -1,4 +1,5 @@
-"""One call of the library compares the addresses and layouts of all tensors with those of the last step."""
+"""One call of the library compares the addresses and layouts of all tensors with those of the last
+step."""
 import contextlib
 import copy
 import os
@@ -52,12 +53,15 @@ CHANGES = {
     "a parameter of another shape": lambda p: setattr(p, "data", p.data.view(2, 8)),
     "a parameter with fewer elements": lambda p: setattr(p, "data", p.data[:2]),
 }
-RESULTS = dict.fromkeys(["a new gradient", "no gradient", "another address", "another local part of the gradient",
-                         "a swapped parameter"], MOVED)     # the others: DIFFER
+RESULTS = dict.fromkeys([
+    "a new gradient", "no gradient", "another address", "another local part of the gradient",
+    "a swapped parameter"
+], MOVED)  # the others: DIFFER
 
 
 def result(name):
-    """What the comparison returns after a change. torch's functions read the storage of a gradient of any class."""
+    """What the comparison returns after a change. torch's functions read the storage of a gradient
+    of any class."""
     if name == "a gradient of another class" and _address_check.CALLS.torch.slot:
         return STAY
     return RESULTS.get(name, DIFFER)
@@ -67,7 +71,8 @@ def result(name):
 def path(way):
     """Compares tensors by torch's functions, by DLPack or in Python, with a torch that has them."""
     slot, torch_calls = _address_check.CALLS.torch.slot, _address_check.CALLS.torch
-    with unittest.mock.patch.object(_address_check, "AVAILABLE", way != "Python" and _address_check.AVAILABLE):
+    with unittest.mock.patch.object(_address_check, "AVAILABLE", way != "Python" and
+                                    _address_check.AVAILABLE):
         torch_calls.slot = slot if way == "torch" else 0
         try:
             yield
@@ -80,8 +85,10 @@ def other_spec(x):
 
 
 CHANGES_OF_PIECES = {
-    "a new gradient": lambda p: setattr(p, "grad", DTensor(torch.ones(4, 4), p._spec, requires_grad=False)),
-    "another local part of the gradient": lambda p: setattr(p.grad, "_local_tensor", p.grad._local_tensor.clone()),
+    "a new gradient": lambda p: setattr(p, "grad",
+                                        DTensor(torch.ones(4, 4), p._spec, requires_grad=False)),
+    "another local part of the gradient": lambda p: setattr(p.grad, "_local_tensor",
+                                                            p.grad._local_tensor.clone()),
     "other strides": lambda p: setattr(p.grad, "_local_tensor", p.grad._local_tensor.t()),
     "a local gradient of another class": lambda p: setattr(p.grad, "_local_tensor",
                                                            p.grad._local_tensor.as_subclass(Sub)),
@@ -89,8 +96,9 @@ CHANGES_OF_PIECES = {
     "a gradient without a placement": lambda p: setattr(p.grad, "_spec", None),
     "another placement of the parameter": other_spec,
     "a moved parameter": lambda p: setattr(p, "_local_tensor", p._local_tensor.clone()),
-    "another local part at the same address": lambda p: setattr(p, "_local_tensor", p._local_tensor.detach()),
-    "a local part with other memory": lambda p: setattr(p._local_tensor, "data", p._local_tensor.data.clone()),
+    "another local part at the same address": lambda p: setattr(
+        p, "_local_tensor", p._local_tensor.detach()), "a local part with other memory":
+            lambda p: setattr(p._local_tensor, "data", p._local_tensor.data.clone()),
     "no gradient": lambda p: setattr(p, "grad", None),
 }
 
@@ -107,7 +115,8 @@ class OneWay:
 
 
 class AddressChecks(OneWay, Case):
-    """One call of the library compares all tensors with those of the last step. Every change ends that."""
+    """One call of the library compares all tensors with those of the last step. Every change ends
+    that."""
     def stepped(self, make, count=3):
         """An optimizer whose last steps moved nothing, its parameters, and its binding"""
         ps = [make() for _ in range(count)]
@@ -117,7 +126,8 @@ class AddressChecks(OneWay, Case):
         return opt, ps, opt._bounds[0]
 
     def compared(self, b):
-        """Asserts that one call compares the tensors of a binding, and that they stay where they are."""
+        """Asserts that one call compares the tensors of a binding, and that they stay where they
+        are."""
         self.assertEqual(b.seen is not None, _address_check.AVAILABLE)
         if _address_check.AVAILABLE:
             self.assertEqual(b.seen.compare(), STAY)
@@ -150,7 +160,8 @@ class AddressChecks(OneWay, Case):
         self.assertEqual([p.sum().item() for p in ps], [-16, -16, -24, -32])
 
     def test_transposed_in_place(self):
-        """Of many gradients that are the same objects as before, one is transposed in place: its address stays."""
+        """Of many gradients that are the same objects as before, one is transposed in place: its
+        address stays."""
         ps = [torch.zeros(2, 2, requires_grad=True) for _ in range(1001)]
         for p in ps:
             p.grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -174,7 +185,8 @@ class AddressChecks(OneWay, Case):
                 total -= (1, 10)[t // stay % 2]
                 self.assertEqual(p.tolist(), [total] * 4)
             self.compared(opt._bounds[0])
-            self.assertEqual(sys.getrefcount(one), sys.getrefcount(two) + (p.grad is one) - (p.grad is two))
+            self.assertEqual(sys.getrefcount(one),
+                             sys.getrefcount(two) + (p.grad is one) - (p.grad is two))
 
     def test_layout_of_parameters(self):
         """Another order of the elements at the same address: torch.optim gives the same values."""
@@ -291,7 +303,8 @@ class AddressChecks(OneWay, Case):
         self.assertIsNone(opt._bounds[0].seen)
 
     def test_other_class(self):
-        """Gradients of another class are compared in Python, without a new comparison by the library at every step."""
+        """Gradients of another class are compared in Python, without a new comparison by the
+        library at every step."""
         p = torch.zeros(2, requires_grad=True)
         p.grad = torch.ones(2).as_subclass(Sub)
         opt = optc.torch.SGD([p], lr=1.0)
@@ -302,11 +315,13 @@ class AddressChecks(OneWay, Case):
             self.assertIsNone(opt._bounds[0].seen)
 
     def test_tried_again(self):
-        """After some steps the library compares again. As long as that fails, the steps in between double."""
+        """After some steps the library compares again. As long as that fails, the steps in between
+        double."""
         p = torch.zeros(2, requires_grad=True)
         p.grad = torch.ones(2)
         opt, tried = optc.torch.SGD([p], lr=1.0), []
-        with unittest.mock.patch.object(_address_check.AddressCheck, "compare", lambda self: DIFFER):
+        with unittest.mock.patch.object(_address_check.AddressCheck, "compare",
+                                        lambda self: DIFFER):
             for t in range(1, 120):
                 opt.step()
                 tried += [t] if opt._bounds[0].seen is not None else []
@@ -342,7 +357,8 @@ class AddressChecks(OneWay, Case):
             return p
         self.each(CHANGES_OF_PIECES, make)
         opt, ps, b = self.stepped(make, 4)
-        CHANGES_OF_PIECES["a moved parameter"](ps[0])  # memory before, which FSDP2's lazy_init may free, is not stepped
+        # memory before, which FSDP2's lazy_init may free, is not stepped
+        CHANGES_OF_PIECES["a moved parameter"](ps[0])
         CHANGES_OF_PIECES["a local part with other memory"](ps[1])
         CHANGES_OF_PIECES["a new gradient"](ps[2])
         opt.step()
@@ -350,7 +366,8 @@ class AddressChecks(OneWay, Case):
         CHANGES_OF_PIECES["another placement of the gradient"](ps[1])
         with self.assertRaisesRegex(RuntimeError, "redistribute"):
             opt.step()
-        other_spec(ps[1])                              # the parameter has that placement too: it is bound again
+        # the parameter has that placement too: it is bound again
+        other_spec(ps[1])
         opt.step()
         self.assertIsNot(opt._bounds[0], b)
         self.assertEqual([p._local_tensor.sum().item() for p in ps], [-24] * 4)
@@ -417,17 +434,19 @@ def to_module(p):
 
 UNUSUAL = {
     "a sparse gradient": new_grad(torch.Tensor.to_sparse),
-    "a gradient without memory": new_grad(Wrapper),
-    "a gradient of zeros without memory": new_grad(lambda g: torch._efficientzerotensor(g.shape)),
-    "a negated gradient": new_grad(torch._neg_view),
-    "an expanded gradient": grad_data(lambda g: g[:1, :1].expand(4, 4)),
+    "a gradient without memory": new_grad(Wrapper), "a gradient of zeros without memory":
+        new_grad(lambda g: torch._efficientzerotensor(g.shape)), "a negated gradient": new_grad(
+            torch._neg_view), "an expanded gradient": grad_data(lambda g: g[:1, :1].expand(4, 4)),
     "a gradient whose elements overlap": grad_data(lambda g: g.as_strided((4, 4), (1, 1))),
     "a gradient with gaps": grad_data(lambda g: torch.ones(4, 8)[:, :4]),
     "a freed gradient": lambda p: p.grad.untyped_storage().resize_(0),
-    "a new gradient that is freed": lambda p: (setattr(p, "grad", torch.ones(8, 4)[4:]),
-                                               p.grad.untyped_storage().resize_(64)),
-    "a parameter of another device": to_meta,
-    "a swapped parameter and a new gradient": lambda p: (swap(p), setattr(p, "grad", p.grad.clone() * 3)),
+    "a new gradient that is freed": lambda p:
+                                    (setattr(p, "grad",
+                                             torch.ones(8, 4)[4:]), p.grad.untyped_storage().
+                                     resize_(64)), "a parameter of another device": to_meta,
+    "a swapped parameter and a new gradient": lambda p:
+                                              (swap(p), setattr(p, "grad",
+                                                                p.grad.clone() * 3)),
     "a module that was converted": to_module,
 }
 
@@ -463,7 +482,8 @@ class Lifetimes(Case):
         self.assertEqual([p._use_count() for p in self.ps], [1] * 3)
 
     def test_copies(self):
-        """Copies of the optimizer step their own parameters, and the original keeps its comparison."""
+        """Copies of the optimizer step their own parameters, and the original keeps its
+        comparison."""
         ps, opt = copy.deepcopy((self.ps, self.opt))
         for p in ps:
             p.grad = torch.full((4,), 5.0)
@@ -478,7 +498,8 @@ class Lifetimes(Case):
         self.assertEqual(self.ps[0].tolist(), [-4] * 4)
 
     def test_backward_threads(self):
-        """Gradients that autograd made on its own threads, and that have no Python object, are found."""
+        """Gradients that autograd made on its own threads, and that have no Python object, are
+        found."""
         for k in range(4):
             self.opt.zero_grad()
             sum((k + 1) * p.sum() for p in self.ps).backward()
@@ -489,7 +510,8 @@ class Lifetimes(Case):
         """Versions are counted as torch counts them; tensors of inference mode have none."""
         with torch.inference_mode():
             inference, other = torch.zeros(4), torch.zeros(4)
-        other.data = torch.zeros(4)                    # no inference tensor any more, but it has no counter either
+        # no inference tensor any more, but it has no counter either
+        other.data = torch.zeros(4)
         self.assertFalse(other.is_inference())
         params = [*self.ps, torch.zeros(0), torch.ones(3, 3).t(), inference]
         before = [x._version for x in params[:-1]]
@@ -498,7 +520,8 @@ class Lifetimes(Case):
                 _address_check.increment_versions(params)
             self.assertEqual([x._version for x in params[:-1]], [n + count for n in before])
         if _address_check.CALLS.torch.slot:
-            _address_check.increment_versions([other])         # torch's own function raises an error
+            # torch's own function raises an error
+            _address_check.increment_versions([other])
         saved = self.ps[0] * self.ps[1]
         self.opt.step()
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
@@ -507,25 +530,32 @@ class Lifetimes(Case):
 
 class Imports(Case):
     def test_inference_mode(self):
-        """torch's functions are found wherever the module is imported first, and not without one of them."""
+        """torch's functions are found wherever the module is imported first, and not without one of
+        them."""
         names = _address_check._AOTI
         for mode in (torch.inference_mode, torch.no_grad):
             with mode():
-                self.assertEqual(_address_check._calls().torch.slot, _address_check.CALLS.torch.slot)
-                self.assertTrue(_address_check._counts_versions() or not _address_check.CALLS.torch.slot)
-        with unittest.mock.patch.object(_address_check, "_AOTI", [*names[:-1], "aoti_torch_no_such_function"]):
+                self.assertEqual(_address_check._calls().torch.slot,
+                                 _address_check.CALLS.torch.slot)
+                self.assertTrue(_address_check._counts_versions() or
+                                not _address_check.CALLS.torch.slot)
+        with unittest.mock.patch.object(_address_check, "_AOTI",
+                                        [*names[:-1], "aoti_torch_no_such_function"]):
             self.assertEqual(_address_check._calls().torch.slot, 0)
 
     def test_other_torch(self):
-        """A torch whose table is no capsule, or that refuses to swap tensors, is read in another way."""
+        """A torch whose table is no capsule, or that refuses to swap tensors, is read in another
+        way."""
         with unittest.mock.patch.object(torch.Tensor, "__dlpack_c_exchange_api__", 5, create=True):
             self.assertIsNone(_address_check._calls().describe)
-        with unittest.mock.patch.object(torch._C, "_swap_tensor_impl", side_effect=RuntimeError("no"), create=True):
+        with unittest.mock.patch.object(torch._C, "_swap_tensor_impl",
+                                        side_effect=RuntimeError("no"), create=True):
             self.assertEqual(_address_check._calls().torch.slot, 0)
 
 
 class SameDecisions(Case):
-    """torch's functions and Python find the same changes. AddressChecksByDLPack has the changes for DLPack."""
+    """torch's functions and Python find the same changes. AddressChecksByDLPack has the changes for
+    DLPack."""
     def outcome(self, change, way):
         """The parameters after two steps with a change, or the error."""
         ps = [torch.ones(4, 4).requires_grad_() for _ in range(3)]

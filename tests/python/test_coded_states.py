@@ -1,5 +1,5 @@
-"""States in block codes: plain tensors in opt.state and files, conversion into other types, and files of bitsandbytes
-and torchao, made here by their layouts."""
+"""States in block codes: plain tensors in opt.state and files, conversion into other types, and
+files of bitsandbytes and torchao, made here by their layouts."""
 import copy
 import io
 import math
@@ -18,7 +18,8 @@ SPEC = """return optimizer { name = "q", hyper = { lr = 0.01 },
     exp_avg = lerp(exp_avg, g, 0.1)  exp_avg_sq = lerp(exp_avg_sq, g * g, 0.1)
     p = p - lr * exp_avg / (sqrt(exp_avg_sq) + 1e-8)
   end }"""
-F32, Q8, F8 = ('"elem", "f32"',) * 2, ('"elem", "q8"', '"elem", "q8u"'), ('"elem", "f8"', '"elem", "f8u"')
+F32, Q8, F8 = ('"elem", "f32"',) * 2, ('"elem", "q8"', '"elem", "q8u"'), ('"elem", "f8"',
+                                                                          '"elem", "f8u"')
 SHAPES = ((70, 61), (4096,), (10, 10), (1, 4097))
 
 
@@ -55,8 +56,10 @@ class CodedStates(Case):
         run(params, opt, 2)
         for p in params:
             own, coded = opt.state[p], p.numel() >= 4096
-            self.assertEqual(set(own), {"step", "exp_avg", "exp_avg_sq"} | ({
-                "exp_avg_scale", "exp_avg_code", "exp_avg_sq_scale", "exp_avg_sq_code"} if coded else set()))
+            self.assertEqual(
+                set(own), {"step", "exp_avg", "exp_avg_sq"} |
+                ({"exp_avg_scale", "exp_avg_code", "exp_avg_sq_scale", "exp_avg_sq_code"}
+                 if coded else set()))
             self.assertEqual([type(v) for k, v in own.items() if not k.endswith("_code")],
                              [torch.Tensor] * (5 if coded else 3))
             self.assertEqual(own["exp_avg"].shape, p.shape)
@@ -83,14 +86,17 @@ class CodedStates(Case):
                 x = x if kind in ("q8", "f8") else x.abs()
                 b.binding.write(i, name, x.tolist())
                 codes, scale = _codes.encode(x, kind)
-                there = opt.state[params[0]][name].view(-1)            # in the middle of two codes it takes either
+                # in the middle of two codes it takes either
+                there = opt.state[params[0]][name].view(-1)
                 self.assertLessEqual((codes.int() - there.int()).abs().max(), 1)
                 self.assertLessEqual((codes != there).sum(), n // 1000)
-                self.assertTrue(torch.equal(scale.view(torch.int32),
-                                            opt.state[params[0]][name + "_scale"].view(torch.int32)))
+                self.assertTrue(
+                    torch.equal(scale.view(torch.int32),
+                                opt.state[params[0]][name + "_scale"].view(torch.int32)))
                 got = torch.tensor(b.binding.read(i, name, n), dtype=torch.float32)
-                self.assertTrue(torch.equal(torch.nan_to_num(numbers(opt, params[0], name).view(-1), 7.0),
-                                            torch.nan_to_num(got, 7.0)))
+                self.assertTrue(
+                    torch.equal(torch.nan_to_num(numbers(opt, params[0], name).view(-1), 7.0),
+                                torch.nan_to_num(got, 7.0)))
 
     def test_resume(self):
         """A run that is saved, loaded and resumed is the run; its bytes stay."""
@@ -110,7 +116,8 @@ class CodedStates(Case):
             for p, q in zip(params, others):
                 self.assertTrue(torch.equal(p, q))
                 for k, v in opt.state[p].items():
-                    self.assertTrue(torch.equal(torch.as_tensor(v), torch.as_tensor(again.state[q][k])), k)
+                    self.assertTrue(
+                        torch.equal(torch.as_tensor(v), torch.as_tensor(again.state[q][k])), k)
             copied = copy.deepcopy(opt)
             self.assertEqual(copied.state_dict()["state"][0]["exp_avg"].dtype, torch.uint8)
 
@@ -127,25 +134,30 @@ class CodedStates(Case):
             a.step()
             b.step()
         self.assertTrue(torch.equal(p.permute(0, 2, 3, 1), q))
-        self.assertTrue(torch.equal(a.state[p]["exp_avg"].permute(0, 2, 3, 1), b.state[q]["exp_avg"]))
+        self.assertTrue(
+            torch.equal(a.state[p]["exp_avg"].permute(0, 2, 3, 1), b.state[q]["exp_avg"]))
         file = saved(a)
         other = p.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
         c = optc.torch.Optimizer([other], spec=SPEC % Q8)
         c.load_state_dict(file)
         other.grad = torch.zeros_like(other)
         want = numbers(a, p, "exp_avg")
-        with self.assertWarnsRegex(UserWarning, "state 'exp_avg' was loaded as q8 and is stored as q8"):
+        with self.assertWarnsRegex(UserWarning,
+                                   "state 'exp_avg' was loaded as q8 and is stored as q8"):
             c.step()
         off = (numbers(c, other, "exp_avg") / 0.9 - want).abs()
         self.assertLessEqual(off.max(), 0.08 * want.abs().max())
 
     def test_conversions(self):
         """Between f32, q8 and f8: converted with a warning, within a step of the coarser code."""
-        for was, now, bound in ((F32, Q8, 1 / 32), (Q8, F32, 1e-6), (Q8, F8, 1 / 8), (F8, Q8, 1 / 32)):
+        for was, now, bound in ((F32, Q8, 1 / 32), (Q8, F32, 1e-6), (Q8, F8, 1 / 8), (F8, Q8,
+                                                                                      1 / 32)):
             params, opt = made(was)
             run(params, opt, 3)
             file = saved(opt)
-            want = {n: [numbers(opt, p, n).clone() for p in params] for n in ("exp_avg", "exp_avg_sq")}
+            want = {
+                n: [numbers(opt, p, n).clone() for p in params] for n in ("exp_avg", "exp_avg_sq")
+            }
             others, again = made(now)
             again.load_state_dict(file)
             for p in others:
@@ -156,9 +168,11 @@ class CodedStates(Case):
             self.assertTrue(any("it was converted" in str(w.message) for w in told), (was, now))
             for n, values in want.items():
                 for p, value in zip(others, values):
-                    got = numbers(again, p, n) / 0.9               # what a step without gradients leaves
+                    # what a step without gradients leaves
+                    got = numbers(again, p, n) / 0.9
                     most = value.abs().max()
-                    self.assertLessEqual(((got - value).abs() / (value.abs() + most / 14)).max(), 2 * bound, (was, now))
+                    self.assertLessEqual(((got - value).abs() / (value.abs() + most / 14)).max(),
+                                         2 * bound, (was, now))
                     self.assertEqual(set(k for k in again.state[p] if k.startswith("exp_avg_sq")),
                                      {"exp_avg_sq"} if now == F32 or p.numel() < 4096 else
                                      {"exp_avg_sq", "exp_avg_sq_scale", "exp_avg_sq_code"})
@@ -171,7 +185,8 @@ class CodedStates(Case):
         opt.state[p]["exp_avg"] = torch.full_like(p, 0.25)
         for x in params:
             x.grad = torch.zeros_like(x)
-        with self.assertWarnsRegex(UserWarning, "state 'exp_avg' was loaded as torch.float32 and is stored as q8"):
+        with self.assertWarnsRegex(UserWarning, "state 'exp_avg' was loaded as torch.float32 and "
+                                                "is stored as q8"):
             opt.step()
         self.assertTrue(torch.allclose(numbers(opt, p, "exp_avg"), torch.full_like(p, 0.225)))
         opt.state[p]["exp_avg_scale"].mul_(2)
@@ -211,7 +226,8 @@ class CodedStates(Case):
             run(again.param_groups[0]["params"], again, 1)
         file = saved(opt)
         del file["state"][0]["exp_avg_scale"]
-        with self.assertRaisesRegex(ValueError, "was given as torch.uint8: a floating type is wanted"):
+        with self.assertRaisesRegex(ValueError,
+                                    "was given as torch.uint8: a floating type is wanted"):
             made(F32)[1].load_state_dict(file)
 
 
@@ -246,8 +262,8 @@ class OptimState8bit:
 
 class Others(Case):
     def load(self, make, rule="adamw", **given):
-        """A rule that loads a file of another package: its states are the file's numbers. make(state, sign) ->
-        (an entry's part, numbers)"""
+        """A rule that loads a file of another package: its states are the file's numbers.
+        make(state, sign) -> (an entry's part, numbers)"""
         for shape in ((64, 96), (4097,)):
             torch.manual_seed(2)
             p = torch.randn(shape).requires_grad_()
@@ -263,26 +279,33 @@ class Others(Case):
             self.assertEqual(opt.state[p]["step"], 8)
             group = opt.param_groups[0]
             betas = group.get("betas", (0.9, 0.9))
-            bound = 1 / 16 if given else 1e-5              # two steps of q8: when it is loaded, and after a step
+            # two steps of q8: when it is loaded, and after a step
+            bound = 1 / 16 if given else 1e-5
             for name, want in (("exp_avg", betas[0] * m), ("exp_avg_sq", betas[1] * v)):
                 got = numbers(opt, p, name)
-                self.assertLessEqual(((got - want).abs() / (want.abs() + want.abs().max() / 14)).max(), bound)
-                self.assertEqual(opt.state[p]["exp_avg"].dtype, torch.uint8 if given else torch.float32)
+                self.assertLessEqual(
+                    ((got - want).abs() / (want.abs() + want.abs().max() / 14)).max(), bound)
+                self.assertEqual(opt.state[p]["exp_avg"].dtype,
+                                 torch.uint8 if given else torch.float32)
 
     def test_bitsandbytes(self):
         for block in (256, 2048):
             for nested in (False, True):
                 def make(m, v):
                     a, b = mapped(m, block, True), mapped(v, block, False)
-                    own = {"state1": a[0], "absmax1": a[1], "qmap1": a[2], "state2": b[0], "absmax2": b[1],
-                           "qmap2": b[2]}
+                    own = {
+                        "state1": a[0], "absmax1": a[1], "qmap1": a[2], "state2": b[0],
+                        "absmax2": b[1], "qmap2": b[2]
+                    }
                     return {_codes.BITSANDBYTES: own} if nested else own, a[3], b[3]
                 self.load(make)
                 self.load(make, types="state=q8")
-        self.load(lambda m, v: ({"state1": m, "state2": v}, m, v))         # its tensors below 4096 elements
+        # its tensors below 4096 elements
+        self.load(lambda m, v: ({"state1": m, "state2": v}, m, v))
 
     def test_torch(self):
-        """A file of torch.optim.AdamW continues in q8, and one of q8 in torch.optim.AdamW's types."""
+        """A file of torch.optim.AdamW continues in q8, and one of q8 in torch.optim.AdamW's
+        types."""
         torch.manual_seed(2)
         p = torch.randn(80, 80).requires_grad_()
         q = p.detach().clone().requires_grad_()
@@ -291,7 +314,8 @@ class Others(Case):
         b.load_state_dict(a.state_dict())
         with torch.no_grad():
             q.copy_(p)
-        with self.assertWarnsRegex(UserWarning, "state 'exp_avg_sq' was loaded as torch.float32 and is stored as q8u"):
+        with self.assertWarnsRegex(UserWarning, "state 'exp_avg_sq' was loaded as torch.float32 "
+                                                "and is stored as q8u"):
             run([q], b, 1, 3)
         run([p], a, 1, 3)
         self.assertEqual((b.state[q]["exp_avg_code"], b.state[q]["exp_avg_sq_code"]), (5, 6))
@@ -302,8 +326,10 @@ class Others(Case):
             for kind in (OptimState8bit, dict):
                 def make(m, v):
                     a, b = mapped(m, block, True), mapped(v, block, False)
-                    return {"exp_avg": kind(codes=a[0], scale=a[1], qmap=a[2], signed=True),
-                            "exp_avg_sq": kind(codes=b[0], scale=b[1], qmap=b[2], signed=False)}, a[3], b[3]
+                    return {
+                        "exp_avg": kind(codes=a[0], scale=a[1], qmap=a[2], signed=True),
+                        "exp_avg_sq": kind(codes=b[0], scale=b[1], qmap=b[2], signed=False)
+                    }, a[3], b[3]
                 self.load(make)
                 self.load(make, types="state=q8")
 

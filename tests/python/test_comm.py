@@ -1,4 +1,5 @@
-"""optc_comm filled in by torch.distributed: the functions are called by their C pointers, as the library does."""
+"""optc_comm filled in by torch.distributed: the functions are called by their C pointers, as the
+library does."""
 import ctypes
 import os
 import threading
@@ -16,21 +17,27 @@ CPU = torch.device("cpu")
 
 def gather(comm, mine, count):
     """all_gather of `count` bytes; (status, the received bytes)"""
-    send, recv = ctypes.create_string_buffer(bytes(mine), count), ctypes.create_string_buffer(count * comm.ranks)
-    status = comm.table.all_gather(None, ctypes.addressof(send), ctypes.addressof(recv), count, None)
+    send, recv = ctypes.create_string_buffer(bytes(mine),
+                                             count), ctypes.create_string_buffer(count * comm.ranks)
+    status = comm.table.all_gather(None, ctypes.addressof(send), ctypes.addressof(recv), count,
+                                   None)
     return status, recv.raw
 
 
 def exchange(comm, parts, sizes):
     """all_to_all of one part per rank; (status, the received bytes)"""
-    send, recv = ctypes.create_string_buffer(b"".join(parts)), ctypes.create_string_buffer(sum(sizes) + 1)
-    out, into = (ctypes.c_size_t * comm.ranks)(*map(len, parts)), (ctypes.c_size_t * comm.ranks)(*sizes)
-    status = comm.table.all_to_all(None, ctypes.addressof(send), out, ctypes.addressof(recv), into, None)
+    send, recv = ctypes.create_string_buffer(
+        b"".join(parts)), ctypes.create_string_buffer(sum(sizes) + 1)
+    out, into = (ctypes.c_size_t * comm.ranks)(*map(len, parts)), (ctypes.c_size_t *
+                                                                   comm.ranks)(*sizes)
+    status = comm.table.all_to_all(None, ctypes.addressof(send), out, ctypes.addressof(recv), into,
+                                   None)
     return status, recv.raw[:sum(sizes)]
 
 
 def part(sender, receiver):
-    return bytes([16 * sender + receiver]) * ((sender + 2 * receiver) % 4)     # of uneven sizes, some empty
+    # of uneven sizes, some empty
+    return bytes([16 * sender + receiver]) * ((sender + 2 * receiver) % 4)
 
 
 def collectives():
@@ -38,7 +45,8 @@ def collectives():
     assert comm is _comm.comm_of((2, 1, 0), CPU) and comm.group is not dist.group.WORLD
     assert (comm.rank, comm.ranks) == (comm.table.rank, comm.table.ranks) == (dist.get_rank(), 3)
     for count in (1, 5, 100003):
-        assert gather(comm, [65 + comm.rank] * count, count) == (0, b"A" * count + b"B" * count + b"C" * count)
+        assert gather(comm, [65 + comm.rank] * count,
+                      count) == (0, b"A" * count + b"B" * count + b"C" * count)
     assert gather(comm, b"", 0) == (0, b"")
     me, them = comm.rank, range(3)
     want = 0, b"".join(part(r, me) for r in them)
@@ -72,7 +80,8 @@ def dies():
     begin = time.monotonic()
     status, _ = gather(comm, [comm.rank], 1)
     error = comm.failed()
-    assert status == 1 and isinstance(error, RuntimeError) and comm.failed() is None, (status, error)
+    assert status == 1 and isinstance(error, RuntimeError) and comm.failed() is None, (status,
+                                                                                       error)
     return time.monotonic() - begin
 
 

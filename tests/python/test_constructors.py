@@ -1,5 +1,6 @@
-"""Constructors beside torch's and the authors': torch.optim's names replaced by optc's classes, values that the authors
-take, states that exist before the first step, and pickles of other versions."""
+"""Constructors beside torch's and the authors': torch.optim's names replaced by optc's classes,
+values that the authors take, states that exist before the first step, and pickles of other
+versions."""
 import copy
 import inspect
 import io
@@ -27,7 +28,8 @@ def one(shape=(2, 3)):
 
 class Replaced(Evaluated):
     def test_every_class(self):
-        """torch.optim.AdamW = optc.torch.AdamW and so on: the classes go on calling torch's own constructors."""
+        """torch.optim.AdamW = optc.torch.AdamW and so on: the classes go on calling torch's own
+        constructors."""
         kinds = {name: getattr(torch.optim, name) for name in _rules.CLASSES.values()}
         ours = {name: getattr(optc.torch, name) for name in kinds}
         with mock.patch.multiple(torch.optim, **ours):
@@ -67,10 +69,12 @@ class Values(Evaluated):
                 b = getattr(optc.torch, name)(q, lr=0.1, momentum=torch.tensor(value), **given)
                 for x, y in zip(steps(a, p), steps(b, q)):
                     torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
-        self.assertTrue(_rules.is_on(torch.empty((), device="meta")))      # another device is not waited for
+        # another device is not waited for
+        self.assertTrue(_rules.is_on(torch.empty((), device="meta")))
 
     def test_spectral(self):
-        """The factor of newer versions of torch: the root of rows over columns, also for wide matrices."""
+        """The factor of newer versions of torch: the root of rows over columns, also for wide
+        matrices."""
         for shape in ((4, 3), (3, 8)):
             p, q = lists(shapes=(shape,)), lists(shapes=(shape,))
             given = {"lr": 0.1, "weight_decay": 0.0, "products": "f32"}
@@ -87,18 +91,23 @@ class Values(Evaluated):
         opt.add_param_group({"params": [one()], "lr": 0.5, "adjust_lr_fn": "spectral_unclamped"})
 
     def test_none(self):
-        """None of the authors' constructors is the value that switches the part off; others are refused at once."""
-        for name, key in (("Prodigy", "beta3"), ("DoG", "init_eta"), ("SimplifiedAdEMAMix", "beta1_warmup")):
+        """None of the authors' constructors is the value that switches the part off; others are
+        refused at once."""
+        for name, key in (("Prodigy", "beta3"), ("DoG", "init_eta"), ("SimplifiedAdEMAMix",
+                                                                      "beta1_warmup")):
             kind = getattr(optc.torch, name)
             p, q, r = lists(), lists(), lists()
             want = steps(kind(p), p)
             self.assertTrue(all(map(torch.equal, want, steps(kind(q, **{key: None}), q))), name)
-            self.assertTrue(all(map(torch.equal, want, steps(kind([{"params": r, key: None}]), r))), name)
-        for kind, given in ((optc.torch.Lion, {"betas": (None, 0.9)}), (optc.torch.Lion, {"lr": None}),
-                            (optc.torch.AdamW, {"with_": ["clip(1)"], "clip_max_norm": None})):
+            self.assertTrue(all(map(torch.equal, want, steps(kind([{"params": r, key: None}]), r))),
+                            name)
+        for kind, given in ((optc.torch.Lion, {"betas": (None, 0.9)}), (optc.torch.Lion, {
+                "lr": None
+        }), (optc.torch.AdamW, {"with_": ["clip(1)"], "clip_max_norm": None})):
             with self.assertRaisesRegex(TypeError, "is None, and must be a number"):
                 kind(lists(), **given)
-            with self.assertRaisesRegex(TypeError, r"param_groups\[0\].* is None, and must be a number"):
+            with self.assertRaisesRegex(TypeError,
+                                        r"param_groups\[0\].* is None, and must be a number"):
                 with_ = given.pop("with_", ())
                 kind([{"params": lists(), **given}], with_=with_)
 
@@ -124,24 +133,29 @@ class Values(Evaluated):
         self.assertFalse(torch.equal(steps(opt, p, 1, 4)[0], before[0][0]))
 
     def test_bool_for_a_number(self):
-        """A flag where a number is wanted is a mistake: an argument of the authors' that stands elsewhere."""
-        for kind, given in ((optc.torch.Lion, {"lr": True}), (optc.torch.Prodigy, {"d0": True}),
-                            (optc.torch.Lion, {"betas": (0.9, True)}), (optc.torch.Lion, {"lr": numpy.True_}),
-                            (optc.torch.Lion, {"weight_decay": torch.tensor(False)}),
-                            (optc.torch.AdamW, {"with_": ["clip(1)"], "clip_max_norm": True}),
-                            (optc.torch.Muon, {"adamw_lr": True})):
+        """A flag where a number is wanted is a mistake: an argument of the authors' that stands
+        elsewhere."""
+        for kind, given in ((optc.torch.Lion, {"lr": True}), (optc.torch.Prodigy, {
+                "d0": True
+        }), (optc.torch.Lion, {"betas":
+            (0.9, True)}), (optc.torch.Lion, {"lr": numpy.True_}), (optc.torch.Lion, {
+                "weight_decay": torch.tensor(False)
+            }), (optc.torch.AdamW, {"with_": ["clip(1)"],
+                                    "clip_max_norm": True}), (optc.torch.Muon, {"adamw_lr": True})):
             with self.assertRaisesRegex(TypeError, "is a number, not "):
                 kind(lists(), **given)
         opt = optc.torch.Lion(p := lists())
         opt.param_groups[0]["weight_decay"] = True
-        with self.assertRaisesRegex(TypeError, r'param_groups\[0\]\["weight_decay"\] is a number, not True'):
+        with self.assertRaisesRegex(TypeError,
+                                    r'param_groups\[0\]\["weight_decay"\] is a number, not True'):
             steps(opt, p, 1)
         optc.torch.AdamW(lists(), weight_decay=True)                   # torch takes it
 
     def test_sets(self):
         """Sets have no order: what the installed torch says of them."""
         for make in (lambda: {one(), one()}, lambda: [{"params": {one(), one()}}],
-                     lambda: [dict(params=frozenset([one(), one()]))], lambda: dict(params={one()}).values()):
+                     lambda: [dict(params=frozenset([one(), one()]))],
+                     lambda: dict(params={one()}).values()):
             said = []
             for kind in (torch.optim.SGD, optc.torch.SGD, optc.torch.Lion):
                 with warnings.catch_warnings(record=True) as found:
@@ -166,7 +180,8 @@ class Started(Evaluated):
                 self.assertTrue(torch.equal(a.state[x]["step"], b.state[y]["step"]))
             r = [x.detach().clone().requires_grad_() for x in q]
             c = torch.optim.Adagrad(r, lr=0.7)
-            c.load_state_dict(b.state_dict())                          # a file of a run that has not begun
+            # a file of a run that has not begun
+            c.load_state_dict(b.state_dict())
             want = steps(a, p)
             for x, y, z in zip(want, steps(b, q), steps(c, r)):
                 torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
@@ -179,12 +194,14 @@ class Started(Evaluated):
         for opt, each in ((a, p), (b, q)):
             opt.state[each[0]]["sum"].data.fill_(0.5)
             opt.state[each[1]]["sum"] = torch.full((5,), 0.25)
-            opt.param_groups[0]["initial_accumulator_value"] = 7.0     # torch reads it in the constructor alone
+            # torch reads it in the constructor alone
+            opt.param_groups[0]["initial_accumulator_value"] = 7.0
         for x, y in zip(steps(a, p), steps(b, q)):
             torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
 
     def test_memory(self):
-        """The constructor's states are gone when the binding has its own, and 16-bit parameters start exactly."""
+        """The constructor's states are gone when the binding has its own, and 16-bit parameters
+        start exactly."""
         p = [torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))]
         opt = optc.torch.Adagrad(p, initial_accumulator_value=0.1)
         p[0].grad = torch.zeros_like(p[0])
@@ -197,12 +214,14 @@ class Started(Evaluated):
         frozen.step()
         for state in ({"state": "q8"}, {"state": "bf16"}):
             q = lists()
-            self.assertTrue(all(x.isfinite().all() for x in steps(optc.torch.Adagrad(q, types=state), q)))
+            self.assertTrue(
+                all(x.isfinite().all() for x in steps(optc.torch.Adagrad(q, types=state), q)))
 
 
 class Pickles(Evaluated):
     def test_each_private_name(self):
-        """A pickle of a version that did not have one of today's names loads, and the run goes on."""
+        """A pickle of a version that did not have one of today's names loads, and the run goes
+        on."""
         for kind, given in ((optc.torch.Muon, {"with_": ["clip(1)"]}), (optc.torch.Lion, {})):
             p = lists(shapes=((2, 2), (3,)))
             opt = kind(p, lr=0.01, **given)
@@ -225,8 +244,10 @@ class Pickles(Evaluated):
                 q = new.param_groups[0]["params"]
                 got = steps(new, q, 1, 1)
                 self.assertTrue(all(map(torch.equal, want, got)), (kind.__name__, name))
-                pickle.dumps(new), copy.deepcopy(new).state_dict(), new.load_state_dict(new.state_dict())
-                optc.torch.sorted_by(new), new.how(), repr(new), new.add_param_group({"params": [one()]})
+                pickle.dumps(new), copy.deepcopy(new).state_dict(), new.load_state_dict(
+                    new.state_dict())
+                optc.torch.sorted_by(new), new.how(), repr(new), new.add_param_group(
+                    {"params": [one()]})
 
     def test_without_a_rule(self):
         state = optc.torch.AdamW(lists()).__getstate__()

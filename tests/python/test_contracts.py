@@ -1,4 +1,5 @@
-"""Keys of constructors and groups: torch's for rules that torch has, authors' for the others, and schedulers."""
+"""Keys of constructors and groups: torch's for rules that torch has, authors' for the others, and
+schedulers."""
 import copy
 import inspect
 import io
@@ -15,23 +16,27 @@ from optc.torch import _rules
 
 # Torch's classes that the library has no rule for; a new class of torch's shows up here.
 WITHOUT = {"LBFGS", "SparseAdam", "Optimizer"}
-# A value of every key of torch's that differs from its default and changes five steps; None: accepted, of no effect.
+# A value of every key of torch's that differs from its default and changes five steps; None:
+# accepted, of no effect.
 OTHER = {
-    "lr": 0.03, "betas": (0.5, 0.7), "eps": 0.3, "weight_decay": 0.4, "amsgrad": True, "maximize": True,
-    "momentum": 0.6, "dampening": 0.3, "rho": 0.5, "lr_decay": 0.4, "initial_accumulator_value": 0.5,
-    "momentum_decay": 0.3,
-    "alpha": 0.6, "centered": True, "decoupled_weight_decay": True, "beta2_decay": -0.3, "d": 1.7,
-    "nesterov": True, "ns_coefficients": (3.0, -3.2, 1.2), "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw",
-    "lambd": 0.3, "t0": 1.0, "etas": (0.4, 1.5), "step_sizes": (1e-3, 0.011),
-    "foreach": None, "capturable": None, "fused": None, "differentiable": None,
+    "lr": 0.03, "betas": (0.5, 0.7), "eps": 0.3, "weight_decay": 0.4, "amsgrad": True,
+    "maximize": True, "momentum": 0.6, "dampening": 0.3, "rho": 0.5, "lr_decay": 0.4,
+    "initial_accumulator_value": 0.5, "momentum_decay": 0.3, "alpha": 0.6, "centered": True,
+    "decoupled_weight_decay": True, "beta2_decay": -0.3, "d": 1.7, "nesterov": True,
+    "ns_coefficients": (3.0, -3.2, 1.2), "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw",
+    "lambd": 0.3, "t0": 1.0, "etas": (0.4, 1.5), "step_sizes":
+        (1e-3, 0.011), "foreach": None, "capturable": None, "fused": None, "differentiable": None,
 }
-WITH = {"amsgrad": {"betas": (0.5, 0.2)}, "dampening": {"momentum": 0.5}, "nesterov": {"momentum": 0.5},
-        "decoupled_weight_decay": {"weight_decay": 0.4}, "d": {"lr": 0.5}}
+WITH = {
+    "amsgrad": {"betas": (0.5, 0.2)}, "dampening": {"momentum": 0.5}, "nesterov": {"momentum": 0.5},
+    "decoupled_weight_decay": {"weight_decay": 0.4}, "d": {"lr": 0.5}
+}
 SHAPES = ((4, 3), (5,))
 
 
 def lists(seed=5, shapes=SHAPES):
-    g = torch.Generator().manual_seed(seed)            # torch.manual_seed takes a traceback each time
+    # torch.manual_seed takes a traceback each time
+    g = torch.Generator().manual_seed(seed)
     return [torch.randn(s, generator=g).requires_grad_() for s in shapes]
 
 
@@ -42,7 +47,8 @@ def grads(params, seed=0, scale=1.0):
 
 def steps(opt, p, n=5, first=0):
     for t in range(n):
-        grads(p, first + t, 0.1 if t % 2 else 1.0)     # second moments that fall: amsgrad and eps act
+        # second moments that fall: amsgrad and eps act
+        grads(p, first + t, 0.1 if t % 2 else 1.0)
         opt.step()
     return [q.detach().clone() for q in p]
 
@@ -68,31 +74,39 @@ class Contract(Evaluated):
         """Every optimizer of torch's is in the table or named as missing."""
         there = {n for n, c in vars(torch.optim).items() if inspect.isclass(c)}
         self.assertEqual(there - set(_rules.CLASSES.values()), WITHOUT)
-        self.assertEqual({n: p.default for n, p in inspect.signature(torch.optim.Muon).parameters.items()
-                          if n != "params"}, _rules.MUON)
+        self.assertEqual(
+            {
+                n: p.default
+                for n, p in inspect.signature(torch.optim.Muon).parameters.items() if n != "params"
+            }, _rules.MUON)
 
     def test_every_key(self):
-        """Each key of torch's constructors, in the constructor, in a group, and set in a group later: torch's steps."""
+        """Each key of torch's constructors, in the constructor, in a group, and set in a group
+        later: torch's steps."""
         for spec, theirs, ours, extra, shapes in pairs():
             known = [n for n in inspect.signature(theirs).parameters if n != "params"]
             mine = list(inspect.signature(ours).parameters)[1:]
             self.assertEqual(mine[:len(known)], known, spec)
             plain = ours(lists(shapes=shapes), **extra)
             made = theirs(lists(shapes=shapes))
-            self.assertEqual({k: plain.param_groups[0].get(k) for k in made.defaults}, made.defaults)
+            self.assertEqual({k: plain.param_groups[0].get(k) for k in made.defaults},
+                             made.defaults)
             with in_f32():
                 many = 7 if spec == "radam" else 3     # it is SGD for its first steps
                 usual = steps(plain, plain.param_groups[0]["params"], many)
                 for key in known:
                     if OTHER[key] is None:
-                        ours([{"params": lists(shapes=shapes), key: False}], **{key: False}, **extra)
+                        ours([{"params": lists(shapes=shapes), key: False}], **{key: False},
+                             **extra)
                         continue
                     given = {key: OTHER[key]}
                     if key == "eps" and spec == "adafactor":
                         given = {"eps": (0.4, 0.9)}
                     if key == "eps" and spec == "muon":
                         given = {"eps": 50.0}
-                    given = {**({} if key == "d" and spec != "adafactor" else WITH.get(key, {})), **given}
+                    given = {
+                        **({} if key == "d" and spec != "adafactor" else WITH.get(key, {})), **given
+                    }
                     if key == "alpha" and spec == "asgd":
                         given["lambd"] = 0.3
                     if key == "t0":                    # acts on the average alone: test_average
@@ -100,14 +114,19 @@ class Contract(Evaluated):
                     if key == "eps" and spec == "radam":
                         given["betas"] = (0.9, 0.9)
                     want = steps(theirs(p := lists(shapes=shapes), **given), p, many)
-                    self.near(want, steps(ours(p := lists(shapes=shapes), **given, **extra), p, many), (spec, key))
-                    self.near(want, steps(ours([{"params": (p := lists(shapes=shapes)), **given}], **extra), p, many),
-                              (spec, key, "group"))
+                    self.near(want, steps(ours(p := lists(shapes=shapes), **given, **extra), p,
+                                          many), (spec, key))
+                    self.near(
+                        want,
+                        steps(ours([{"params": (p := lists(shapes=shapes)), **given}], **extra), p,
+                              many), (spec, key, "group"))
                     opt = ours(p := lists(shapes=shapes), **extra)
                     opt.param_groups[0].update(given)
-                    if key != "initial_accumulator_value":             # torch fills its state in the constructor
+                    # torch fills its state in the constructor
+                    if key != "initial_accumulator_value":
                         self.near(want, steps(opt, p, many), (spec, key, "edited"))
-                    self.assertFalse(all(torch.equal(a, b) for a, b in zip(want, usual)), (spec, key))
+                    self.assertFalse(all(torch.equal(a, b) for a, b in zip(want, usual)),
+                                     (spec, key))
 
     def test_states_and_files(self):
         """State names and shapes are torch's, and a file of either goes on in the other."""
@@ -131,19 +150,31 @@ class Contract(Evaluated):
                 self.near(steps(oa, a, 3, 6), steps(oc, c, 3, 6), spec)
 
     def test_keys_after_loading(self):
-        """Files of a torch whose groups had fewer keys, and of other classes with decoupled_weight_decay: groups have
-        torch's values afterwards. AdamW stays decoupled, in copies too."""
+        """Files of a torch whose groups had fewer keys, and of other classes with
+        decoupled_weight_decay: groups have torch's values afterwards. AdamW stays decoupled, in
+        copies too."""
         files = {spec: {**theirs(lists(shapes=shapes)).state_dict(), "state": {}}
                  for spec, theirs, _, _, shapes in pairs()}
         for spec, theirs, ours, extra, shapes in pairs():
             keys = set(theirs(lists(shapes=shapes)).defaults)
-            given = {k: OTHER[k] for k in ("amsgrad", "centered", "maximize", "nesterov", "decoupled_weight_decay")
-                     if k in inspect.signature(theirs).parameters}
+            given = {
+                k: OTHER[k]
+                for k in ("amsgrad", "centered", "maximize", "nesterov", "decoupled_weight_decay")
+                if k in inspect.signature(theirs).parameters
+            }
             given.update({"momentum": 0.5} if "nesterov" in given else {})
-            a, b = theirs(lists(shapes=shapes), **given), ours(lists(shapes=shapes), **given, **extra)
-            shorter = {k: {"state": {}, "param_groups": [{n: v for n, v in g.items() if n != k}
-                       for g in files[spec]["param_groups"]]} for k in (*given, "fused", "maximize") if k in keys}
-            alike = {k: f for k, f in files.items() if "decoupled_weight_decay" in keys & set(f["param_groups"][0])}
+            a, b = theirs(lists(shapes=shapes), **given), ours(lists(shapes=shapes), **given,
+                                                               **extra)
+            shorter = {
+                k: {
+                    "state": {}, "param_groups": [{n: v for n, v in g.items() if n != k}
+                                                  for g in files[spec]["param_groups"]]
+                } for k in (*given, "fused", "maximize") if k in keys
+            }
+            alike = {
+                k: f for k, f in files.items()
+                if "decoupled_weight_decay" in keys & set(f["param_groups"][0])
+            }
             for name, file in {**alike, **shorter}.items():
                 for opt in (a, b):
                     opt.param_groups[0].update(given)
@@ -164,7 +195,8 @@ class Contract(Evaluated):
     def test_average(self):
         """ASGD's average, the same as torch's from before t0 to after it."""
         for t0 in (1e6, 3.0):
-            a, b = torch.optim.ASGD(p := lists(), 0.1, t0=t0), optc.torch.ASGD(q := lists(), 0.1, t0=t0)
+            a, b = torch.optim.ASGD(p := lists(), 0.1,
+                                    t0=t0), optc.torch.ASGD(q := lists(), 0.1, t0=t0)
             steps(a, p, 7)
             steps(b, q, 7)
             for key in ("ax", "mu", "eta"):
@@ -172,7 +204,8 @@ class Contract(Evaluated):
             self.assertEqual(a.state[p[0]]["mu"].item(), 1 if t0 > 3 else 0.25)
 
     def test_muon_beside(self):
-        """What torch's Muon does not have: its coefficients and steps by optc's names, vectors, wrong combinations."""
+        """What torch's Muon does not have: its coefficients and steps by optc's names, vectors,
+        wrong combinations."""
         with self.assertRaisesRegex(ValueError, "set the same thing"):
             optc.torch.Muon(lists(), scale="rms", adjust_lr_fn="original")
         with self.assertRaisesRegex(ValueError, r"scale.*'jordan' or 'rms' or 'spectral'"):
@@ -183,17 +216,21 @@ class Contract(Evaluated):
         b = steps(optc.torch.Muon(q := lists(), adjust_lr_fn="match_rms_adamw", ns_steps=3,
                                   **{"adamw_beta1": 0.5, "adamw_beta2": 0.6}), q)
         self.assertTrue(all(map(torch.equal, a, b)))
-        self.assertIsNone(optc.torch.Muon(lists(), coefficients="turbo").param_groups[0]["ns_steps"])
+        self.assertIsNone(
+            optc.torch.Muon(lists(), coefficients="turbo").param_groups[0]["ns_steps"])
         tiny = [torch.zeros(2, 2, requires_grad=True)]
-        tiny[0].grad = torch.eye(2) * 1e-12                            # eps: norms below 1e-7 are not blown up
+        # eps: norms below 1e-7 are not blown up
+        tiny[0].grad = torch.eye(2) * 1e-12
         optc.torch.Muon(tiny, lr=1.0, weight_decay=0.0).step()
         self.assertLess(tiny[0].abs().max().item(), 0.01)
 
     def test_adafactor_beside(self):
-        """The spec's own names and options reach the same keys; eps of None is that of each type."""
+        """The spec's own names and options reach the same keys; eps of None is that of each
+        type."""
         opt = optc.torch.Adafactor(lists(), decay=0.7, eps2=0.1, clip_threshold=2.0, momentum=True)
         g = opt.param_groups[0]
-        self.assertEqual((g["beta2_decay"], g["eps"], g["d"], g["momentum"]), (-0.7, (None, 0.1), 2.0, True))
+        self.assertEqual((g["beta2_decay"], g["eps"], g["d"], g["momentum"]),
+                         (-0.7, (None, 0.1), 2.0, True))
         with self.assertRaisesRegex(ValueError, "beta2_decay should be <= 0"):
             optc.torch.Adafactor(lists(), beta2_decay=0.8)
         for dtype in (torch.bfloat16, torch.float64):
@@ -215,7 +252,8 @@ def through_file(state):
 class Groups(Evaluated):
     """Keys in groups act as they do in the constructor, or are refused by name."""
     def same(self, rule, given, with_=(), shapes=SHAPES):
-        """In the constructor, in a group, in an added group, edited after construction and after a step: one effect."""
+        """In the constructor, in a group, in an added group, edited after construction and after a
+        step: one effect."""
         p = lists(shapes=shapes)
         want = steps(optc.torch.Optimizer(p, rule, with_=with_, **given), p)
         plain = steps(optc.torch.Optimizer(p := lists(shapes=shapes), rule, with_=with_), p)
@@ -237,7 +275,8 @@ class Groups(Evaluated):
         steps(opt, p, 1)
         opt.state.clear()
         opt._unbound()
-        for key, value in {"lr": optc.torch.Optimizer(lists(), rule).defaults["lr"], **given}.items():
+        for key, value in {"lr": optc.torch.Optimizer(lists(), rule).defaults["lr"],
+                           **given}.items():
             opt.param_groups[0][key] = value
         with torch.no_grad():
             for q, r in zip(p, lists(shapes=shapes)):
@@ -296,7 +335,10 @@ class Groups(Evaluated):
 
     def test_foreign(self):
         p = lists()
-        given = {"lr_scale": 0.5, "initial_lr": 0.1, "name": "decay", "weight_decay_mult": 1.0, "swa_lr": 0.1}
+        given = {
+            "lr_scale": 0.5, "initial_lr": 0.1, "name": "decay", "weight_decay_mult": 1.0,
+            "swa_lr": 0.1
+        }
         opt = optc.torch.Lion([{"params": [("w", p[0]), ("b", p[1])], **given}])
         steps(opt, p)
         self.assertLessEqual(given.items(), opt.param_groups[0].items())
@@ -316,18 +358,21 @@ class Groups(Evaluated):
 
     def test_base_lr(self):
         """A hyperparameter called base_lr that nobody gave is the rate that a group began with."""
-        text = """return optimizer { name = "scaled", hyper = { lr = { 1, min = 0 }, base_lr = { 1, above = 0 } },
+        text = """return optimizer { name = "scaled", hyper = { lr = { 1, min = 0 },
+          base_lr = { 1, above = 0 } },
           step = function() p = p - lr / base_lr * g end }"""
         p, q, r = (torch.zeros(2, requires_grad=True) for _ in range(3))
-        opt = optc.torch.Optimizer([{"params": [p]}, {"params": [q], "lr": 0.5}, {"params": [r], "initial_lr": 8.0}],
-                                   "scaled", spec=text, lr=4.0)
+        opt = optc.torch.Optimizer(
+            [{"params": [p]}, {"params": [q], "lr": 0.5}, {"params": [r], "initial_lr": 8.0}],
+            "scaled", spec=text, lr=4.0)
         self.assertEqual([g["base_lr"] for g in opt.param_groups], [4.0, 0.5, 8.0])
         s = lrs.LambdaLR(opt, lambda t: 1 / (1 + t), last_epoch=-1)
         for x in (p, q, r):
             x.grad = torch.ones(2)
         s.step(), opt.step()
         self.assertEqual([x[0].item() for x in (p, q, r)], [-0.5, -0.5, -0.5])
-        given = optc.torch.Optimizer([torch.zeros(2, requires_grad=True)], "scaled", spec=text, lr=4.0, base_lr=2.0)
+        given = optc.torch.Optimizer([torch.zeros(2, requires_grad=True)], "scaled", spec=text,
+                                     lr=4.0, base_lr=2.0)
         self.assertEqual(given.param_groups[0]["base_lr"], 2.0)
         saved = opt.state_dict()
         del saved["param_groups"][1]["base_lr"]
@@ -336,11 +381,12 @@ class Groups(Evaluated):
 
 
 class Authors(Evaluated):
-    BETAS = ("adabelief", "adabound", "adamp", "adan", "ademamix", "adopt", "came", "klshampoo", "lamb", "lion",
-             "novograd", "shampoo", "soap", "splus", "yogi")
+    BETAS = ("adabelief", "adabound", "adamp", "adan", "ademamix", "adopt", "came", "klshampoo",
+             "lamb", "lion", "novograd", "shampoo", "soap", "splus", "yogi")
 
     def test_betas(self):
-        """A factory's keywords (timm: lr, weight_decay, betas, eps), and schedulers that cycle the first of betas."""
+        """A factory's keywords (timm: lr, weight_decay, betas, eps), and schedulers that cycle the
+        first of betas."""
         for spec in self.BETAS:
             betas = (0.85, 0.9, 0.95) if spec in ("adan", "ademamix", "came") else (0.85, 0.9)
             given = {"lr": 1e-3, "weight_decay": 0.05, "betas": betas}
@@ -348,8 +394,9 @@ class Authors(Evaluated):
                 given["eps"] = (1e-30, 1e-16) if spec == "came" else 1e-7
             p = lists()
             opt = optc.torch.Optimizer(p, spec, **given)
-            for make in (lambda o: lrs.OneCycleLR(o, 1e-2, total_steps=5),
-                         lambda o: lrs.CyclicLR(o, 1e-4, 1e-2, 2, base_momentum=0.7, max_momentum=0.8)):
+            for make in (
+                    lambda o: lrs.OneCycleLR(o, 1e-2, total_steps=5),
+                    lambda o: lrs.CyclicLR(o, 1e-4, 1e-2, 2, base_momentum=0.7, max_momentum=0.8)):
                 s = make(opt)
                 for _ in range(4):
                     steps(opt, p, 1)
@@ -363,25 +410,36 @@ class Authors(Evaluated):
                 optc.torch.Optimizer(lists(), spec, betas=betas + (0.9,))
 
     def test_hints(self):
-        for spec, key, hint in (("soap", "precondition_frequency", "called interval"), ("lars", "trust_coeff", "trust"),
-                                ("adopt", "decouple", "called decoupled"), ("soap", "max_precond_dim", "called limit"),
-                                ("adabelief", "weight_decouple", "fixed by its spec"), ("dion", "rank", "directions"),
-                                ("lion", "lerning_rate", ""), ("lion", "weight_deacy", "did you mean weight_decay"),
-                                ("adamw", "max_grad_norm", "clip"), ("soap", "shampoo_beta", "called beta3"),
-                                ("adamw", "weightdecay", "did you mean weight_decay"), ("sgd", "betas", "momentum"),
-                                ("signum", "beta1", "called momentum"), ("adan", "no_prox", "called proximal")):
+        for spec, key, hint in (("soap", "precondition_frequency",
+                                 "called interval"), ("lars", "trust_coeff", "trust"),
+                                ("adopt", "decouple",
+                                 "called decoupled"), ("soap", "max_precond_dim", "called limit"),
+                                ("adabelief", "weight_decouple",
+                                 "fixed by its spec"), ("dion", "rank",
+                                                        "directions"), ("lion", "lerning_rate", ""),
+                                ("lion", "weight_deacy",
+                                 "did you mean weight_decay"), ("adamw", "max_grad_norm", "clip"),
+                                ("soap", "shampoo_beta",
+                                 "called beta3"), ("adamw", "weightdecay",
+                                                   "did you mean weight_decay"), ("sgd", "betas",
+                                                                                  "momentum"),
+                                ("signum", "beta1", "called momentum"), ("adan", "no_prox",
+                                                                         "called proximal")):
             with self.assertRaisesRegex(TypeError, "%s has no .*%s.*%s" % (spec, key, hint)):
                 optc.torch.Optimizer(lists(), spec, **{key: 1})
 
 
 class Schedules(Case):
     def test_to_the_end(self):
-        """Every scheduler of torch's to its end and beyond, from rates whose rounding goes below 0."""
+        """Every scheduler of torch's to its end and beyond, from rates whose rounding goes below
+        0."""
         each = {
             "LambdaLR": lambda o: lrs.LambdaLR(o, lambda t: max(0.0, 1 - t / 7)),
             "MultiplicativeLR": lambda o: lrs.MultiplicativeLR(o, lambda t: 0.0 if t > 8 else 0.9),
-            "StepLR": lambda o: lrs.StepLR(o, 3, 0.0), "MultiStepLR": lambda o: lrs.MultiStepLR(o, [2, 5], 0.1),
-            "ConstantLR": lambda o: lrs.ConstantLR(o, 0.1, 3), "ExponentialLR": lambda o: lrs.ExponentialLR(o, 0.5),
+            "StepLR": lambda o: lrs.StepLR(o, 3, 0.0),
+            "MultiStepLR": lambda o: lrs.MultiStepLR(o, [2, 5], 0.1),
+            "ConstantLR": lambda o: lrs.ConstantLR(o, 0.1, 3),
+            "ExponentialLR": lambda o: lrs.ExponentialLR(o, 0.5),
             "LinearLR": lambda o: lrs.LinearLR(o, 1 / 3, 0.0, 10),
             "CosineAnnealingLR": lambda o: lrs.CosineAnnealingLR(o, 10),
             "CosineAnnealingWarmRestarts": lambda o: lrs.CosineAnnealingWarmRestarts(o, 3, 2),
@@ -389,14 +447,17 @@ class Schedules(Case):
             "OneCycleLR": lambda o: lrs.OneCycleLR(o, 0.1, total_steps=13, anneal_strategy="linear",
                                                    final_div_factor=1e300),
             "CyclicLR": lambda o: lrs.CyclicLR(o, 0.0, 0.1, 3, base_momentum=0.0, max_momentum=0.9),
-            "ChainedScheduler": lambda o: lrs.ChainedScheduler([lrs.LinearLR(o, 1 / 3, 0.0, 9),
-                                                                lrs.ExponentialLR(o, 0.9)]),
-            "SequentialLR": lambda o: lrs.SequentialLR(o, [lrs.LinearLR(o, 0.1, 1.0, 4), lrs.LinearLR(o, 0.7, 0.0, 5)],
-                                                       [4]),
+            "ChainedScheduler": lambda o: lrs.ChainedScheduler(
+                [lrs.LinearLR(o, 1 / 3, 0.0, 9),
+                 lrs.ExponentialLR(o, 0.9)]), "SequentialLR": lambda o: lrs.SequentialLR(
+                     o, [lrs.LinearLR(o, 0.1, 1.0, 4),
+                         lrs.LinearLR(o, 0.7, 0.0, 5)], [4]),
             "ReduceLROnPlateau": lambda o: lrs.ReduceLROnPlateau(o, patience=0, factor=0.0),
         }
-        there = {n for n, c in vars(lrs).items() if inspect.isclass(c) and issubclass(c, lrs.LRScheduler)
-                 and not n.startswith("_")}
+        there = {
+            n for n, c in vars(lrs).items()
+            if inspect.isclass(c) and issubclass(c, lrs.LRScheduler) and not n.startswith("_")
+        }
         self.assertEqual(there - {"LRScheduler", "SWALR"}, set(each))
         below = 0
         for name, make in each.items():
@@ -414,14 +475,17 @@ class Schedules(Case):
         self.assertLess(0, below)                      # a rounded rate was there to be clamped
 
     def test_messages(self):
-        """Out of range by more than rounding: the group and the key, and nothing is sent of any group."""
+        """Out of range by more than rounding: the group and the key, and nothing is sent of any
+        group."""
         p, q = lists(shapes=((3,),)), lists(shapes=((2,),))
         with self.assertRaisesRegex(ValueError, "^soap: lr is a number, not 'a'$"):
             optc.torch.Optimizer(p, "soap", lr="a")
         opt = optc.torch.AdamW([{"params": p}, {"params": q, "lr": 0.1}])
         steps(opt, p + q, 1)
-        for key, value, text in (("lr", -1e-3, r'adamw: param_groups\[1\]\["lr"\] is -0.001, and must be at least 0'),
-                                 ("betas", (0.9, 1.5), r'\["betas"\] is 1.5, and must be at least 0 and below 1'),
+        for key, value, text in (("lr", -1e-3, r'adamw: param_groups\[1\]\["lr"\] is -0.001, and '
+                                  r'must be at least 0'),
+                                 ("betas", (0.9, 1.5),
+                                  r'\["betas"\] is 1.5, and must be at least 0 and below 1'),
                                  ("eps", float("nan"), r'\["eps"\] is nan')):
             old = opt.param_groups[1][key]
             opt.param_groups[0]["lr"], opt.param_groups[1][key] = 0.25, value

@@ -23,7 +23,8 @@ def decayed(a, b, w):
 
 class Cookbook(unittest.TestCase):
     def steps(self, name, formula, inputs=None, steps=3, **given):
-        """formula(t, p, g, state) gives the new p of a 5 x 7 matrix; state is a dict that it may fill."""
+        """formula(t, p, g, state) gives the new p of a 5 x 7 matrix; state is a dict that it may
+        fill."""
         torch.manual_seed(3)
         p = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
         want, state = p.detach().clone(), {}
@@ -81,10 +82,13 @@ class Cookbook(unittest.TestCase):
             if t != 2:
                 s["h"] = decayed(s.get("h", 0), hess[t - 1], 1 - 0.99)
             return p - 1e-3 * (s["m"] / (0.04 * s["h"]).clamp(min=1e-12)).clamp(-1, 1)
-        self.steps("curvature", formula, inputs=lambda t: {"hess": hess[t - 1], "fresh": float(t != 2)})
+
+        self.steps("curvature", formula,
+                   inputs=lambda t: {"hess": hess[t - 1], "fresh": float(t != 2)})
 
     def test_polyak(self):
-        self.steps("polyak", lambda t, p, g, s: p - min(1, 2.5 * t / (g.square().sum().item() + 1e-8)) * g,
+        self.steps("polyak", lambda t, p, g, s: p - min(1, 2.5 * t /
+                                                        (g.square().sum().item() + 1e-8)) * g,
                    inputs=lambda t: {"loss": 2.5 * t})
 
     def test_dog(self):
@@ -116,7 +120,8 @@ class Wrappers(unittest.TestCase):
         torch.manual_seed(4)
         p = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
         want, state = p.detach().clone(), {}
-        opt = optc.torch.Optimizer([p], "sgd", wrappers={name: recipe(name)}, with_=[name], lr=0.1, momentum=0)
+        opt = optc.torch.Optimizer([p], "sgd", wrappers={name: recipe(name)}, with_=[name], lr=0.1,
+                                   momentum=0)
         for t in range(1, steps + 1):
             p.grad = torch.randn(5, 7, dtype=torch.float64)
             want = formula(t, want, p.grad.clone(), state)

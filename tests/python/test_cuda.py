@@ -1,4 +1,5 @@
-"""optc.torch on a GPU: the CPU's bits, graphs, streams, devices, memory. Run by tests/gpu/python.sh."""
+"""optc.torch on a GPU: the CPU's bits, graphs, streams, devices, memory. Run by
+tests/gpu/python.sh."""
 import copy
 import unittest
 
@@ -40,7 +41,8 @@ class Cuda(unittest.TestCase):
         return oa, ob
 
     def test_bits(self):
-        for spec in ("adamw", "sgd", "lion", "adafactor", "lamb", "adamw+clip(1)+ema(0.9)", "nadam"):
+        for spec in ("adamw", "sgd", "lion", "adafactor", "lamb", "adamw+clip(1)+ema(0.9)",
+                     "nadam"):
             self.both(spec)
         self.both("adamw", torch.bfloat16)
         self.both("adamw", torch.float16, types={"state": "bf16"})
@@ -53,9 +55,11 @@ class Cuda(unittest.TestCase):
         self.assertEqual(b.state[p]["exp_avg"].device, p.device)
         fresh = parameters("cuda")
         other = torch.optim.AdamW(fresh)
-        other.load_state_dict(copy.deepcopy(b.state_dict()) | {"param_groups": other.state_dict()["param_groups"]})
+        other.load_state_dict(
+            copy.deepcopy(b.state_dict()) | {"param_groups": other.state_dict()["param_groups"]})
         again = optc.torch.AdamW(fresh)
-        again.load_state_dict(a.state_dict() | {"param_groups": again.state_dict()["param_groups"]})    # the CPU's
+        # the CPU's
+        again.load_state_dict(a.state_dict() | {"param_groups": again.state_dict()["param_groups"]})
         grads(fresh, 9), again.step()
         c, d = copy.deepcopy((b.param_groups[0]["params"], b))
         grads(c, 9), d.step()
@@ -224,11 +228,14 @@ class Cuda(unittest.TestCase):
         torch.testing.assert_close(nets[0].weight, nets[1].weight, rtol=1e-5, atol=1e-6)
 
     def test_graph_allocates_gradients(self):
-        """torch's usual recipe, zero_grad(set_to_none=True): gradients lie in the graph's own memory. Two graphs of two
-        batches, and steps outside of them, in turns."""
+        """torch's usual recipe, zero_grad(set_to_none=True): gradients lie in the graph's own
+        memory. Two graphs of two batches, and steps outside of them, in turns."""
         torch.manual_seed(0)
         for spec, given in (("adamw", {}), ("adamw+clip(1)", {}), ("muon", {"adamw_lr": 0.01})):
-            nets = [torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Linear(24, 16)).cuda() for _ in range(2)]
+            nets = [
+                torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Linear(24, 16)).cuda()
+                for _ in range(2)
+            ]
             nets[1].load_state_dict(nets[0].state_dict())
             opts = [optc.torch.Optimizer(n, spec, lr=0.01, **given) for n in nets]
             batches = [torch.randn(n, 16, device="cuda") for n in (4, 7)]
@@ -270,7 +277,8 @@ class Cuda(unittest.TestCase):
         opt.step()
 
     def scaled(self, scaler, bad, spec="adamw+clip(1)", types=(torch.float32,)):
-        """One of six steps has gradients that are not finite: it is left out, and the scale goes down."""
+        """One of six steps has gradients that are not finite: it is left out, and the scale goes
+        down."""
         a, b = ([p for t in types for p in parameters("cuda", t)] for _ in range(2))
         other, opt = (optc.torch.Optimizer(x, spec, lr=0.1) for x in (a, b))
         self.assertTrue(opt._step_supports_amp_scaling)
@@ -287,14 +295,16 @@ class Cuda(unittest.TestCase):
         self.assertEqual(opt.state_dict()["state"][0]["step"].item(), 5)
 
     def test_scaler(self):
-        """torch's protocol: the step reads found_inf and divides by the scale, and the host does not wait."""
+        """torch's protocol: the step reads found_inf and divides by the scale, and the host does
+        not wait."""
         self.scaled(torch.amp.GradScaler("cuda", init_scale=4.0), float("inf"))
 
     def test_own_scaler(self):
         self.scaled(optc.torch.GradScaler("cuda", init_scale=4.0), float("nan"))
 
     def test_scaler_of_products(self):
-        """A rule with products: the host does not wait either, if the driver has conditional nodes."""
+        """A rule with products: the host does not wait either, if the driver has conditional
+        nodes."""
         for kind in (torch.amp.GradScaler, optc.torch.GradScaler):
             self.scaled(kind("cuda", init_scale=4.0), float("inf"), "muon")
         self.scaled(torch.amp.GradScaler("cuda", init_scale=4.0), float("nan"), "splus")
@@ -329,7 +339,8 @@ class Cuda(unittest.TestCase):
         """An optimizer whose step was captured, and the graph."""
         b = [torch.zeros(1000, device="cuda", requires_grad=True)]
         b[0].grad = torch.ones_like(b[0])
-        opt = optc.torch.Optimizer(b, **({"spec": spec} if "{" in spec else {"rule": spec}), **given)
+        opt = optc.torch.Optimizer(b, **({"spec": spec} if "{" in spec else {"rule": spec}),
+                                   **given)
         if "k =" in spec:
             opt.set_scalar("k", 1.0)
         opt.step()
@@ -398,8 +409,10 @@ class Cuda(unittest.TestCase):
         self.assertEqual(steps, [1] + [3] * (len(b) - 1))
 
     def test_copies_of_a_graph(self):
-        """A gradient that lies otherwise is copied into memory that the graph goes on writing to."""
-        p, odd = torch.zeros(64, 32, device="cuda", requires_grad=True), torch.ones(32, 64, device="cuda").t()
+        """A gradient that lies otherwise is copied into memory that the graph goes on writing
+        to."""
+        p, odd = torch.zeros(64, 32, device="cuda",
+                             requires_grad=True), torch.ones(32, 64, device="cuda").t()
         p.grad = odd
         opt = optc.torch.SGD([p], lr=1.0)
         opt.step()

@@ -1,4 +1,5 @@
-"""optc on CuPy arrays: bound and stepped in place, in CuPy's streams. Run by tests/gpu/python.sh."""
+"""optc on CuPy arrays: bound and stepped in place, in CuPy's streams. Run by
+tests/gpu/python.sh."""
 import unittest
 
 import optc

@@ -1,4 +1,5 @@
-"""Functions on tensors on a GPU against torch.linalg in f64 on the CPU. Run by tests/gpu/python.sh."""
+"""Functions on tensors on a GPU against torch.linalg in f64 on the CPU. Run by
+tests/gpu/python.sh."""
 import unittest
 
 import torch
@@ -23,7 +24,8 @@ class Powers(Functions):
     def test_sides(self):
         for n in (1, 2, 17, 64, 200, 600):
             A = positive(2, n)
-            self.near(ot.matrix_power(A.cuda(), -0.25, ridge=1e-2).cpu(), power(A, -0.25, 1e-2), 128)
+            self.near(
+                ot.matrix_power(A.cuda(), -0.25, ridge=1e-2).cpu(), power(A, -0.25, 1e-2), 128)
             self.near(ot.matrix_power(A.cuda(), 0.3).cpu(), power(A, 0.3), 512)
 
     def test_one_of_many(self):
@@ -31,20 +33,23 @@ class Powers(Functions):
         A[1, 0, 0], A[3] = float("nan"), -A[3]
         X = ot.matrix_power(A.cuda(), -0.25, ridge=1e-2)
         self.assertEqual(X.isnan().flatten(1).all(1).tolist(), [False, True, False, True])
-        self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A.cuda(), -0.25, ridge=1e-2,
-                  check=True)
+        self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A.cuda(), -0.25,
+                  ridge=1e-2, check=True)
 
     def test_factors(self):
         A = positive(2, 70)
         w, V = ot.eigh(A.cuda())
         self.near(w.cpu(), torch.linalg.eigvalsh(A.double()), 64)
-        self.near((V.double() @ torch.diag_embed(w.double()) @ V.double().mT).float().cpu(), A.double(), 256)
+        self.near((V.double() @ torch.diag_embed(w.double()) @ V.double().mT).float().cpu(),
+                  A.double(), 256)
         L = ot.cholesky(A.cuda())
         self.near(L.cpu(), torch.linalg.cholesky(A.double()), 64)
         B = torch.randn(2, 70, 9)
         want = torch.linalg.solve_triangular(L.cpu().double(), B.double(), upper=False)
         self.near(ot.solve_triangular(L, B.cuda()).cpu(), want, 64)
-        self.near(ot.solve_positive(A.cuda(), B.cuda()).cpu(), torch.linalg.solve(A.double(), B.double()), 128)
+        self.near(
+            ot.solve_positive(A.cuda(), B.cuda()).cpu(), torch.linalg.solve(A.double(), B.double()),
+            128)
         for shape in ((2, 90, 40), (40, 90)):
             A = torch.randn(shape)
             Q, R = (x.cpu().double() for x in ot.qr(A.cuda()))
@@ -117,7 +122,8 @@ class Products(Functions):
         for dtype in ULP:
             A, B = torch.randn(3, 65, 40).to(dtype), torch.randn(3, 40, 33).to(dtype)
             single = torch.randn(40, 33).to(dtype)
-            for a, b in ((A, B), (A, single), (A[0], B), (A.mT.contiguous().mT, B), (A[..., ::2], B[..., ::2, :]),
+            for a, b in ((A, B), (A, single), (A[0], B), (A.mT.contiguous().mT,
+                                                          B), (A[..., ::2], B[..., ::2, :]),
                          (A[..., :1], B[..., :1, :]), (A[..., :0], B[..., :0, :]), (A[:0], B[:0])):
                 C = ot.batched_matmul(_cuda(a), _cuda(b))
                 self.assertEqual((C.dtype, C.device.type), (dtype, "cuda"))
@@ -192,14 +198,17 @@ class Products(Functions):
         graph.replay()
         self.assertTrue(bool((other == 7).all()))      # what a replay works in is nobody else's
         want = B.double() @ B.double() @ B.double()
-        self.assertLessEqual((X.cpu().double() - want).abs().max().item(), 1e-5 * want.abs().max().item())
-        self.assertLessEqual((Y.cpu().double() - want).abs().max().item(), 1e-5 * want.abs().max().item())
+        self.assertLessEqual((X.cpu().double() - want).abs().max().item(),
+                             1e-5 * want.abs().max().item())
+        self.assertLessEqual((Y.cpu().double() - want).abs().max().item(),
+                             1e-5 * want.abs().max().item())
         self.near(K.cpu(), torch.kron(B[0].double(), B[0, :2].double()), 2)
 
 
 def _cuda(x):
     """There with the strides it has here."""
-    storage = torch.empty(x.untyped_storage().nbytes() // x.element_size(), dtype=x.dtype, device="cuda")
+    storage = torch.empty(x.untyped_storage().nbytes() // x.element_size(), dtype=x.dtype,
+                          device="cuda")
     return storage.as_strided(x.shape, x.stride(), x.storage_offset()).copy_(x)
 
 

@@ -1,5 +1,5 @@
-"""Per-sample gradients and K-FAC's statistics on a GPU: the CPU's values, autocast with a scaler, a whole private step
-in a graph, memory. Run by tests/gpu/python.sh."""
+"""Per-sample gradients and K-FAC's statistics on a GPU: the CPU's values, autocast with a scaler, a
+whole private step in a graph, memory. Run by tests/gpu/python.sh."""
 import copy
 import unittest
 
@@ -12,16 +12,17 @@ from singles import Tied, squares
 
 def networks():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1, groups=2, padding_mode="reflect"), nn.GroupNorm(2, 8),
-                        nn.ReLU(inplace=True), nn.Conv2d(8, 16, 3, stride=2), nn.Flatten(), nn.Linear(144, 32),
-                        nn.LayerNorm(32), nn.Linear(32, 5))
+    net = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1, groups=2, padding_mode="reflect"),
+                        nn.GroupNorm(2, 8), nn.ReLU(inplace=True), nn.Conv2d(8, 16, 3, stride=2),
+                        nn.Flatten(), nn.Linear(144, 32), nn.LayerNorm(32), nn.Linear(32, 5))
     return net, copy.deepcopy(net).cuda()
 
 
 @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
 class Cuda(unittest.TestCase):
     def near(self, a, b, bound=1e-4):
-        torch.testing.assert_close(a.cpu().float(), b.cpu().float(), rtol=bound, atol=bound * b.abs().max().item())
+        torch.testing.assert_close(a.cpu().float(),
+                                   b.cpu().float(), rtol=bound, atol=bound * b.abs().max().item())
 
     def both(self, a, b, x, y):
         found = []
@@ -29,8 +30,8 @@ class Cuda(unittest.TestCase):
             with optc.torch.per_sample(net, loss="mean") as samples:
                 net.zero_grad()
                 squares(net(x), y).backward()
-                found.append((samples.grads(), samples.norms(each=True), samples.norms(), samples.clip(1.0),
-                              [p.grad for p in net.parameters()]))
+                found.append((samples.grads(), samples.norms(each=True), samples.norms(),
+                              samples.clip(1.0), [p.grad for p in net.parameters()]))
         for name in found[0][0]:
             self.near(found[1][0][name], found[0][0][name])
             self.near(found[1][1][name], found[0][1][name])
@@ -46,11 +47,12 @@ class Cuda(unittest.TestCase):
         for d, t in ((6, 9), (32, 3)):
             torch.manual_seed(0)
             m = Tied(vocab=64, d=d, again=True)
-            self.both(m, copy.deepcopy(m).cuda(), torch.randint(0, 64, (5, t)), torch.randn(5, t, 64))
+            self.both(m,
+                      copy.deepcopy(m).cuda(), torch.randint(0, 64, (5, t)), torch.randn(5, t, 64))
 
     def test_autocast(self):
-        """Under a scaler, in f16: what is said to be the scale is taken out, sums are f32's. All samples together are
-        torch's own gradient of the same backward."""
+        """Under a scaler, in f16: what is said to be the scale is taken out, sums are f32's. All
+        samples together are torch's own gradient of the same backward."""
         _, net = networks()
         x, y = torch.randn(6, 4, 8, 8, device="cuda"), torch.randn(6, 5, device="cuda")
         scaler = torch.amp.GradScaler("cuda", init_scale=256.0)
@@ -95,7 +97,8 @@ class Cuda(unittest.TestCase):
             torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-4)
 
     def test_memory(self):
-        """Norms and the sum of an embedding and a head of 100 000 rows need no gradient of a sample."""
+        """Norms and the sum of an embedding and a head of 100 000 rows need no gradient of a
+        sample."""
         m = nn.Sequential(nn.Embedding(100000, 64), nn.Linear(64, 100000, bias=False)).cuda()
         x = torch.randint(0, 100000, (16, 2), device="cuda")
         with optc.torch.per_sample(m, loss="mean") as samples:
@@ -105,7 +108,8 @@ class Cuda(unittest.TestCase):
             before = torch.cuda.memory_allocated()
             samples.clip(1.0)
             one = 100000 * 64 * 4
-            self.assertLess(torch.cuda.max_memory_allocated() - before, 8 * one)       # a gradient a sample: 32
+            # a gradient a sample: 32
+            self.assertLess(torch.cuda.max_memory_allocated() - before, 8 * one)
         torch.cuda.synchronize()
         del samples
         self.assertLess(torch.cuda.memory_allocated(), before)

@@ -1,4 +1,5 @@
-"""ZeroRedundancyOptimizer and FSDP1: values over all tensors are those of one process, or refused."""
+"""ZeroRedundancyOptimizer and FSDP1: values over all tensors are those of one process, or
+refused."""
 import unittest
 from unittest import mock
 
@@ -31,13 +32,16 @@ def two_ranks():
         found.append([(p - q).abs().max().item() for p, q in zip(a, b)])
         if given:
             found.append([one.value("clip.grad_norm") - many.optim.value("clip.grad_norm")])
-    whole = [p.detach().to(d).requires_grad_() for p, d in zip(lists(), (torch.float32, torch.float64))]
+    whole = [
+        p.detach().to(d).requires_grad_() for p, d in zip(lists(), (torch.float32, torch.float64))
+    ]
     mine = whole if not dist.get_rank() else [torch.ones(2)]
     opt = optc.torch.Optimizer(mine, "sgd+clip(1)", lr=1.0, momentum=0.0, group=dist.group.WORLD)
     give(whole, 1)
     opt.step()
-    found.append([opt.value("clip.grad_norm") - sum((p.grad.double() ** 2).sum() for p in whole) ** 0.5]
-                 if not dist.get_rank() else [0])
+    found.append(
+        [opt.value("clip.grad_norm") - sum(
+            (p.grad.double() ** 2).sum() for p in whole) ** 0.5] if not dist.get_rank() else [0])
     x, g = torch.arange(8.0), torch.arange(8.0) - 3
     p = torch.nn.Parameter(x[4 * dist.get_rank():][:4].clone())
     p._is_flat_param, p.grad = True, g[4 * dist.get_rank():][:4].clone()
@@ -60,11 +64,14 @@ class DataParallel(Case):
             p = torch.nn.Parameter(torch.ones(8))
             setattr(p, flag, True)
             for rule in ("adamw+clip(1)", "lion+clip(1)"):
-                with self.assertRaisesRegex(ValueError, r"%s.*flat shard.*group=" % rule.split("+")[0]):
+                with self.assertRaisesRegex(ValueError,
+                                            r"%s.*flat shard.*group=" % rule.split("+")[0]):
                     optc.torch.Optimizer([p], rule)
-            for rule in ("lamb", "lars", "adafactor", "adamw+agc", "adamw+clip_norm(1)", "novograd"):
+            for rule in ("lamb", "lars", "adafactor", "adamw+agc", "adamw+clip_norm(1)",
+                         "novograd"):
                 for group in (None, mock.sentinel.group):
-                    with self.assertRaisesRegex(ValueError, r"%s.*flat shard.*FSDP2" % rule.split("+")[0]):
+                    with self.assertRaisesRegex(ValueError,
+                                                r"%s.*flat shard.*FSDP2" % rule.split("+")[0]):
                         optc.torch.Optimizer([p], rule, group=group)
             p.grad = torch.ones(8)
             for rule in ("adamw", "lion", "sgd+ema(0.9)+clip_value(1)"):
@@ -80,7 +87,9 @@ class DataParallel(Case):
             opt.step()
 
     def test_equal_keys(self):
-        given = {"with_": ["clip(1)"], "types": {"state": "bf16"}, "workspace": 0, "follow_lr": True}
+        given = {
+            "with_": ["clip(1)"], "types": {"state": "bf16"}, "workspace": 0, "follow_lr": True
+        }
         opt = optc.torch.AdamW([{"params": lists(), **given}], **given)
         self.assertFalse(given.keys() & opt.param_groups[0].keys())
         for key, value in (("with_", ["clip(2)"]), ("types", {}), ("products", "f32")):

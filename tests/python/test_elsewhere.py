@@ -1,5 +1,5 @@
-"""Unusual conditions around a step: torch's defaults, modes, threads and forks. Stand-ins replace the streams and
-captures of a GPU."""
+"""Unusual conditions around a step: torch's defaults, modes, threads and forks. Stand-ins replace
+the streams and captures of a GPU."""
 import threading
 import unittest
 import weakref
@@ -22,7 +22,8 @@ class Defaults(unittest.TestCase):
         return opt.state_dict()["state"][0]["step"]
 
     def test_types(self):
-        """Steps are counted, and scales taken out, in f32: 16 bits of a default do not count beyond 256."""
+        """Steps are counted, and scales taken out, in f32: 16 bits of a default do not count beyond
+        256."""
         self.addCleanup(torch.set_default_dtype, torch.get_default_dtype())
         for default in (torch.bfloat16, torch.float64):
             torch.set_default_dtype(default)
@@ -49,8 +50,8 @@ class Defaults(unittest.TestCase):
 
 
     def test_precision(self):
-        """Products are in tf32 where torch's are, by whichever of its names that was set (asked for by the old name,
-        what the new one set is an error)."""
+        """Products are in tf32 where torch's are, by whichever of its names that was set (asked for
+        by the old name, what the new one set is an error)."""
         self.addCleanup(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
         for said, so in (("high", True), ("medium", True), ("highest", False)):
             torch.set_float32_matmul_precision(said)
@@ -135,18 +136,23 @@ class Threads(unittest.TestCase):
         del first
 
     def test_one_engine(self):
-        """Two threads that are the first get one engine: rules of one and memory of the other would not do."""
+        """Two threads that are the first get one engine: rules of one and memory of the other would
+        not do."""
         both, found = threading.Barrier(2, timeout=0.5), []
 
         class Slow:
             def __init__(self, *_):
                 try:
-                    both.wait()                        # the other is in here too, or waits for this one
+                    # the other is in here too, or waits for this one
+                    both.wait()
                 except threading.BrokenBarrierError:
                     pass
         with mock.patch.object(_engines, "Device", Slow), mock.patch.dict(_engines._open):
-            threads = [threading.Thread(target=lambda: found.append(_engines.device_of(torch.device("cpu"), 12345)))
-                       for _ in range(2)]
+            threads = [
+                threading.Thread(
+                    target=lambda: found.append(_engines.device_of(torch.device("cpu"), 12345)))
+                for _ in range(2)
+            ]
             for t in threads:
                 t.start()
             for t in threads:
@@ -154,11 +160,13 @@ class Threads(unittest.TestCase):
         self.assertIs(*found)
 
     def test_fork(self):
-        """Who has no parameter on a GPU does not ask torch about one: in a fork it must not be asked."""
+        """Who has no parameter on a GPU does not ask torch about one: in a fork it must not be
+        asked."""
         ps = lists()
         grads(ps)
         with mock.patch.object(torch.cuda, "is_available", return_value=True), \
-                mock.patch.object(torch.cuda, "is_current_stream_capturing", side_effect=RuntimeError("CUDA error")):
+                mock.patch.object(torch.cuda, "is_current_stream_capturing",
+                                  side_effect=RuntimeError("CUDA error")):
             ot.AdamW(ps).step()
 
 
@@ -177,17 +185,19 @@ class OnGpu(unittest.TestCase):
         return opt, b
 
     def in_stream(self, stream, capturing=False):
-        for patch in (mock.patch.object(torch._C, "_cuda_getCurrentRawStream", return_value=stream, create=True),
-                      mock.patch.object(torch.cuda, "current_stream"),
+        for patch in (mock.patch.object(torch._C, "_cuda_getCurrentRawStream", return_value=stream,
+                                        create=True), mock.patch.object(
+                                            torch.cuda, "current_stream"),
                       mock.patch.object(_tensor_binding, "capturing", return_value=capturing),
                       mock.patch.object(_optimizer, "capturing", return_value=capturing)):
             patch.start()
             self.addCleanup(patch.stop)
 
     def test_read_behind_replays(self):
-        """Replays go into torch's current stream, and not into the one the step was captured in: counts and values are
-        read there, behind what the binding did."""
-        for read in (lambda o: o.state_dict(), lambda o: o.value("clip.grad_norm"), lambda o: o.set_scalar("none", 1)):
+        """Replays go into torch's current stream, and not into the one the step was captured in:
+        counts and values are read there, behind what the binding did."""
+        for read in (lambda o: o.state_dict(), lambda o: o.value("clip.grad_norm"),
+                     lambda o: o.set_scalar("none", 1)):
             opt, b = self.bound()
             b.stream = 5                               # that of the capture
             opt._scalars = {}
@@ -216,8 +226,8 @@ class OnGpu(unittest.TestCase):
         self.assertIsNotNone(gone())
 
     def test_used_in(self):
-        """Everything that a step reads belongs to the stream it goes to: torch must not hand it out before that is
-        done."""
+        """Everything that a step reads belongs to the stream it goes to: torch must not hand it out
+        before that is done."""
         opt, b = self.bound()
         p, = (p for p in b.params if p.dim() == 2)
         p.grad = torch.ones(p.shape[::-1]).t()
@@ -231,7 +241,8 @@ class OnGpu(unittest.TestCase):
 
     def test_copies_before_states(self):
         """States that begin as copies of what is copied itself wait for that."""
-        seen, p, attempt = [], torch.zeros(8, 6).t()[::2].requires_grad_(), _tensor_binding.TensorBinding._attempt
+        seen, p, attempt = [], torch.zeros(
+            8, 6).t()[::2].requires_grad_(), _tensor_binding.TensorBinding._attempt
         p.grad = torch.ones_like(p)
 
         def bind(b, hypers):
@@ -248,15 +259,18 @@ class OnGpu(unittest.TestCase):
         now = [1]
         with mock.patch.object(torch.cuda, "current_device", side_effect=lambda: now[0]), \
                 mock.patch.object(torch.cuda, "device") as guard, \
-                mock.patch.object(torch.cuda, "is_current_stream_capturing", side_effect=lambda: now[0] == 0):
+                mock.patch.object(torch.cuda, "is_current_stream_capturing",
+                                  side_effect=lambda: now[0] == 0):
             guard.return_value.__enter__.side_effect = lambda *_: now.__setitem__(0, 0)
             guard.return_value.__exit__.side_effect = lambda *_: now.__setitem__(0, 1)
             self.assertTrue(_engines.capturing(CUDA))
             self.assertEqual(now, [1])
 
     def test_memory_is_not_filled(self):
-        """torch fills what torch.empty gives where algorithms are to be deterministic, in a stream of its own."""
-        self.addCleanup(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+        """torch fills what torch.empty gives where algorithms are to be deterministic, in a stream
+        of its own."""
+        self.addCleanup(torch.use_deterministic_algorithms,
+                        torch.are_deterministic_algorithms_enabled())
         torch.use_deterministic_algorithms(True)
         with mock.patch.object(torch, "empty", wraps=torch.empty) as empty:
             ps = lists()

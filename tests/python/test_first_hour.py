@@ -22,36 +22,47 @@ from optc.torch._functions import judged
 from optc.torch._rest_rate import Rates
 
 RATE = re.compile(r"lr(_|$)|rate|step_?size|^decay$|(^|_)eta$")
-# {(rule or wrapper, hyperparameter named like a rate): a rule with it} of those that the authors multiply by lr.
+# {(rule or wrapper, hyperparameter named like a rate): a rule with it} of those that the authors
+# multiply by lr.
 FOLLOW = {("mars", "lr_1d"): ("mars", []), ("amuse", "lr_1d"): ("amuse", []),
           ("ema_nesterov", "ema_nesterov.lookahead_stepsize"): ("sgd", ["ema_nesterov"]),
-          ("galore", "galore.decay"): ("adan", ["galore(2,1)"]), ("fira", "fira.decay"): ("adan", ["fira(2,1)"])}
+          ("galore", "galore.decay"): ("adan", ["galore(2,1)"]),
+          ("fira", "fira.decay"): ("adan", ["fira(2,1)"])}
 # The others, with the reason.
 STAY = {
-    **dict.fromkeys([("cosmos", "lr_ratio"), ("sinkgd", "lr_scale")], "the spec multiplies it by lr"),
+    **dict.fromkeys([("cosmos", "lr_ratio"), ("sinkgd", "lr_scale")],
+                    "the spec multiplies it by lr"),
     ("adabound", "final_lr"): "the spec multiplies it by lr / base_lr",
-    **dict.fromkeys([("adabound", "base_lr"), ("corrected_decay", "corrected_decay.max_lr")], "a rate of the schedule"),
-    **dict.fromkeys([("psgd", "precond_lr"), ("psgd_kron", "precond_lr"), ("snoo", "snoo.outer_lr")],
+    **dict.fromkeys([("adabound", "base_lr"), ("corrected_decay", "corrected_decay.max_lr")],
+                    "a rate of the schedule"),
+    **dict.fromkeys([("psgd", "precond_lr"), ("psgd_kron", "precond_lr"),
+                     ("snoo", "snoo.outer_lr")],
                     "the authors keep it while lr changes"),
     **dict.fromkeys([("rprop", "step_size_min"), ("rprop", "step_size_max")], "torch keeps it"),
     **dict.fromkeys([("adagrad", "lr_decay"), ("ftrl", "lr_power"), ("amuse", "weight_lr_power"),
-                     ("schedulefree_adamw", "weight_lr_power"), ("schedulefree_radam", "weight_lr_power"),
+                     ("schedulefree_adamw", "weight_lr_power"),
+                     ("schedulefree_radam", "weight_lr_power"),
                      ("schedulefree_sgd", "weight_lr_power")], "of a formula that has lr"),
-    **dict.fromkeys([("dadapt_adagrad", "growth_rate"), ("dadapt_adam", "growth_rate"), ("dadapt_adan", "growth_rate"),
-                     ("dadapt_sgd", "growth_rate"), ("prodigy", "growth_rate"), ("dog", "init_eta")],
+    **dict.fromkeys([("dadapt_adagrad", "growth_rate"), ("dadapt_adam", "growth_rate"),
+                     ("dadapt_adan", "growth_rate"), ("dadapt_sgd", "growth_rate"),
+                     ("prodigy", "growth_rate"), ("dog", "init_eta")],
                     "limits or starts an estimate of the rate"),
-    **dict.fromkeys([("adafactor", "decay"), ("adalomo", "decay_rate"), ("adatam", "decay_rate"), ("tam", "decay_rate"),
-                     ("splus", "ema_rate"), ("ema", "ema.decay")], "of an average"),
+    **dict.fromkeys([("adafactor", "decay"), ("adalomo", "decay_rate"), ("adatam", "decay_rate"),
+                     ("tam", "decay_rate"), ("splus", "ema_rate"), ("ema", "ema.decay")],
+                    "of an average"),
 }
 
 
 class Settings(Case):
     def test_workspace(self):
-        """What a matrix takes may be given, and what was given too little is told by the argument's name."""
-        a, b = ([(n, p.detach().clone().requires_grad_()) for n, p in model().named_parameters()] for _ in range(2))
+        """What a matrix takes may be given, and what was given too little is told by the argument's
+        name."""
+        a, b = ([(n, p.detach().clone().requires_grad_()) for n, p in model().named_parameters()]
+                for _ in range(2))
         small = optc.torch.Muon(a, workspace=64)
         grads([p for _, p in a])
-        with self.assertRaisesRegex(optc.OutOfMemory, "workspace is 64: workspace= of this optimizer"):
+        with self.assertRaisesRegex(optc.OutOfMemory,
+                                    "workspace is 64: workspace= of this optimizer"):
             small.step()
         takes, matrices = {}, lambda name, p: p.dim() > 1
         for n, p in b:
@@ -105,11 +116,14 @@ class Settings(Case):
             for lr, rest in rates(schedule)[1]:
                 self.assertAlmostEqual(rest, 0.2 * lr, 15)
         self.assertEqual(rates(cosine)[1][0], (0.02, 0.004))
-        self.assertEqual({rest for _, rest in rates(cosine, {"adamw_lr": 0.004, "follow_lr": False})[1]}, {0.004})
+        self.assertEqual(
+            {rest for _, rest in rates(cosine, {"adamw_lr": 0.004, "follow_lr": False})[1]},
+            {0.004})
         self.assertEqual({rest for _, rest in rates(cosine, {"adamw_lr": 0.0})[1]}, {0.0})
         for lr, rest in rates(cosine, between=set_once)[1][1:]:
             self.assertAlmostEqual(rest, lr, 15)
-        of_users = rates(cosine, between=lambda opt: opt.param_groups[0].update({"adamw.lr": 0.003}))[1]
+        of_users = rates(cosine,
+                         between=lambda opt: opt.param_groups[0].update({"adamw.lr": 0.003}))[1]
         self.assertEqual([rest for _, rest in of_users[1:2]], [0.003])
         opt, _ = rates(cosine, n=3)
         for again in (copy.deepcopy(opt), optc.torch.Muon(model(), lr=1.0, adamw_lr=1.0)):
@@ -118,21 +132,25 @@ class Settings(Case):
                 self.assertAlmostEqual(rest, 0.2 * lr, 15)
 
     def test_second_rates(self):
-        """Every hyperparameter of the library that is named like a rate is in one of the tables. Those that follow are
-        0 at lr = 0, where nothing moves; a change by hand counts too."""
+        """Every hyperparameter of the library that is named like a rate is in one of the tables.
+        Those that follow are 0 at lr = 0, where nothing moves; a change by hand counts too."""
         found = {}
         for n in library():
             kind, _, w = n.partition("/")
-            rule = asked(spec="adamw", with_=w) if w and kind == "wrappers" else asked(spec=n) if not w else None
-            names = [h for h in rule.hypers() if h != "lr" and not w or h.startswith(w + ".")] if rule else ()
-            found[w or n] = {h for h in names if RATE.search(h.rpartition(".")[2])} - {"%s.lr" % rule.field("fallback")}
+            rule = asked(spec="adamw", with_=w) if w and kind == "wrappers" else asked(
+                spec=n) if not w else None
+            names = [h for h in rule.hypers() if h != "lr" and not w or h.startswith(w + ".")
+                     ] if rule else ()
+            found[w or n] = {h for h in names if RATE.search(h.rpartition(".")[2])
+                             } - {"%s.lr" % rule.field("fallback")}
         self.assertEqual({(n, h) for n, each in found.items() for h in each}, {*FOLLOW, *STAY})
         self.assertEqual({(n, h.rpartition(".")[2]) for n, h in FOLLOW}, {
             (n, h) for n, each in _rules.RATES.items() for h in each})
         for (name, key), (rule, with_) in FOLLOW.items():
             p = [("a", torch.randn(4, 3).requires_grad_()), ("b", torch.randn(5).requires_grad_())]
             params, first = [q for _, q in p], 0.25
-            opt = optc.torch.Optimizer(p, rule, with_=with_, lr=0.5, **{key.replace(".", "_"): first})
+            opt = optc.torch.Optimizer(p, rule, with_=with_, lr=0.5,
+                                       **{key.replace(".", "_"): first})
             moves = lrs.LambdaLR(opt, lambda t: max(0, 1 - t / 2))
             for share in (1, 0.5, 0):
                 grads(params)
@@ -142,19 +160,22 @@ class Settings(Case):
                 self.assertEqual(all(map(torch.equal, before, params)), share == 0, name)
                 moves.step()
             for on, given in ((True, {}), (False, {"follow_lr": False})):
-                opt = optc.torch.Optimizer(params, rule, with_=with_, lr=0.5, **{key.replace(".", "_"): first}, **given)
+                opt = optc.torch.Optimizer(params, rule, with_=with_, lr=0.5,
+                                           **{key.replace(".", "_"): first}, **given)
                 opt.param_groups[0]["lr"] = 0.125
                 opt.step()
                 self.assertEqual(opt.param_groups[0][key], 0.25 * first if on else first)
 
     def test_added_group_keeps_the_ratio(self):
-        """A change of lr by a scheduler that no step has seen is no new ratio when a group is added."""
+        """A change of lr by a scheduler that no step has seen is no new ratio when a group is
+        added."""
         opt = optc.torch.Muon([torch.nn.Parameter(torch.ones(2, 2))], lr=0.02, adamw_lr=0.002)
         moves = lrs.LambdaLR(opt, lambda t: min(1, 0.1 + 0.45 * t))
         opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3, 3))]})
         with self.assertRaises(ValueError):
             opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3).to_sparse())]})
-        opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.1, "adamw.lr": 0.05})
+        opt.add_param_group(
+            {"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.1, "adamw.lr": 0.05})
         moves.base_lrs += [0.02, 0.1]                  # torch's schedulers do not see added groups
         moves.lr_lambdas *= 3
         for g, lr in zip(opt.param_groups, moves.base_lrs):
@@ -168,7 +189,8 @@ class Settings(Case):
         self.assertEqual([g["adamw.lr"] for g in opt.param_groups[1:]], [0.002, 0.05])
 
     def test_equal_rate_that_is_set_stays(self):
-        """A rate set before every step is the one that steps use, also if it equals the last one."""
+        """A rate set before every step is the one that steps use, also if it equals the last
+        one."""
         opt, rate = optc.torch.Muon(model(), lr=0.02, adamw_lr=0.002), 0.002
         for copied in (lambda x: x, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
             opt = copied(opt)
@@ -189,7 +211,8 @@ class Settings(Case):
             for share in (1, 0.5, 0.25):
                 grads(group["params"])
                 opt.step()
-                self.assertEqual((float(group["lr"]), float(group["adamw.lr"])), (0.25 * share, 0.5 * share))
+                self.assertEqual((float(group["lr"]), float(group["adamw.lr"])),
+                                 (0.25 * share, 0.5 * share))
                 moves.step()
             if isinstance(rate, torch.Tensor):         # set by the caller, to the value it has
                 group["adamw.lr"].fill_(0.125)
@@ -209,11 +232,13 @@ class Settings(Case):
         self.close(found, [0.002, 0.001, 0.0005], 1e-12)
 
     def test_rates_on_a_device_are_not_followed(self):
-        """One warning if a scheduler changes lr there: the host does not wait for it. meta stands for a GPU."""
+        """One warning if a scheduler changes lr there: the host does not wait for it. meta stands
+        for a GPU."""
         for rates in ({"lr": torch.tensor(0.1, device="meta"), "adamw.lr": 0.5},
                       {"lr": 0.1, "adamw.lr": torch.tensor(0.5, device="meta")}):
-            opt = types.SimpleNamespace(_rule=types.SimpleNamespace(rates=lambda: [("adamw.lr", False)]),
-                                        param_groups=[dict(rates)])
+            opt = types.SimpleNamespace(
+                _rule=types.SimpleNamespace(rates=lambda: [("adamw.lr", False)]),
+                param_groups=[dict(rates)])
             for on, scheduler, many in ((True, False, 0), (True, True, 1), (False, True, 0)):
                 found = Rates(opt, on)
                 if scheduler:
@@ -222,8 +247,9 @@ class Settings(Case):
                     warnings.simplefilter("always")
                     found.follow(opt)
                     found.follow(opt)
-                self.assertEqual([("meta" in str(w.message), "adamw.lr" in str(w.message)) for w in seen],
-                                 [(True, True)] * many)
+                self.assertEqual(
+                    [("meta" in str(w.message), "adamw.lr" in str(w.message)) for w in seen],
+                    [(True, True)] * many)
                 self.assertEqual({k: opt.param_groups[0][k] for k in rates}, rates)
                 opt.param_groups[0].pop("initial_lr", None)
 
@@ -236,10 +262,13 @@ class Settings(Case):
             train(m, opt, 2)
             saved[kind] = opt.state_dict()
         for kind, make, many in ((torch.optim.AdamW, lambda n: optc.torch.Muon(n), 1),
-                                 (torch.optim.AdamW, lambda n: optc.torch.Lion(n.parameters()), 1),
-                                 (torch.optim.AdamW, lambda n: optc.torch.AdamW(n.parameters(), amsgrad=True), 0),
-                                 (torch.optim.AdamW, lambda n: optc.torch.AdamW(n.parameters(), with_="ema(0.9)"), 0),
-                                 (torch.optim.SGD, lambda n: optc.torch.SGD(n.parameters(), momentum=0.9), 0)):
+                                 (torch.optim.AdamW, lambda n: optc.torch.Lion(n.parameters()),
+                                  1), (torch.optim.AdamW,
+                                       lambda n: optc.torch.AdamW(n.parameters(), amsgrad=True), 0),
+                                 (torch.optim.AdamW,
+                                  lambda n: optc.torch.AdamW(n.parameters(), with_="ema(0.9)"),
+                                  0), (torch.optim.SGD,
+                                       lambda n: optc.torch.SGD(n.parameters(), momentum=0.9), 0)):
             n = model()
             opt = make(n)
             opt.load_state_dict(saved[kind])
@@ -276,7 +305,9 @@ class KFAC(Case):
         stats.remove()
 
     def test_by_layer(self):
-        for m, layer, name in ((lambda m: (m, m[2], "2"))(model()), (lambda m: (m, m, "(the model)"))(model()[0])):
+        for m, layer, name in ((lambda m:
+                                (m, m[2], "2"))(model()), (lambda m:
+                                                           (m, m, "(the model)"))(model()[0])):
             with optc.torch.kfac_inputs(m, loss="sum") as stats:
                 m(X).square().sum().backward()
                 for x, y in zip(stats.inputs(layer), stats.inputs(name)):
@@ -291,14 +322,18 @@ class KFAC(Case):
 
 class Arguments(Case):
     def test_why_there_is_none(self):
-        """What is told of a matrix without a result is of its function: nobody but a power has a ridge."""
+        """What is told of a matrix without a result is of its function: nobody but a power has a
+        ridge."""
         bad = torch.zeros(2, 3, 3)
         bad[1, 2, 2] = float("nan")
         eye, never = torch.eye(3).expand(2, 3, 3), "(?!.*ridge)"
-        for call, said in ((lambda: optc.torch.matrix_power(bad, -1, check=True), "ridge"),
-                           (lambda: optc.torch.cholesky(bad, check=True), never + ".*not positive"),
-                           (lambda: optc.torch.solve_positive(bad, eye, check=True), never + ".*in B.*not positive"),
-                           (lambda: optc.torch.solve_triangular(bad, eye, check=True), never + ".*0 on its diagonal"),
+        for call, said in ((lambda: optc.torch.matrix_power(bad, -1, check=True),
+                            "ridge"), (lambda: optc.torch.cholesky(bad, check=True),
+                                       never + ".*not positive"),
+                           (lambda: optc.torch.solve_positive(bad, eye, check=True),
+                            never + ".*in B.*not positive"),
+                           (lambda: optc.torch.solve_triangular(bad, eye, check=True),
+                            never + ".*0 on its diagonal"),
                            (lambda: judged("qr", bad), never + ".*1 of 2.*NaN or an infinity"),
                            (lambda: judged("polar", bad), never + ".*1 of 2.*NaN or an infinity")):
             with self.assertRaisesRegex(torch.linalg.LinAlgError, said):
@@ -307,7 +342,8 @@ class Arguments(Case):
     def test_numbers_of_functions(self):
         A = torch.eye(3)
         for coefficients in ([(1.0, 2.0)], None, 3, [1.0]):
-            with self.assertRaisesRegex(TypeError, "coefficients must be a name or a list of triples"):
+            with self.assertRaisesRegex(TypeError,
+                                        "coefficients must be a name or a list of triples"):
                 optc.torch.polar(A, coefficients=coefficients)
         with self.assertRaisesRegex(ValueError, "steps=1.5; it must be a whole number"):
             optc.torch.polar(A, steps=1.5)
@@ -317,7 +353,8 @@ class Arguments(Case):
     def test_rules(self):
         """By their paths, and what is none."""
         p = [torch.ones(3, requires_grad=True)]
-        text = 'return optimizer { name = "mine", hyper = { lr = 1 }, step = function() p = p - lr * g end }'
+        text = ('return optimizer { name = "mine", hyper = { lr = 1 }, '
+                'step = function() p = p - lr * g end }')
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "mine.lua"
             path.write_text(text)
@@ -333,9 +370,11 @@ class Arguments(Case):
         with self.assertRaisesRegex(ValueError, "'int8' is not a storage type: use one of f32"):
             optc.torch.AdamW(p, types={"state": "int8"})
         for types in ({"param": "bf16"}, "grad=bf16"):
-            with self.assertRaisesRegex(ValueError, "parameters and gradients have their own types"):
+            with self.assertRaisesRegex(ValueError,
+                                        "parameters and gradients have their own types"):
                 optc.torch.AdamW(p, types=types)
-        with self.assertRaisesRegex(ValueError, "the rule 'adamw' has no state 'mm'; did you mean 'm'"):
+        with self.assertRaisesRegex(ValueError,
+                                    "the rule 'adamw' has no state 'mm'; did you mean 'm'"):
             o = optc.torch.AdamW(p, types="mm=q8")
             p[0].grad = torch.ones_like(p[0])
             o.step()

@@ -12,9 +12,11 @@ from case import Case, grads, lists, model, train
 
 class Kept(Case):
     def test_both_ways(self):
-        """A run that torch's optimizer began continues with ours, and the other way round: every rule of both."""
+        """A run that torch's optimizer began continues with ours, and the other way round: every
+        rule of both."""
         from optc.torch import _rules
-        for spec in _rules.TORCH.keys() - {"muon"}:    # test_contracts: torch's takes matrices alone, in bf16
+        # test_contracts: torch's takes matrices alone, in bf16
+        for spec in _rules.TORCH.keys() - {"muon"}:
             kwargs = {"momentum": 0.9} if spec in ("sgd", "rmsprop") else {}
             kwargs["lr"] = 0.01
             theirs, ours = _rules.torch_class(spec), getattr(optc.torch, _rules.CLASSES[spec])
@@ -78,7 +80,8 @@ class Kept(Case):
             torch.manual_seed(0)
             p = [torch.randn(4, 3).requires_grad_()]
             q = [p[0].detach().clone().requires_grad_()]
-            opt, other = optc.torch.Optimizer(list(zip("w", p)), spec), optc.torch.Optimizer(list(zip("w", q)), spec)
+            opt, other = optc.torch.Optimizer(list(zip("w", p)),
+                                              spec), optc.torch.Optimizer(list(zip("w", q)), spec)
             lr = opt.param_groups[0]["lr"]
             opt.param_groups[0]["lr"] = 0.0
             p[0].grad = torch.zeros(4, 3)

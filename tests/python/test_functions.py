@@ -62,10 +62,13 @@ class Powers(Functions):
         A = positive(2, 5) - 0.6 * torch.eye(5)        # some are negative now
         self.assertTrue(bool((torch.linalg.eigvalsh(A) < 0).any()))
         rows = A.double().abs().sum(-1).amax(-1)[:, None]
-        self.near(ot.matrix_power(A, -0.25, ridge=0.2, relative=0.1), power(A, -0.25, 0.2 + 0.1 * rows), 64)
+        self.near(ot.matrix_power(A, -0.25, ridge=0.2, relative=0.1),
+                  power(A, -0.25, 0.2 + 0.1 * rows), 64)
         w, V = torch.linalg.eigh(A.double())
-        self.near(ot.matrix_power(A, 0.5, floor=0.3), V @ torch.diag_embed(w.clamp(min=0.3) ** 0.5) @ V.mT, 64)
-        self.near(ot.matrix_power(A, -0.25, ridge=0.4, relative=0.1), power(A, -0.25, 0.4 + 0.1 * rows), 64)
+        self.near(ot.matrix_power(A, 0.5, floor=0.3),
+                  V @ torch.diag_embed(w.clamp(min=0.3) ** 0.5) @ V.mT, 64)
+        self.near(ot.matrix_power(A, -0.25, ridge=0.4, relative=0.1),
+                  power(A, -0.25, 0.4 + 0.1 * rows), 64)
 
     def test_strides_and_triangle(self):
         A = positive(3, 6)
@@ -73,8 +76,10 @@ class Powers(Functions):
         self.near(ot.matrix_power(lower, -0.25, ridge=1e-2), power(A, -0.25, 1e-2))
         wide = torch.zeros(6, 6, 5)
         wide[:, :, 1:4] = A.permute(1, 2, 0)
-        self.near(ot.matrix_power(wide[:, :, 1:4].permute(2, 0, 1), -0.25, ridge=1e-2), power(A, -0.25, 1e-2))
-        self.near(ot.matrix_power(A[:1].expand(4, 6, 6), -0.25, ridge=1e-2), power(A[:1].expand(4, 6, 6), -0.25, 1e-2))
+        self.near(ot.matrix_power(wide[:, :, 1:4].permute(2, 0, 1), -0.25, ridge=1e-2),
+                  power(A, -0.25, 1e-2))
+        self.near(ot.matrix_power(A[:1].expand(4, 6, 6), -0.25, ridge=1e-2),
+                  power(A[:1].expand(4, 6, 6), -0.25, 1e-2))
 
     def test_fresh_and_out(self):
         A, B = positive(2, 4), positive(2, 4, seed=1)
@@ -97,7 +102,8 @@ class Powers(Functions):
             self.assertEqual(ot.eigh(torch.empty(shape))[0].shape, shape[:-1])
         Q, R = ot.qr(torch.empty(2, 3, 0))
         self.assertEqual((Q.shape, R.shape), ((2, 3, 0), (2, 0, 0)))
-        self.assertEqual(ot.solve_triangular(torch.empty(2, 3, 3), torch.empty(2, 3, 0)).shape, (2, 3, 0))
+        self.assertEqual(
+            ot.solve_triangular(torch.empty(2, 3, 3), torch.empty(2, 3, 0)).shape, (2, 3, 0))
 
     def test_one_of_many(self):
         """What is wrong with one matrix stays there, and is named when asked."""
@@ -106,21 +112,25 @@ class Powers(Functions):
         X = ot.matrix_power(A, -0.25, ridge=1e-2)
         self.assertEqual(X.isnan().flatten(1).all(1).tolist(), [False, True, False, True])
         self.near(X[::2], power(A[::2], -0.25, 1e-2))
-        self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A, -0.25, ridge=1e-2, check=True)
+        self.said(torch.linalg.LinAlgError, ["matrix 1, 3 of 4"], ot.matrix_power, A, -0.25,
+                  ridge=1e-2, check=True)
 
     def test_not_symmetric(self):
-        """check=True names matrices whose triangles differ by more than rounding, as C does by default; without it the
-        lower triangle counts."""
+        """check=True names matrices whose triangles differ by more than rounding, as C does by
+        default; without it the lower triangle counts."""
         eye = torch.eye(5)
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
             A = positive(4, 5, dtype=dtype)
             A[2, 0, 3] += 0.25
             A[3, 1, 0] = float("nan")                  # no question of symmetry
-            for call in (lambda x, **k: ot.matrix_power(x, -0.5, **k), lambda x, **k: ot.matrix_power(x, 0, **k),
+            for call in (lambda x, **k: ot.matrix_power(x, -0.5, **k),
+                         lambda x, **k: ot.matrix_power(x, 0, **k),
                          lambda x, **k: ot.inverse_root(x, 4, **k), ot.eigh, ot.cholesky,
-                         lambda x, **k: ot.solve_positive(x, eye.to(dtype).expand(x.shape), **k)):
-                self.said(torch.linalg.LinAlgError, ["matrix 2 of 4", "A is not symmetric", "A.tril() + A.tril(-1).mT"],
-                          call, A, check=True)
+                         lambda x, **k: ot.solve_positive(x,
+                                                          eye.to(dtype).expand(x.shape), **k)):
+                self.said(torch.linalg.LinAlgError,
+                          ["matrix 2 of 4", "A is not symmetric", "A.tril() + A.tril(-1).mT"], call,
+                          A, check=True)
                 call(A)
                 call(A[:2], check=True)
                 near = A[:2].clone()
@@ -129,19 +139,22 @@ class Powers(Functions):
                 whole = A[:3].tril() + A[:3].tril(-1).mT
                 call(whole, check=True)
         huge = torch.diag(torch.tensor([1e20, 1e-20]))
-        huge[0, 1] = 1e-4                              # beside a diagonal of that size it is rounding
+        # beside a diagonal of that size it is rounding
+        huge[0, 1] = 1e-4
         ot.eigh(huge, check=True)
         ot.qr(A[:2].float(), check=True), ot.polar(A[:2].float(), check=True)
 
     def test_refused(self):
         A = positive(3)
         grad = A.clone().requires_grad_()
-        self.said(RuntimeError, ["not differentiable", "A.detach()", "no_grad"], ot.matrix_power, grad, -0.25)
+        self.said(RuntimeError, ["not differentiable", "A.detach()", "no_grad"], ot.matrix_power,
+                  grad, -0.25)
         with torch.no_grad():
             self.near(ot.matrix_power(grad, -0.25, ridge=1e-2), power(A, -0.25, 1e-2))
         self.said(ValueError, ["square", "(3, 4)"], ot.matrix_power, torch.ones(3, 4), -0.25)
         self.said(ValueError, ["last two dimensions"], ot.matrix_power, torch.ones(3), -0.25)
-        self.said(TypeError, ["torch.int64"], ot.matrix_power, torch.ones(3, 3, dtype=torch.int64), -0.25)
+        self.said(TypeError, ["torch.int64"], ot.matrix_power, torch.ones(3, 3, dtype=torch.int64),
+                  -0.25)
         self.said(TypeError, ["complex64"], ot.matrix_power, A.to(torch.complex64), -0.25)
         self.said(TypeError, ["to_dense"], ot.matrix_power, A.to_sparse(), -0.25)
         self.said(TypeError, ["list"], ot.matrix_power, [[1.0]], -0.25)
@@ -149,7 +162,8 @@ class Powers(Functions):
         self.said(ValueError, ["ridge=-1"], ot.matrix_power, A, -0.25, ridge=-1)
         self.said(ValueError, ["exponent=nan"], ot.matrix_power, A, float("nan"))
         self.said(ValueError, ["root=0"], ot.inverse_root, A, 0)
-        self.said(RuntimeError, ["vmap"], torch.func.vmap(lambda x: ot.matrix_power(x, -0.25)), positive(2, 3))
+        self.said(RuntimeError, ["vmap"], torch.func.vmap(lambda x: ot.matrix_power(x, -0.25)),
+                  positive(2, 3))
         self.said(ValueError, ["does not fit"], ot.solve_positive, A, torch.ones(4, 2))
 
     def test_modes(self):
@@ -167,7 +181,8 @@ class Powers(Functions):
 
         def work(s):
             for _ in range(20):
-                if (ot.matrix_power(positive_[s], -0.25, ridge=1e-2).double() - want[s]).abs().max() > 1e-5:
+                if (ot.matrix_power(positive_[s], -0.25, ridge=1e-2).double() -
+                        want[s]).abs().max() > 1e-5:
                     wrong.append(s)
         positive_ = [positive(6, seed=s) for s in range(4)]
         threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
@@ -202,7 +217,8 @@ class Factors(Functions):
         L = ot.cholesky(A)
         self.near(L, torch.linalg.cholesky(A.double()))
         B = torch.randn(2, 5, 3)
-        self.near(ot.solve_triangular(L, B), torch.linalg.solve_triangular(L.double(), B.double(), upper=False), 64)
+        self.near(ot.solve_triangular(L, B),
+                  torch.linalg.solve_triangular(L.double(), B.double(), upper=False), 64)
         U, C = L.mT, B.mT
         self.near(ot.solve_triangular(U, C, upper=True, left=False),
                   torch.linalg.solve_triangular(U.double(), C.double(), upper=True, left=False), 64)
@@ -226,7 +242,8 @@ class Factors(Functions):
         self.said(ValueError, ["coefficients"], ot.polar, A, coefficients='x" }')
         self.said(TypeError, ["triples"], ot.polar, A, coefficients=[(1.0, 2.0)])
         jordan = ot.polar(A, steps=5, coefficients="jordan")
-        self.assertTrue(torch.equal(ot.polar(A, steps=5, coefficients=[(3.4445, -4.775, 2.0315)]), jordan))
+        self.assertTrue(
+            torch.equal(ot.polar(A, steps=5, coefficients=[(3.4445, -4.775, 2.0315)]), jordan))
 
 
 class Products(Functions):
@@ -235,10 +252,10 @@ class Products(Functions):
         for dtype in ULP:
             A, B = torch.randn(2, 3, 5, 4).to(dtype), torch.randn(2, 3, 4, 6).to(dtype)
             single = torch.randn(4, 6).to(dtype)
-            for a, b in ((A, B), (A, single), (A[0, 0], B), (A.mT.contiguous().mT, B), (A[..., ::2], B[..., ::2, :]),
-                         (A[:1], B), (A[..., :1], B[..., :1, :]), (A, B.mT.contiguous().mT),
-                         (A[..., :0], B[..., :0, :]), (A[:0], B[:0]), (A[:, :, :0], B),
-                         (torch.randn(3, 2, 5, 4).to(dtype).transpose(0, 1), B)):
+            for a, b in ((A, B), (A, single), (A[0, 0], B), (A.mT.contiguous().mT, B),
+                         (A[..., ::2], B[..., ::2, :]), (A[:1], B), (A[..., :1], B[..., :1, :]),
+                         (A, B.mT.contiguous().mT), (A[..., :0], B[..., :0, :]), (A[:0], B[:0]),
+                         (A[:, :, :0], B), (torch.randn(3, 2, 5, 4).to(dtype).transpose(0, 1), B)):
                 C = ot.batched_matmul(a, b)
                 self.assertEqual(C.dtype, dtype)
                 self.near(C, a.double() @ b.double(), 16)
@@ -260,17 +277,22 @@ class Products(Functions):
         A, B, C = torch.randn(2, 200, 300), torch.randn(2, 300, 400), torch.randn(2, 400, 500)
         want = A.double() @ B.double() @ C.double()
         size = want.abs().max().item()
-        found = [ot.bounded_matmul(A, B, C, workspace=w) for w in (200 * 400 * 4, 1 << 20, 64 << 20)]
+        found = [
+            ot.bounded_matmul(A, B, C, workspace=w) for w in (200 * 400 * 4, 1 << 20, 64 << 20)
+        ]
         for X in found:
             self.assertLessEqual((X.double() - want).abs().max().item(), 1e-5 * size)
             self.assertTrue(torch.equal(X, found[0]))          # the limit changes no bit
         self.near(ot.bounded_matmul(A, B, workspace=1), A.double() @ B.double(), 256)
-        back = ot.bounded_matmul(C.mT, B.mT, A.mT)             # the cheaper way round is the other one
+        # the cheaper way round is the other one
+        back = ot.bounded_matmul(C.mT, B.mT, A.mT)
         self.assertLessEqual((back.double() - want.mT).abs().max().item(), 1e-5 * size)
         H = ot.bounded_matmul(A.bfloat16(), B.bfloat16(), C.bfloat16())
         self.assertLessEqual((H.double() - want).abs().max().item(), 0.03 * size)
-        self.said(optc.ArgumentError, ["bounded_matmul", "at least 320000"], ot.bounded_matmul, A, B, C, workspace=1000)
-        self.said(ValueError, ["copied", ".contiguous()"], ot.bounded_matmul, A[:, ::2, ::2], B[:, ::2], workspace=100)
+        self.said(optc.ArgumentError, ["bounded_matmul", "at least 320000"], ot.bounded_matmul, A,
+                  B, C, workspace=1000)
+        self.said(ValueError, ["copied", ".contiguous()"], ot.bounded_matmul, A[:, ::2, ::2],
+                  B[:, ::2], workspace=100)
         self.said(ValueError, ["workspace=0"], ot.bounded_matmul, A, B, workspace=0)
 
     def test_gram(self):
@@ -283,22 +305,26 @@ class Products(Functions):
     def test_kron(self):
         for dtype in ULP:
             A, B = torch.randn(2, 3).to(dtype), torch.randn(4, 5).to(dtype)
-            self.assertTrue(torch.equal(ot.kron(A, B), torch.kron(A.double(), B.double()).to(dtype)))
+            self.assertTrue(torch.equal(ot.kron(A, B),
+                                        torch.kron(A.double(), B.double()).to(dtype)))
         many = torch.randn(3, 2, 2)
         K = ot.kron(many, B.float())
         for i in range(3):
             self.assertTrue(torch.equal(K[i], torch.kron(many[i], B.float())))
-        self.assertTrue(torch.equal(ot.kron(many.mT, many)[1], torch.kron(many[1].T.contiguous(), many[1])))
+        self.assertTrue(
+            torch.equal(ot.kron(many.mT, many)[1], torch.kron(many[1].T.contiguous(), many[1])))
         self.assertEqual(ot.kron(torch.ones(0, 3), many).shape, (3, 0, 6))
 
     def test_again(self):
-        """What was made ready for one product is another's, whatever lies elsewhere, in any thread."""
+        """What was made ready for one product is another's, whatever lies elsewhere, in any
+        thread."""
         def many(seed):
             g = torch.Generator().manual_seed(seed)
             for _ in range(50):
                 A, B = torch.randn(2, 5, 6, generator=g), torch.randn(2, 7, 6, generator=g).mT
                 whole = torch.randn(4, 5, 12, generator=g)
-                for a, b in ((A, B), (whole[::2, :, :6], B), (whole[:2, :, ::2], B), (A[:1, None], B), (A[0], B)):
+                for a, b in ((A, B), (whole[::2, :, :6], B), (whole[:2, :, ::2], B),
+                             (A[:1, None], B), (A[0], B)):
                     off.append((ot.batched_matmul(a, b) - a @ b).abs().max().item())
         off, threads = [], [threading.Thread(target=many, args=(i,)) for i in range(3)]
         for t in threads:
@@ -312,10 +338,12 @@ class Products(Functions):
         A = torch.ones(2, 3, 4)
         self.said(ValueError, ["(2, 3, 4)", "does not fit"], ot.batched_matmul, A, A)
         self.said(ValueError, ["batches"], ot.batched_matmul, A, torch.ones(3, 4, 2))
-        self.said(ValueError, ["torch.float64"], ot.batched_matmul, A, torch.ones(4, 2, dtype=torch.float64))
+        self.said(ValueError, ["torch.float64"], ot.batched_matmul, A,
+                  torch.ones(4, 2, dtype=torch.float64))
         self.said(ValueError, ["last two"], ot.kron, A, torch.ones(3))
         for call in (ot.batched_matmul, ot.kron, ot.bounded_matmul):
-            self.said(RuntimeError, ["not differentiable", "B.detach()"], call, A, torch.ones(4, 2, requires_grad=True))
+            self.said(RuntimeError, ["not differentiable", "B.detach()"], call, A,
+                      torch.ones(4, 2, requires_grad=True))
 
 
 class Machine(unittest.TestCase):

@@ -1,5 +1,5 @@
-"""Gradients of types, shapes and storages that cannot be stepped, and threads that replace gradients during a step; in
-each of the ways in which tensors are compared with the last step."""
+"""Gradients of types, shapes and storages that cannot be stepped, and threads that replace
+gradients during a step; in each of the ways in which tensors are compared with the last step."""
 import ctypes
 import gc
 import threading
@@ -15,8 +15,11 @@ from optc.torch._address_check import AddressCheck
 from test_address_check import path
 
 WAYS = ("torch", "DLPack", "Python")
-TYPES = [getattr(torch, n) for n in ("int64", "uint8", "bool", "complex64", "float8_e4m3fnuz", "float8_e8m0fnu")
-         if hasattr(torch, n)]
+TYPES = [
+    getattr(torch, n)
+    for n in ("int64", "uint8", "bool", "complex64", "float8_e4m3fnuz", "float8_e8m0fnu")
+    if hasattr(torch, n)
+]
 
 
 def stepped(shape=(64,), steps=3, **given):
@@ -31,10 +34,13 @@ def stepped(shape=(64,), steps=3, **given):
 
 
 def shrink(x):
-    """Lets torch's record of a storage end one element earlier: malloc may give a resized storage the same address, but
-    need not. The record has one word with the number of bytes."""
+    """Lets torch's record of a storage end one element earlier: malloc may give a resized storage
+    the same address, but need not. The record has one word with the number of bytes."""
     storage = x.untyped_storage()
-    words = [ctypes.c_size_t.from_address(storage._cdata + at) for at in range(16, 64, ctypes.sizeof(ctypes.c_size_t))]
+    words = [
+        ctypes.c_size_t.from_address(storage._cdata + at)
+        for at in range(16, 64, ctypes.sizeof(ctypes.c_size_t))
+    ]
     sizes = [w for w in words if w.value == storage.nbytes()]
     sizes[0].value -= x.element_size()
     assert len(sizes) == 1 and storage.nbytes() == sizes[0].value
@@ -43,7 +49,8 @@ def shrink(x):
 class Types(Case):
     def refused(self, opt, dtype, step):
         for _ in range(2):
-            with self.assertRaisesRegex(ValueError, r"gradients of %s: that of p1; it takes float32" % dtype):
+            with self.assertRaisesRegex(ValueError,
+                                        r"gradients of %s: that of p1; it takes float32" % dtype):
                 step()
 
     def test_refused(self):
@@ -99,7 +106,8 @@ class Types(Case):
 
 class Storages(Case):
     def test_shrunk_at_the_same_address(self):
-        """The storage of a parameter, and of a gradient; torch refuses or leaves the memory. Nothing is written."""
+        """The storage of a parameter, and of a gradient; torch refuses or leaves the memory.
+        Nothing is written."""
         for way in WAYS:
             for what in (lambda p: p, lambda p: p.grad):
                 with self.subTest(way), path(way):
@@ -110,14 +118,17 @@ class Storages(Case):
                     self.assertEqual(way == "Python", opt._bounds[0].seen is None)
                     shrink(what(p))
                     for _ in range(2):
-                        with self.assertRaisesRegex(RuntimeError, "storage of .*p1 has %d bytes" % (4 * 4099 - 4)):
+                        with self.assertRaisesRegex(
+                                RuntimeError, "storage of .*p1 has %d bytes" % (4 * 4099 - 4)):
                             opt.step()
 
     def test_shape(self):
-        """A gradient with as many elements in another shape is refused, except where torch steps it."""
+        """A gradient with as many elements in another shape is refused, except where torch steps
+        it."""
         for way in WAYS:
             with path(way):
-                for shape, grad in (((4, 4), (16,)), ((4, 4), (2, 8)), ((4,), (1, 4)), ((4, 1), (4,))):
+                for shape, grad in (((4, 4), (16,)), ((4, 4), (2, 8)), ((4,), (1, 4)), ((4, 1),
+                                                                                        (4,))):
                     opt, p = stepped(shape)
                     was = p.detach().clone()
                     p.grad.data = torch.ones(grad)
@@ -185,12 +196,14 @@ class Threads(Case):
             other.join()
 
     def test_bound_again(self):
-        """A step that binds all again after one of the bindings has found its gradients: it holds none later."""
+        """A step that binds all again after one of the bindings has found its gradients: it holds
+        none later."""
         wait = threading.Event()
         other = threading.Thread(target=wait.wait)
         other.start()
         try:
-            p, q = torch.nn.Parameter(torch.zeros(4)), torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.float64))
+            p, q = torch.nn.Parameter(torch.zeros(4)), torch.nn.Parameter(
+                torch.zeros(2, 3, dtype=torch.float64))
             opt = optc.torch.SGD([p, q], lr=1.0)
             for shape in ((2, 3), (2, 3), (2, 3), (3, 2)):
                 p.grad = g = torch.ones(4)
@@ -208,7 +221,8 @@ class Threads(Case):
 
 class Compared(Case):
     def test_specs_live(self):
-        """Ids of freed objects are used again: the specs of DTensors live as long as they are compared."""
+        """Ids of freed objects are used again: the specs of DTensors live as long as they are
+        compared."""
         class Spec:
             pass
         opt, _ = stepped()

@@ -1,5 +1,5 @@
-"""What hooks capture of a model, when, and for how long: batches, checkpointing, in-place operations, copies, memory;
-and refusals."""
+"""What hooks capture of a model, when, and for how long: batches, checkpointing, in-place
+operations, copies, memory; and refusals."""
 import ast
 import copy
 import gc
@@ -24,8 +24,9 @@ class Hooks(Singles):
         """Two losses of one forward, in one backward or two; two forwards in one backward."""
         m, x, y, _ = self.simple()
         for way in range(3):
-            two = singles(m, x, lambda m, at: squares(m(x[at]), y[at]) + squares(m(x[at] if way < 2 else 2 * x[at]),
-                                                                               3 * y[at]))
+            two = singles(
+                m, x, lambda m, at: squares(m(x[at]), y[at]) + squares(
+                    m(x[at] if way < 2 else 2 * x[at]), 3 * y[at]))
             with optc.torch.per_sample(m, loss="mean") as samples:
                 if way == 2:
                     (squares(m(x), y) + squares(m(2 * x), 3 * y)).backward()
@@ -62,16 +63,20 @@ class Hooks(Singles):
     def test_in_place(self):
         torch.manual_seed(1)
         y = torch.randn(4, 2, 5, dtype=torch.float64)
-        for bias in (True, False):                         # with a bias the output of three axes is a view
-            m = nn.Sequential(nn.Linear(3, 5, bias=bias), nn.ReLU(inplace=True), nn.Linear(5, 5), nn.SiLU(inplace=True))
+        # with a bias the output of three axes is a view
+        for bias in (True, False):
+            m = nn.Sequential(nn.Linear(3, 5, bias=bias), nn.ReLU(inplace=True), nn.Linear(5, 5),
+                              nn.SiLU(inplace=True))
             self.whole(m.double(), torch.randn(4, 2, 3, dtype=torch.float64), y)
         for bias in (True, False):
-            m = nn.Sequential(nn.Linear(3, 4, bias=bias), Slices(), nn.Linear(4, 5, bias=bias), Slices())
+            m = nn.Sequential(nn.Linear(3, 4, bias=bias), Slices(), nn.Linear(4, 5, bias=bias),
+                              Slices())
             self.whole(m.double(), torch.randn(4, 2, 3, dtype=torch.float64), y)
         m, x, y, _ = self.simple()
         with optc.torch.per_sample(m, loss="mean") as samples:
             squares(m(x), y).backward()
-            x.add_(1)                                      # a loop that reuses its memory, too early
+            # a loop that reuses its memory, too early
+            x.add_(1)
             with self.assertRaisesRegex(RuntimeError, "what layer '0' was given has been changed"):
                 samples.norms()
         m = nn.Linear(3, 3, bias=False).double()
@@ -104,17 +109,24 @@ class Hooks(Singles):
                 samples.norms()
 
     def test_unknown(self):
-        for m, said in ((nn.LSTM(2, 2), "LSTM: weight_ih_l0"), (nn.ConvTranspose1d(2, 2, 1), "ConvTranspose1d"),
-                        (nn.MultiheadAttention(4, 2), "in_proj_weight"), (nn.LazyLinear(3), "call the model once"),
-                        (nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)), "0.parametrizations|parametrized"),
-                        (nn.Embedding(3, 2, max_norm=1.0), "max_norm"), (nn.Embedding(3, 2, sparse=True), "sparse"),
-                        (nn.Embedding(3, 2, scale_grad_by_freq=True), "mixes samples"),
-                        (type("Mine", (nn.Linear,), {"forward": lambda s, x: x})(2, 2), "forward of its own"),
-                        (nn.BatchNorm1d(2), "'0' .BatchNorm1d.*GroupNorm"), (nn.BatchNorm2d(2, affine=False), "'0'"),
-                        (nn.InstanceNorm1d(2, affine=True, track_running_stats=True), "InstanceNorm1d"),
-                        (nn.Linear(2, 2, dtype=torch.complex64), "'weight' of layer '0'.*complex64"),
-                        (nn.DataParallel(nn.Linear(2, 2)), "DataParallel"),
-                        (torch.compile(nn.Linear(2, 2), backend="eager"), "OptimizedModule")):
+        for m, said in ((nn.LSTM(2, 2), "LSTM: weight_ih_l0"), (nn.ConvTranspose1d(
+                2, 2, 1), "ConvTranspose1d"), (nn.MultiheadAttention(4, 2), "in_proj_weight"),
+                        (nn.LazyLinear(3),
+                         "call the model once"), (nn.utils.parametrizations.weight_norm(
+                             nn.Linear(2, 2)), "0.parametrizations|parametrized"),
+                        (nn.Embedding(3, 2, max_norm=1.0), "max_norm"), (nn.Embedding(
+                            3, 2, sparse=True), "sparse"), (nn.Embedding(
+                                3, 2, scale_grad_by_freq=True), "mixes samples"), (type(
+                                    "Mine", (nn.Linear,),
+                                    {"forward": lambda s, x: x})(2, 2), "forward of its own"),
+                        (nn.BatchNorm1d(2), "'0' .BatchNorm1d.*GroupNorm"), (nn.BatchNorm2d(
+                            2, affine=False), "'0'"), (nn.InstanceNorm1d(
+                                2, affine=True,
+                                track_running_stats=True), "InstanceNorm1d"), (nn.Linear(
+                                    2, 2,
+                                    dtype=torch.complex64), "'weight' of layer '0'.*complex64"),
+                        (nn.DataParallel(nn.Linear(2, 2)), "DataParallel"), (torch.compile(
+                            nn.Linear(2, 2), backend="eager"), "OptimizedModule")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.per_sample(nn.Sequential(m), loss="mean")
             self.assertFalse(any(k._forward_hooks for k in m.modules()))
@@ -129,17 +141,22 @@ class Hooks(Singles):
             m(x).square().sum().backward()
             before = m[1].weight.grad.clone()
             self.assertEqual(samples.clip(0.1).shape, (5,))
-            self.assertEqual(set(dict(m.named_parameters())) - set(samples._named()), {"1.weight", "1.bias"})
+            self.assertEqual(
+                set(dict(m.named_parameters())) - set(samples._named()), {"1.weight", "1.bias"})
             self.near(m[1].weight.grad, before)
-        for bad, said in (("9", "no such module"), ("head", "'head.weight', which is also 'wte.weight'")):
+        for bad, said in (("9", "no such module"), ("head",
+                                                    "'head.weight', which is also 'wte.weight'")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.per_sample(Tied(), loss="sum", leave_out=bad)
-        m[1] = Token().double()                            # a parameter of a layer that is not known
-        for given in ({"leave_out": ["1.token", "2.bias"]}, {"rules": {Token: lambda m, x, g: {"token": g * x}}}):
+        # a parameter of a layer that is not known
+        m[1] = Token().double()
+        for given in ({"leave_out": ["1.token", "2.bias"]},
+                      {"rules": {Token: lambda m, x, g: {"token": g * x}}}):
             with optc.torch.per_sample(m, loss="sum", **given) as samples:
                 wanted = singles(m, x, lambda m, at: m(x[at]).square().sum())
                 m.zero_grad(), m(x).square().sum().backward()
-                self.held(samples, {n: w for n, w in wanted.items() if n not in given.get("leave_out", ())})
+                self.held(samples,
+                          {n: w for n, w in wanted.items() if n not in given.get("leave_out", ())})
         with optc.torch.per_sample(m, loss="sum", rules={Token: lambda m, x, g: {}}):
             with self.assertRaisesRegex(RuntimeError, "Token: 'token' must have shape .5, 4."):
                 m(x).sum().backward()
@@ -153,7 +170,8 @@ class Hooks(Singles):
                 m(x)
 
     def test_strays(self):
-        """Parameters whose gradient comes otherwise, samples that do not match, samples that mix."""
+        """Parameters whose gradient comes otherwise, samples that do not match, samples that
+        mix."""
         class Odd(nn.Module):
             def __init__(self, how):
                 super().__init__()
@@ -167,11 +185,13 @@ class Hooks(Singles):
                 if self.how == "positions":
                     return self.b(self.a(x) + self.a(torch.ones(1, 3)))
                 y = self.a(x)
-                if self.how == "fine":                     # the gradient of a's bias is 0, but for round-off
+                # the gradient of a's bias is 0, but for round-off
+                if self.how == "fine":
                     return torch.softmax(self.b(x) + y.sum(1, keepdim=True), 1)
                 return self.b(y + (y.mean(0) if self.how == "mixes" else 0))
         x = torch.randn(4, 3)
-        for how, said in (("functional", "'b.weight' has a gradient"), ("positions", "'b' saw 4 samples.*'a' 1|saw")):
+        for how, said in (("functional", "'b.weight' has a gradient"),
+                          ("positions", "'b' saw 4 samples.*'a' 1|saw")):
             m = Odd(how)
             with optc.torch.per_sample(m, loss="sum") as samples:
                 m(x).square().sum().backward()
@@ -191,7 +211,8 @@ class Hooks(Singles):
                     for n, g in samples.grads().items():
                         self.near(g, held[n], 0)
                     continue
-                with self.assertRaisesRegex(RuntimeError, "parameter '[ab]\\..*not what torch says"):
+                with self.assertRaisesRegex(RuntimeError,
+                                            "parameter '[ab]\\..*not what torch says"):
                     samples.check(losses)
 
     def test_released(self):
@@ -226,7 +247,8 @@ class Hooks(Singles):
         file = io.BytesIO()
         torch.save(m, file)
         file.seek(0)
-        for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(m)), torch.load(file, weights_only=False)):
+        for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(m)),
+                      torch.load(file, weights_only=False)):
             squares(other(x), y).backward()
             self.assertEqual(samples.held_bytes, held)
             optc.torch.per_sample(other, loss="mean").remove()
@@ -242,7 +264,8 @@ class Hooks(Singles):
         self.assertFalse(any(k._forward_hooks or k._forward_pre_hooks for k in m.modules()))
 
     def test_memory(self):
-        """Activations are freed with their graph, or when their gradients were used. Those of vectors are not kept."""
+        """Activations are freed with their graph, or when their gradients were used. Those of
+        vectors are not kept."""
         m = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64), nn.Linear(64, 2))
         with optc.torch.per_sample(m, loss="sum") as samples:
             x = torch.randn(4, 256, 64)
@@ -263,7 +286,8 @@ class Hooks(Singles):
             with self.assertRaisesRegex(RuntimeError, "second time"):
                 loss.backward()
             samples.clear()
-            m(torch.randn(4, 256, 64)).sum().backward()    # more rows than the weight has: rows of gradients are held
+            # more rows than the weight has: rows of gradients are held
+            m(torch.randn(4, 256, 64)).sum().backward()
             self.assertLess(samples.held_bytes, 4 * 4 * (64 * 64 + 64 * 3 + 64 * 2 + 2) + 1)
             samples.clip(1.0)
             self.assertEqual(samples.held_bytes, 0)
@@ -281,14 +305,18 @@ class Hooks(Singles):
         with optc.torch.per_sample(m, loss="mean") as samples:
             def work(at):
                 squares(m(x[at]), y[at]).backward()
-            threads = [threading.Thread(target=work, args=(slice(i, i + 2),)) for i in range(0, 8, 2)]
+
+            threads = [
+                threading.Thread(target=work, args=(slice(i, i + 2),)) for i in range(0, 8, 2)
+            ]
             [t.start() for t in threads]
             [t.join() for t in threads]
             norms = sum(w.flatten(1).square().sum(1) for w in wanted.values()).sqrt()
             self.near(samples.norms().sort().values, norms.sort().values)
 
     def test_called_otherwise(self):
-        """A forward that fails, a copy of a layer (as DataParallel calls), torch.func, an argument by name."""
+        """A forward that fails, a copy of a layer (as DataParallel calls), torch.func, an argument
+        by name."""
         m, x, y, wanted = self.simple()
         with optc.torch.per_sample(m, loss="mean") as samples:
             with self.assertRaises(RuntimeError):
@@ -302,9 +330,11 @@ class Hooks(Singles):
             squares(m[2](input=torch.tanh(m[0](input=x))), y).backward()
             self.held(samples, wanted)
             squares(m(x), y).backward()
-            m[2] = nn.Linear(5, 2).double()                # another layer in its place, which is not hooked
+            # another layer in its place, which is not hooked
+            m[2] = nn.Linear(5, 2).double()
             squares(m(x), y).backward()
-            with self.assertRaisesRegex(RuntimeError, "not the model's|came through no hooked layer"):
+            with self.assertRaisesRegex(RuntimeError,
+                                        "not the model's|came through no hooked layer"):
                 samples.clip(1.0)
 
     def test_stubs(self):
@@ -324,9 +354,13 @@ class Hooks(Singles):
                             self.same(f, getattr(made, f.name))
                     public = {n for n in vars(made) if not n.startswith("_")} - {"what"}
                     inherited = {n for base in made.__mro__[1:-1] for n in vars(base)}
-                    self.assertEqual(public - inherited, {n for n in told if not n.startswith("__")})
+                    self.assertEqual(public - inherited,
+                                     {n for n in told if not n.startswith("__")})
 
     def same(self, node, function):
         a, real = node.args, inspect.signature(function).parameters.values()
-        told = [x.arg for x in (*a.posonlyargs, *a.args, *([a.vararg] if a.vararg else []), *a.kwonlyargs)]
+        told = [
+            x.arg
+            for x in (*a.posonlyargs, *a.args, *([a.vararg] if a.vararg else []), *a.kwonlyargs)
+        ]
         self.assertEqual(told, [x.name for x in real], node.name)

@@ -1,6 +1,7 @@
-"""Ctrl-C in a step. A trace function raises KeyboardInterrupt at every line of the package that a step
-passes, one after the other. The library's counts tell whether the step was taken before the interrupt:
-torch's optimizer then takes it too, and values, states and counts of both must stay equal."""
+"""Ctrl-C in a step. A trace function raises KeyboardInterrupt at every line of the package that a
+step passes, one after the other. The library's counts tell whether the step was taken before the
+interrupt: torch's optimizer then takes it too, and values, states and counts of both must stay
+equal."""
 import sys
 import unittest
 from os import path
@@ -49,7 +50,8 @@ class Interrupts(Case):
         """Steps with interrupts beside torch's. keys: of the two parameters' groups."""
         ref = [p.detach().clone().requires_grad_() for p in params]
         ours = optc.torch.AdamW([{"params": [p], **k} for p, k in zip(params, keys)])
-        theirs = [torch.optim.AdamW([p], **k) for p, k in zip(ref, keys)]      # each may step or not
+        # each may step or not
+        theirs = [torch.optim.AdamW([p], **k) for p, k in zip(ref, keys)]
         seed, taken, n, came = torch.Generator().manual_seed(0), [0, 0], 0, True
         for t in range(4000):
             n += every * (t % 2)                       # between two interrupts is a whole step

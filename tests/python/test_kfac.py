@@ -39,7 +39,11 @@ class Factors(Case):
 
         def loss(out):
             return out.sin().flatten(1).sum(1)
-        rows_g = [grads_of_outputs(m, x[i:i + 1], lambda o: loss(o).sum()).flatten(0, -2) for i in range(len(x))]
+
+        rows_g = [
+            grads_of_outputs(m, x[i:i + 1], lambda o: loss(o).sum()).flatten(0, -2)
+            for i in range(len(x))
+        ]
         rows_a = [x[i].reshape(-1, x.shape[-1]) for i in range(len(x))]
         A, G = sums(rows_a, rows_g, m.bias is not None, given.get("rows") == "reduce")
         with optc.torch.kfac_inputs(m, loss="mean", **given) as stats:
@@ -65,19 +69,25 @@ class Factors(Case):
         torch.manual_seed(1)
         m = nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=2).double()
         x = torch.randn(3, 4, 5, 5, dtype=torch.float64)
-        rows_a = nn.functional.unfold(x, 3, padding=1, stride=2).mT            # samples, places, channels * 9
-        rows_g = [grads_of_outputs(m, x[i:i + 1], lambda o: o.sin().sum()).flatten(2)[0].T for i in range(3)]
+        # samples, places, channels * 9
+        rows_a = nn.functional.unfold(x, 3, padding=1, stride=2).mT
+        rows_g = [
+            grads_of_outputs(m, x[i:i + 1], lambda o: o.sin().sum()).flatten(2)[0].T
+            for i in range(3)
+        ]
         with optc.torch.kfac_inputs(m, loss="sum") as stats:
             m(x).sin().sum().backward()
             stats.update()
             A, G = stats.factors(next(iter(stats.layers)))
             for k in range(2):
-                want = sums([a[:, 18 * k:18 * k + 18] for a in rows_a], [g[:, 3 * k:3 * k + 3] for g in rows_g], True)
+                want = sums([a[:, 18 * k:18 * k + 18] for a in rows_a],
+                            [g[:, 3 * k:3 * k + 3] for g in rows_g], True)
                 self.near(A[k], want[0])
                 self.near(G[k], want[1])
 
     def test_means(self):
-        """Old factors count by min(1 - 1/k, decay); what is not finite is left out; micro-batches are one update."""
+        """Old factors count by min(1 - 1/k, decay); what is not finite is left out; micro-batches
+        are one update."""
         torch.manual_seed(1)
         m = nn.Linear(3, 2).double()
         x = torch.randn(4, 6, 3, dtype=torch.float64)
@@ -117,13 +127,18 @@ class Factors(Case):
     def test_precondition(self):
         """(A (x) G + their ridges)^-1 of the whole gradient, by the Kronecker product itself."""
         torch.manual_seed(1)
-        for m, shape in ((nn.Linear(4, 3), (7, 4)), (nn.Linear(4, 3, bias=False), (7, 2, 4)), (Conv1D(3, 4), (7, 4)),
-                         (nn.Conv1d(2, 3, 2), (7, 2, 4)), (nn.Conv1d(4, 6, 2, groups=2), (7, 4, 3))):
+        for m, shape in ((nn.Linear(4,
+                                    3), (7, 4)), (nn.Linear(4, 3, bias=False), (7, 2, 4)), (Conv1D(
+                                        3, 4), (7, 4)), (nn.Conv1d(2, 3, 2), (7, 2, 4)), (nn.Conv1d(
+                                            4, 6, 2, groups=2), (7, 4, 3))):
             m = m.double()
-            net = nn.Sequential(m, nn.LayerNorm(m(torch.zeros(shape, dtype=torch.float64)).shape[-1]).double())
+            net = nn.Sequential(
+                m,
+                nn.LayerNorm(m(torch.zeros(shape, dtype=torch.float64)).shape[-1]).double())
             with optc.torch.kfac_inputs(net, loss="mean") as stats:
                 self.assertEqual(stats.rest, ["1.weight", "1.bias"])
-                net(torch.randn(shape, dtype=torch.float64)).sin().flatten(1).sum(1).mean().backward()
+                net(torch.randn(shape,
+                                dtype=torch.float64)).sin().flatten(1).sum(1).mean().backward()
                 before = [p.grad.clone() for p in net.parameters()]
                 stats.update()
                 A, G = (x if x.dim() == 3 else x[None] for x in stats.factors("0"))
@@ -132,12 +147,14 @@ class Factors(Case):
             got = m.weight.grad.T if isinstance(m, Conv1D) else m.weight.grad
             groups = len(A)
             for k in range(groups):
-                grad, new = (y.reshape(groups, -1, A.shape[-1] - (m.bias is not None))[k] for y in (w, got))
+                grad, new = (
+                    y.reshape(groups, -1, A.shape[-1] - (m.bias is not None))[k] for y in (w, got))
                 if m.bias is not None:
                     grad, new = (torch.cat([y, b.view(groups, -1, 1)[k]], 1)
                                  for y, b in ((grad, before[1]), (new, m.bias.grad)))
                 pi = ((A[k].trace() / len(A[k])) / (G[k].trace() / len(G[k]))).sqrt()
-                both = torch.kron(G[k] + 0.1 / pi * torch.eye(len(G[k])), A[k] + 0.1 * pi * torch.eye(len(A[k])))
+                both = torch.kron(G[k] + 0.1 / pi * torch.eye(len(G[k])),
+                                  A[k] + 0.1 * pi * torch.eye(len(A[k])))
                 self.near(new.reshape(-1), torch.linalg.solve(both, grad.reshape(-1)), 1e-8)
             self.near(net[1].weight.grad, before[-2])
 
@@ -158,8 +175,9 @@ class Factors(Case):
             self.near(a, b, 1e-4)
 
     def test_refused(self):
-        for m, given, said in ((Tied(), {}, "wte and head"), (nn.Linear(2, 2), {"rows": "all"}, "rows="),
-                               (nn.Linear(2, 2), {"decay": 1.0}, "decay"), (nn.Linear(2, 2), {"loss": "max"}, "loss=")):
+        for m, given, said in ((Tied(), {}, "wte and head"), (nn.Linear(
+                2, 2), {"rows": "all"}, "rows="), (nn.Linear(2, 2), {"decay": 1.0}, "decay"),
+                               (nn.Linear(2, 2), {"loss": "max"}, "loss=")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.kfac_inputs(m, **{"loss": "mean", **given})
         with optc.torch.kfac_inputs(Tied(), loss="mean", leave_out=["head", "wte"]) as stats:
@@ -196,7 +214,8 @@ class Factors(Case):
                     other.load_state_dict(bad)
 
     def test_training(self):
-        """Badly scaled inputs: SGD crawls, a step by the Fisher matrix (labels that the model draws) does not mind."""
+        """Badly scaled inputs: SGD crawls, a step by the Fisher matrix (labels that the model
+        draws) does not mind."""
         torch.manual_seed(1)
         scales = torch.tensor([30.0, 10.0, 3.0, 1.0, 0.3, 0.1])
         x = torch.randn(64, 6) * scales

@@ -1,4 +1,5 @@
-"""The library through ctypes: structs and calls as in the header, errors, ownership, processes. Needs no torch."""
+"""The library through ctypes: structs and calls as in the header, errors, ownership, processes.
+Needs no torch."""
 import ast
 import ctypes
 import gc
@@ -37,23 +38,29 @@ class Header(unittest.TestCase):
         for name in STRUCTS:
             lines.append('printf("%s %%zu\\n", sizeof(%s));' % (name, name))
             for field, _ in _lib.KINDS[name]._fields_:
-                lines.append('printf("%s.%s %%zu\\n", offsetof(%s, %s));' % (name, field, name, field))
+                lines.append(
+                    'printf("%s.%s %%zu\\n", offsetof(%s, %s));' % (name, field, name, field))
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "layout")
             with open(path + ".c", "w") as f:
                 f.write("\n".join(lines + ["return 0; }"]))
             compiler = (os.environ.get("CC") or "cc").split()
-            subprocess.run(compiler + ["-I" + os.path.join(TREE, "runtime"), "-o", path, path + ".c"], check=True)
-            said = subprocess.run([path], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
+            subprocess.run(
+                compiler + ["-I" + os.path.join(TREE, "runtime"), "-o", path, path + ".c"],
+                check=True)
+            said = subprocess.run([path], check=True, stdout=subprocess.PIPE,
+                                  text=True).stdout.split("\n")
         for line in filter(None, said):
             name, size = line.split()
             struct, _, field = name.partition(".")
             made = _lib.KINDS[struct]
-            self.assertEqual(getattr(made, field).offset if field else ctypes.sizeof(made), int(size), name)
+            self.assertEqual(
+                getattr(made, field).offset if field else ctypes.sizeof(made), int(size), name)
 
     def test_calls(self):
         text = ""
-        for name in sorted(n for n in os.listdir(os.path.join(TREE, "runtime")) if n.endswith(".h")):
+        for name in sorted(
+                n for n in os.listdir(os.path.join(TREE, "runtime")) if n.endswith(".h")):
             with open(os.path.join(TREE, "runtime", name)) as f:
                 text += f.read()
         header = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
@@ -84,7 +91,8 @@ class Library(unittest.TestCase):
 
     def test_factors(self):
         p, g = floats(1, 2, 3, 4), floats(1, 0, 0, float("nan"))
-        b = optc.Engine().compile("shampoo").bind([([{"param": p, "grad": g, "shape": (2, 2)}], {})])
+        b = optc.Engine().compile("shampoo").bind([([{"param": p, "grad": g,
+                                                      "shape": (2, 2)}], {})])
         self.assertEqual(b.factors(), {"computed": 0, "refused": 0, "residual": 0})
         b.step()
         self.assertEqual(b.factors(0), {"computed": 2, "refused": 2, "residual": float("inf")})
@@ -103,10 +111,11 @@ class Library(unittest.TestCase):
             b.state(0, "vmax")
         with self.assertRaises(optc.ArgumentError):
             b.state(0, "nothing")
-        for types, said in (({"params": "f32"}, "has no state 'params'; did you mean 'param'"),
-                            ({"param": "f9"}, "'f9' is not a storage type: use one of f32"),
-                            ("q8", "'q8' is not KEY=TYPE"),
-                            ("state=q8,vmx=q8", "did you mean 'vmax'"), ({"m": "f9"}, "'m=f9': there is no such"),
+        for types, said in (({"params": "f32"}, "has no state 'params'; did you mean 'param'"), ({
+                "param": "f9"
+        }, "'f9' is not a storage type: use one of f32"), ("q8", "'q8' is not KEY=TYPE"),
+                            ("state=q8,vmx=q8",
+                             "did you mean 'vmax'"), ({"m": "f9"}, "'m=f9': there is no such"),
                             ("param=q8", "block codes are for states only")):
             with self.assertRaisesRegex(ValueError, said):
                 e.compile("adamw", types=types)
@@ -116,7 +125,8 @@ class Library(unittest.TestCase):
             self.assertTrue(issubclass(kind, optc.Error))
 
     def test_spec_warnings(self):
-        """Warnings of `optc check` about a spec given as text or by path; a library rule has none."""
+        """Warnings of `optc check` about a spec given as text or by path; a library rule has
+        none."""
         text = ("return optimizer { name = 'x', hyper = { lr = 1, unused = 2 },\n"
                 "  step = function() p = p - lr * g  return 2 * p end }")
         e = optc.Engine(cache_dir="")
@@ -136,7 +146,8 @@ class Library(unittest.TestCase):
                 self.assertEqual(found[-1].filename, __file__)
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
-            self.assertEqual(e.compile("adafactor").warnings(), [])        # reads beta1 with some options only
+            # reads beta1 with some options only
+            self.assertEqual(e.compile("adafactor").warnings(), [])
             self.assertEqual(e.compile(spec="x", text=text, warn=False).native, rule.native)
         self.assertEqual([str(w.message) for w in found if "runs on the" not in str(w.message)], [])
 
@@ -145,19 +156,24 @@ class Library(unittest.TestCase):
         rule = e.compile("splus", warn=False)
         self.assertEqual({n: rule.reads_gradient(n) for n in rule.entries()},
                          {"step": True, "to_eval": False, "to_train": False})
-        with self.assertRaisesRegex(ValueError, r"splus has no entry 'perturb' \(it has: step, to_eval, to_train\)"):
+        with self.assertRaisesRegex(ValueError, r"splus has no entry 'perturb' \(it has: step, "
+                                                r"to_eval, to_train\)"):
             rule.reads_gradient("perturb")
-        self.assertEqual([e.compile(n, options=o, warn=False).has_periods() for n, o in
-                          (("splus", {}), ("splus", {"stagger": True}), ("adamw", {}))], [True, True, False])
+        self.assertEqual([
+            e.compile(n, options=o, warn=False).has_periods()
+            for n, o in (("splus", {}), ("splus", {"stagger": True}), ("adamw", {}))
+        ], [True, True, False])
         rule = e.compile("sgd", options={"momentum_buffer": False}, warn=False)
-        self.assertRegex(rule.unread("momentum"), "nothing reads the hyperparameter 'momentum' with momentum_buffer=f")
+        self.assertRegex(rule.unread("momentum"), "nothing reads the hyperparameter 'momentum' "
+                                                  "with momentum_buffer=f")
         self.assertEqual([rule.unread(n) for n in ("lr", "none", None)], [None] * 3)
 
     def test_types(self):
         """A text and a dict are the same choice; states by name."""
         p = floats(*[1.0] * 4096)
         for types in ("state=q8,m=bf16", {"state": "q8", "m": "bf16"}):
-            b = optc.Engine().compile("adamw", types=types).bind([([(p, floats(*[1.0] * 4096))], {})])
+            b = optc.Engine().compile("adamw",
+                                      types=types).bind([([(p, floats(*[1.0] * 4096))], {})])
             self.assertEqual((b.state_bytes(0, "m"), b.state_bytes(0, "v")), (8192, 4096 + 4 * 32))
             b.step()
             self.assertEqual(_lib.TYPE_NAMES["q8u"], b.state(0, "v")[2])
@@ -220,16 +236,20 @@ class Library(unittest.TestCase):
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
 
     def test_no_compiler(self):
-        text = 'return optimizer { name = "alone", hyper = { lr = 1 }, step = function() p = p - lr * g end }'
-        with self.assertWarnsRegex(UserWarning, "alone runs on the reference evaluator .*; slow, and [^:]*$"):
+        text = ('return optimizer { name = "alone", hyper = { lr = 1 }, '
+                'step = function() p = p - lr * g end }')
+        with self.assertWarnsRegex(UserWarning,
+                                   "alone runs on the reference evaluator .*; slow, and [^:]*$"):
             optc.Engine(compiler="", cache_dir="").compile("alone", text=text)
 
     def test_wheel_that_is_not_built(self):
         """What pip shows last says what is missing."""
         package = os.path.join(TREE, "runtime", "python")
-        for make, why in (("false", "see make's output above"), ("no_make_here", "there is no 'no_make_here'")):
-            ran = subprocess.run([sys.executable, "-c", "import build_wheel; build_wheel.built()"], text=True,
-                                 env=dict(os.environ, MAKE=make, PYTHONPATH=package), stderr=subprocess.PIPE)
+        for make, why in (("false", "see make's output above"), ("no_make_here",
+                                                                 "there is no 'no_make_here'")):
+            ran = subprocess.run([sys.executable, "-c", "import build_wheel; build_wheel.built()"],
+                                 text=True, env=dict(os.environ, MAKE=make,
+                                                     PYTHONPATH=package), stderr=subprocess.PIPE)
             self.assertEqual(ran.returncode, 1)
             self.assertRegex(ran.stderr.split("\n")[-2], why + ".*headers of Lua 5.4.*make setup")
 
@@ -249,8 +269,11 @@ class Library(unittest.TestCase):
             for n in names:
                 f = inspect.getattr_static(owner, n)
                 f = f.fget if isinstance(f, property) else f
-                found[n] = {p.name: None if p.default is p.empty else repr(p.default)
-                            for p in inspect.signature(f).parameters.values() if p.kind not in (p.VAR_KEYWORD,)}
+                found[n] = {
+                    p.name: None if p.default is p.empty else repr(p.default)
+                    for p in inspect.signature(f).parameters.values()
+                    if p.kind not in (p.VAR_KEYWORD,)
+                }
             return found
 
         with open(os.path.join(os.path.dirname(optc.__file__), "__init__.pyi")) as f:
@@ -262,14 +285,22 @@ class Library(unittest.TestCase):
         for name, body in classes.items():
             made = getattr(optc, name)
             public = [n for n in vars(made) if n == "__init__" or not n.startswith("_")]
-            stubs = {n: a for n, a in told(body).items() if n == "__init__" or not n.startswith("_")}
+            stubs = {
+                n: a for n, a in told(body).items() if n == "__init__" or not n.startswith("_")
+            }
             self.assertEqual(stubs, real(made, public), name)
-        named = {a.name for n in stub if isinstance(n, ast.ImportFrom) and n.module == "_lib" for a in n.names}
-        self.assertEqual(named, {n for n in optc.__all__ if inspect.isclass(getattr(optc, n)) and n not in classes})
+        named = {
+            a.name for n in stub if isinstance(n, ast.ImportFrom) and n.module == "_lib"
+            for a in n.names
+        }
+        self.assertEqual(
+            named,
+            {n for n in optc.__all__ if inspect.isclass(getattr(optc, n)) and n not in classes})
 
     def test_command(self):
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
-        said = subprocess.run([sys.executable, "-m", "optc", "--version"], env=env, stdout=subprocess.PIPE, text=True)
+        said = subprocess.run([sys.executable, "-m", "optc", "--version"], env=env,
+                              stdout=subprocess.PIPE, text=True)
         self.assertEqual(said.stdout, "optc %s\n" % optc.__version__)
 
     def test_arrays(self):
@@ -279,13 +310,18 @@ class Library(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "str is not an array"):
             optc.address("x")
         p, g = floats(1, 2, 3), floats(1, 1, 1)
-        b = optc.Engine().compile("sgd").bind([([(p, g)], {"lr": 0.5})])       # ctypes' know their shapes
+        # ctypes' know their shapes
+        b = optc.Engine().compile("sgd").bind([([(p, g)], {"lr": 0.5})])
         b.step()
         self.assertEqual(list(p), [0.5, 1.5, 2.5])
 
         class Far:                                     # what CuPy tells
-            __cuda_array_interface__ = {"data": (4096, False), "shape": (3,), "typestr": "<f4", "version": 3}
-        with self.assertRaisesRegex(optc.ArgumentError, "the gradient of tensor 'w' is on cuda, .* device is cpu"):
+            __cuda_array_interface__ = {
+                "data": (4096, False), "shape": (3,), "typestr": "<f4", "version": 3
+            }
+
+        with self.assertRaisesRegex(optc.ArgumentError,
+                                    "the gradient of tensor 'w' is on cuda, .* device is cpu"):
             optc.Engine().compile("sgd").bind([([{"name": "w", "param": p, "grad": Far()}], {})])
         with self.assertRaisesRegex(optc.ArgumentError, "the shape of a tensor is unknown"):
             optc.Engine().compile("sgd").bind([([{"param": 4096}], {})])
@@ -296,8 +332,10 @@ class Library(unittest.TestCase):
         class Named:
             def __init__(self, **what):
                 self.__dict__.update(what)
-        self.assertEqual([stream_of(x) for x in (None, 5, Named(ptr=6), Named(cuda_stream=7),
-                                                 Named(__cuda_stream__=lambda: (0, 8)))], [None, 5, 6, 7, 8])
+        self.assertEqual([
+            stream_of(x) for x in (None, 5, Named(ptr=6), Named(cuda_stream=7),
+                                   Named(__cuda_stream__=lambda: (0, 8)))
+        ], [None, 5, 6, 7, 8])
         with self.assertRaisesRegex(TypeError, "not a stream"):
             stream_of("x")
 
@@ -307,7 +345,8 @@ class Library(unittest.TestCase):
         class Stream:
             ptr = 0
         p, g = (ctypes.c_float * 4)(), (ctypes.c_float * 4)()
-        b = optc.Engine("cpu").compile("sgd", types={"param": "f32"}).bind([([(p, g)], {"lr": 0.1})])
+        b = optc.Engine("cpu").compile("sgd",
+                                       types={"param": "f32"}).bind([([(p, g)], {"lr": 0.1})])
         first, last = Stream(), Stream()
         seen = [weakref.ref(first), weakref.ref(last)]
         b.set_stream(first)
@@ -347,8 +386,8 @@ class Numpy(unittest.TestCase):
 
     def test_step(self):
         for face in self.both():
-            for kind, name in ((numpy.float32, "f32"), (numpy.float64, "f64"), (numpy.float16, "f16"),
-                               (numpy.float16, "f16sr")):
+            for kind, name in ((numpy.float32, "f32"), (numpy.float64, "f64"),
+                               (numpy.float16, "f16"), (numpy.float16, "f16sr")):
                 p, g = numpy.ones((2, 3), kind), numpy.arange(6).astype(kind).reshape(2, 3)
                 types = {"param": name} if name == "f16sr" else {"param": name, "grad": name}
                 rule = optc.Engine().compile("sgd", types=types)
@@ -372,7 +411,8 @@ class Numpy(unittest.TestCase):
             some = [(p, g), (numpy.ones((0, 3), numpy.float32), numpy.ones((0, 3), numpy.float32)),
                     (numpy.ones((), numpy.float32), numpy.ones((), numpy.float32)),
                     (large[1:3], numpy.ones((2, 3), numpy.float32))]
-            b = optc.Engine().compile("adamw").bind([([tuple(map(face, x)) for x in some], {"lr": 0.1})])
+            b = optc.Engine().compile("adamw").bind([([tuple(map(face, x)) for x in some],
+                                                      {"lr": 0.1})])
             b.step()
             for x, _ in some:
                 numpy.testing.assert_allclose(x, 0.899, rtol=1e-6)
@@ -382,25 +422,33 @@ class Numpy(unittest.TestCase):
         rule, f32 = optc.Engine().compile("sgd"), numpy.float32
         fixed = numpy.ones(3, f32)
         fixed.flags.writeable = False
-        for error, text, pair in (
-                (optc.ArgumentError, "read-only", (fixed, numpy.ones(3, f32))),
-                (optc.ArgumentError, r"has shape \(4,\), and the parameter \(3,\)",
-                 (numpy.ones(3, f32), numpy.ones(4, f32))),
-                (optc.ArgumentError, "gradient is not of the type", (numpy.ones(3, f32), numpy.ones(3))),
-                (optc.ArgumentError, "leave gaps", (numpy.ones(6, f32)[::2], numpy.ones(6, f32)[::2])),
-                (TypeError, "a NumPy scalar", (f32(1), numpy.ones((), f32))),
-                (TypeError, "a NumPy scalar", (numpy.ones((), f32), f32(1))),
-                (TypeError, "an array of int64", (numpy.ones(3, int), numpy.ones(3, f32))),
-                (TypeError, "another byte order", (numpy.ones(3, ">f4"), numpy.ones(3, f32)))):
+        for error, text, pair in ((optc.ArgumentError, "read-only", (fixed, numpy.ones(
+                3, f32))), (optc.ArgumentError, r"has shape \(4,\), and the parameter \(3,\)",
+                            (numpy.ones(3, f32), numpy.ones(4, f32))),
+                                  (optc.ArgumentError, "gradient is not of the type", (numpy.ones(
+                                      3, f32), numpy.ones(3))), (optc.ArgumentError, "leave gaps",
+                                                                 (numpy.ones(6, f32)[::2],
+                                                                  numpy.ones(6, f32)[::2])),
+                                  (TypeError, "a NumPy scalar", (f32(1), numpy.ones(
+                                      (), f32))), (TypeError, "a NumPy scalar", (numpy.ones(
+                                          (), f32), f32(1))), (TypeError, "an array of int64",
+                                                               (numpy.ones(3,
+                                                                           int), numpy.ones(3,
+                                                                                            f32))),
+                                  (TypeError, "another byte order", (numpy.ones(3, ">f4"),
+                                                                     numpy.ones(3, f32)))):
             with self.assertRaisesRegex(error, text):
                 rule.bind([([pair], {})])
         b = rule.bind([([numpy.ones(3, f32)], {})])
         for wrong in (numpy.ones(3), numpy.ones(4, f32), numpy.ones(6, f32)[::2]):
             with self.assertRaisesRegex(optc.ArgumentError,
-                                        r"number 0 of the gradients .*array of shape \(3,\) and type f32"):
+                                        r"number 0 of the gradients .*array of shape \(3,\) and "
+                                        r"type f32"):
                 b.set_grads([wrong])
-        for x in (numpy.ones((2, 3), f32).T, numpy.ones((3, 4), f32)[:, ::2]):      # a shape says nothing of strides
-            with self.assertRaisesRegex(optc.ArgumentError, "is not row-major: with a shape, give its strides too"):
+        # a shape says nothing of strides
+        for x in (numpy.ones((2, 3), f32).T, numpy.ones((3, 4), f32)[:, ::2]):
+            with self.assertRaisesRegex(optc.ArgumentError,
+                                        "is not row-major: with a shape, give its strides too"):
                 rule.bind([([{"param": x, "shape": (3, 2)}], {})])
         with self.assertRaisesRegex(TypeError, "an array of c_short"):
             rule.bind([([(ctypes.c_short * 3)()], {})])
@@ -408,11 +456,14 @@ class Numpy(unittest.TestCase):
     def test_parameters_are_written(self):
         """Read-only memory is refused; what is refused takes the place of nothing."""
         f32 = numpy.float32
-        b = optc.Engine().compile("sgd").bind([([(numpy.ones(3, f32), numpy.ones(3, f32))], {"lr": 0.5})])
+        b = optc.Engine().compile("sgd").bind([([(numpy.ones(3,
+                                                             f32), numpy.ones(3,
+                                                                              f32))], {"lr": 0.5})])
         with tempfile.NamedTemporaryFile() as f:
             f.write(bytes(12)), f.flush()
             for fixed in (numpy.memmap(f.name, f32, "r"), numpy.frombuffer(bytes(12), f32)):
-                with self.assertRaisesRegex(optc.ArgumentError, "number 0 of the parameters is read-only"):
+                with self.assertRaisesRegex(optc.ArgumentError,
+                                            "number 0 of the parameters is read-only"):
                     b.set_params([fixed])
         q = numpy.ones(3, f32)
         b.set_params([q])
@@ -430,21 +481,26 @@ class Numpy(unittest.TestCase):
         numpy.testing.assert_array_equal(held(), 0.5)
 
     def test_numbers_from_arrays(self):
-        """Their type is the array's; they are held until they end, and only one number on this device is taken."""
-        text = """return optimizer { name = "asks", hyper = { lr = 1 }, inputs = { hess = "elem", loss = "group" },
+        """Their type is the array's; they are held until they end, and only one number on this
+        device is taken."""
+        text = """return optimizer { name = "asks", hyper = { lr = 1 },
+          inputs = { hess = "elem", loss = "group" },
           step = function() p = p - lr * loss * g / hess end }"""
         f32 = numpy.float32
-        for types, kind, other in (({}, f32, numpy.float64), ({"param": "f64"}, numpy.float64, f32)):
+        for types, kind, other in (({}, f32, numpy.float64), ({"param": "f64"}, numpy.float64,
+                                                              f32)):
             rule = optc.Engine().compile(text=text, types=types)
             p, g, h = numpy.zeros(3, kind), numpy.ones(3, kind), numpy.full(3, 2, kind)
             b = rule.bind([([(p, g)], {})])
             self.assertEqual([d for d, _ in rule.input_types().values()], ["elem", "group"])
             for wrong in (other, numpy.float16):       # misread, or read past its end
-                with self.assertRaisesRegex(optc.ArgumentError, "input 'hess' has type f.*, and the rule reads f"):
+                with self.assertRaisesRegex(optc.ArgumentError,
+                                            "input 'hess' has type f.*, and the rule reads f"):
                     b.set_input(0, "hess", numpy.ones(3, wrong))
             with self.assertRaisesRegex(optc.ArgumentError, "'loss', which is not set for group 0"):
                 b.set_input(0, "hess", h), b.step()
-            rate, loss, guard = numpy.array(0.5, numpy.float64), numpy.ones(1, f32), ctypes.c_float(0)
+            rate, loss, guard = numpy.array(0.5, numpy.float64), numpy.ones(1,
+                                                                            f32), ctypes.c_float(0)
 
             def held():
                 return [sys.getrefcount(x) - n for x, n in zip((rate, loss, guard), before)]
@@ -467,13 +523,17 @@ class Numpy(unittest.TestCase):
             self.assertEqual(held(), [0, 0, 0])
 
             class Far:
-                __cuda_array_interface__ = {"data": (4096, False), "shape": (), "typestr": "<f4", "version": 3}
-            for wrong, says in ((numpy.ones(2, f32), r"has shape \(2,\): it must contain one number"),
+                __cuda_array_interface__ = {
+                    "data": (4096, False), "shape": (), "typestr": "<f4", "version": 3
+                }
+
+            for wrong, says in ((numpy.ones(2,
+                                            f32), r"has shape \(2,\): it must contain one number"),
                                 (numpy.ones((), numpy.float16),
                                  "the type of a number in memory must be OPTC_F32 or OPTC_F64"),
                                 (Far(), "is on cuda, and the engine's device is cpu")):
-                for call in (lambda x: b.set_hyper_from(0, "lr", x), lambda x: b.set_scalar_from(0, "loss", x),
-                             b.set_guard):
+                for call in (lambda x: b.set_hyper_from(0, "lr", x),
+                             lambda x: b.set_scalar_from(0, "loss", x), b.set_guard):
                     with self.assertRaisesRegex(optc.ArgumentError, says):
                         call(wrong)
             with self.assertRaisesRegex(optc.ArgumentError, "has type f64, and the call says f32"):
@@ -481,8 +541,9 @@ class Numpy(unittest.TestCase):
 
     def test_stacks_are_told_of(self):
         rule = optc.Engine().compile("muon")
-        with self.assertWarnsRegex(UserWarning,
-                                   "'w' .*one matrix of 3 x 320.*split = 3, or use a spec with view") as said:
+        with self.assertWarnsRegex(
+                UserWarning,
+                "'w' .*one matrix of 3 x 320.*split = 3, or use a spec with view") as said:
             rule.bind([([{"name": "w", "param": numpy.ones((3, 16, 20), numpy.float32)}], {})])
         self.assertEqual(said.filename, __file__)
         with warnings.catch_warnings():
@@ -494,7 +555,8 @@ class Numpy(unittest.TestCase):
         engine, sizes = optc.Engine(), {"m": 2, "n": 2, "k": 2}
         engine.multiply(a, a, c, **sizes)
         numpy.testing.assert_array_equal(c, 2)
-        with self.assertRaisesRegex(optc.ArgumentError, "optc_multiply: b has type f64, and the call has type f32"):
+        with self.assertRaisesRegex(optc.ArgumentError,
+                                    "optc_multiply: b has type f64, and the call has type f32"):
             engine.multiply(a, numpy.ones((2, 2)), c, **sizes)
         c.flags.writeable = False
         with self.assertRaisesRegex(optc.ArgumentError, "optc_multiply: c is read-only"):
@@ -504,7 +566,8 @@ class Numpy(unittest.TestCase):
 class Profiles(unittest.TestCase):
     def binding(self):
         p, g = (ctypes.c_float * 4096)(), (ctypes.c_float * 4096)(*[1] * 4096)
-        return optc.Engine(threads=1).compile("adamw").bind([([{"param": p, "grad": g, "shape": (64, 64)}], {})])
+        return optc.Engine(threads=1).compile("adamw").bind(
+            [([{"param": p, "grad": g, "shape": (64, 64)}], {})])
 
     def test_steps(self):
         b = self.binding()
@@ -516,19 +579,22 @@ class Profiles(unittest.TestCase):
         with optc.profile() as other:
             b.step()
         steps = [e for e in prof.events if e["name"] == "adamw step"]
-        self.assertEqual((len(steps), len([e for e in other.events if e["cat"] == "entry"])), (2, 1))
+        self.assertEqual((len(steps), len([e for e in other.events if e["cat"] == "entry"])),
+                         (2, 1))
         for step in steps:
             inside = [e["dur"] for e in prof.events
                       if e["cat"] == "stage" and step["ts"] <= e["ts"] < step["ts"] + step["dur"]]
             self.assertTrue(0 < sum(inside) <= step["dur"] + 0.01)
         total, = [t for t in prof.totals if t["name"] == "adamw step"]
         self.assertEqual((total["launches"], total["of"]), (2, ""))
-        self.assertEqual(total["bytes"] // 2 // 4096, 7 * 4)             # reads p, g, m, v; writes p, m, v
+        # reads p, g, m, v; writes p, m, v
+        self.assertEqual(total["bytes"] // 2 // 4096, 7 * 4)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "out.json")
             prof.save(path)
             with open(path) as f:
-                self.assertEqual(len([e for e in json.load(f)["traceEvents"] if e["ph"] == "X"]), len(prof.events))
+                self.assertEqual(len([e for e in json.load(f)["traceEvents"] if e["ph"] == "X"]),
+                                 len(prof.events))
             with self.assertRaises(OSError):
                 prof.save(folder)
 

@@ -1,4 +1,5 @@
-"""Wrappers in a training loop: clipping, averages, projections, and those that call the closure twice."""
+"""Wrappers in a training loop: clipping, averages, projections, and those that call the closure
+twice."""
 import warnings
 
 import torch
@@ -25,7 +26,8 @@ class Wrapped(Case):
         self.assertEqual(ob.state[q]["ema.avg"].shape, q.shape)
 
     def test_projection_decays(self):
-        """Under galore the rule sees no weights. A decay that is not decoupled is 0; another is refused by name."""
+        """Under galore the rule sees no weights. A decay that is not decoupled is 0; another is
+        refused by name."""
         for kind in (lambda **k: optc.torch.AdamW(lists(), with_="galore(2,1,apart=false)", **k),
                      lambda **k: optc.torch.Adam(lists(), with_="galore(2,1)", **k),
                      lambda **k: optc.torch.Optimizer(lists(), "adan", with_="galore(2,1)", **k)):
@@ -39,7 +41,8 @@ class Wrapped(Case):
                 opt.step()
         opt = optc.torch.AdamW(lists(), with_="galore(2,1)", lr=0.1)
         self.assertEqual(opt.param_groups[0]["weight_decay"], 0.01)
-        for p in opt.param_groups[0]["params"]:            # a zero gradient: the decay alone moves the weights
+        # a zero gradient: the decay alone moves the weights
+        for p in opt.param_groups[0]["params"]:
             p.grad = torch.zeros_like(p)
         before = [p.detach().clone() for p in opt.param_groups[0]["params"]]
         opt.step()
@@ -95,13 +98,15 @@ class Wrapped(Case):
                 self.assertEqual({w.filename for w in found}, {__file__} if told else set())
 
     def test_rules_of_two_gradients(self):
-        """A rule of one's own without states that sam has: if the second call of the closure fails, the
-        parameters are those of before, and steps after it are those of a run without the failure."""
+        """A rule of one's own without states that sam has: if the second call of the closure fails,
+        the parameters are those of before, and steps after it are those of a run without the
+        failure."""
         text = """return optimizer { name = "ahead", hyper = { lr = { 0.1, min = 0 } },
           state = { old = copy(p) }, gradients = { "perturb", "step" },
           perturb = function() old, p = p, p + 0.5 * g end,
           step = function() p = old - lr * g end }"""
-        for types in ((torch.float32,) * 2, (torch.float32, torch.float64)):       # the second: two bindings
+        # the second: two bindings
+        for types in ((torch.float32,) * 2, (torch.float32, torch.float64)):
             found = []
             for failing in (False, True):
                 params = [p.detach().to(d).requires_grad_() for p, d in zip(lists(), types)]

@@ -1,5 +1,5 @@
-"""16-bit parameters that keep what they round away (types={"master": …}): equal to f32 parameters, also after a file
-was loaded, and after somebody else wrote to them."""
+"""16-bit parameters that keep what they round away (types={"master": …}): equal to f32 parameters,
+also after a file was loaded, and after somebody else wrote to them."""
 import copy
 import io
 import unittest
@@ -14,7 +14,9 @@ from case import Case
 
 def params(dtype, at=0):
     torch.manual_seed(at)
-    return [torch.nn.Parameter(torch.randn(n).bfloat16().to(dtype)) for n in ((5, 7), (11,), (4, 3, 2))]
+    return [
+        torch.nn.Parameter(torch.randn(n).bfloat16().to(dtype)) for n in ((5, 7), (11,), (4, 3, 2))
+    ]
 
 
 def grads(ps, t=0):
@@ -62,23 +64,28 @@ class Master(Case):
         self.assertEqual(["low" in opt.state[p] for p in ps], [True, False, False])
 
     def test_warned(self):
-        """Types that cannot work with the optimizer's own hyperparameters, once, when tensors are bound."""
+        """Types that cannot work with the optimizer's own hyperparameters, once, when tensors are
+        bound."""
         ps = params(torch.bfloat16)
-        for given, said in (({"lr": 1e-4}, "update of lr = 0.0001 rounds away"), ({"lr": 0.5, "weight_decay": 0.5}, ""),
-                            ({"lr": 0.5, "weight_decay": 0.5, "types": {"state": "bf16"}}, "'v' is an average"),
-                            ({"lr": 1e-4, "types": {"master": "low16"}}, ""),
-                            ({"lr": 0.5, "weight_decay": 0, "betas": (0.9, 0.95), "types": {"state": "bf16"}}, "")):
+        for given, said in (({"lr": 1e-4}, "update of lr = 0.0001 rounds away"), ({
+                "lr": 0.5, "weight_decay": 0.5
+        }, ""), ({"lr": 0.5, "weight_decay": 0.5, "types": {"state": "bf16"}},
+                 "'v' is an average"), ({"lr": 1e-4, "types": {"master": "low16"}}, ""), ({
+                     "lr": 0.5, "weight_decay": 0, "betas": (0.9, 0.95), "types": {"state": "bf16"}
+                 }, "")):
             opt = optc.torch.AdamW(ps, **given)
             with warnings.catch_warnings(record=True) as seen:
                 warnings.simplefilter("always")
                 for t in range(2):
                     grads(ps, t), opt.step()
             found = [str(w.message) for w in seen if str(w.message).startswith("optc: ")]
-            self.assertEqual(len([w for w in found if said and said in w]), int(bool(said)), (given, found))
+            self.assertEqual(len([w for w in found if said and said in w]), int(bool(said)),
+                             (given, found))
             self.assertTrue(said or not found, (given, found))
 
     def test_copy(self):
-        """The copy of the weights is in opt.state, also after a file, and follows what others write."""
+        """The copy of the weights is in opt.state, also after a file, and follows what others
+        write."""
         ps = params(torch.float32)
         opt = optc.torch.AdamW(ps, lr=0.1, types={"copy": "bf16"})
         for t in range(2):
@@ -105,8 +112,10 @@ class Master(Case):
         plain.load_state_dict(saved)                       # a rule without a copy leaves it out
 
     def test_lost(self):
-        """Updates that round away are counted, by parameter and in all; with a remainder there are none."""
-        for types, every in (({"lost": "count"}, True), ({"lost": "count", "master": "low16"}, False)):
+        """Updates that round away are counted, by parameter and in all; with a remainder there are
+        none."""
+        for types, every in (({"lost": "count"}, True), ({"lost": "count",
+                                                          "master": "low16"}, False)):
             ps = [torch.nn.Parameter(torch.full((5, 3), 1.0 + k, dtype=d))
                   for k, d in enumerate((torch.bfloat16, torch.float32, torch.bfloat16))]
             opt = optc.torch.SGD(ps, lr=1e-3, types=types)
@@ -114,7 +123,8 @@ class Master(Case):
             for p in ps:
                 p.grad.fill_(1)
             opt.step()
-            self.assertEqual([opt.value("lost_updates", p) for p in ps], [15 * every, 0, 15 * every])
+            self.assertEqual([opt.value("lost_updates", p) for p in ps],
+                             [15 * every, 0, 15 * every])
             self.assertEqual(opt.value("lost_updates"), 30 * every)
 
     def test_refused(self):
@@ -126,7 +136,8 @@ class Master(Case):
 
     def test_written(self):
         """An in-place write by torch is noticed; only what was written to starts anew."""
-        for how, name in (("low16", "low"), ("low8", "low"), ("kahan", "compensation"), ("f32", "master")):
+        for how, name in (("low16", "low"), ("low8", "low"), ("kahan", "compensation"), ("f32",
+                                                                                         "master")):
             ps = params(torch.bfloat16)
             opt = optc.torch.AdamW(ps, lr=1e-3, types={"master": how})
             for t in range(3):
@@ -158,18 +169,20 @@ class Master(Case):
         self.assertTrue(bool((opt.state[ps[1]]["master"] == 5).all()))
 
     def test_edited(self):
-        """p.data is edited at its address, or is new, between steps: only what was written starts anew, and all ways to
-        keep the master agree with an assignment by hand."""
+        """p.data is edited at its address, or is new, between steps: only what was written starts
+        anew, and all ways to keep the master agree with an assignment by hand."""
         def fill(p):
             p.data[1:] = 3
 
         def swapped(p):
             p.data = p.data.clone()
             fill(p)
-        changes = {"f32": (fill, swapped, lambda p: p.data.copy_(torch.ones_like(p)),
-                           lambda p: p.data.clamp_(-0.5, 0.5),
-                           lambda p: torch.nn.utils.vector_to_parameters(torch.ones(p.numel()).bfloat16(), [p])),
-                   "low16": (swapped,), "low8": (swapped,), "kahan": (swapped,)}
+        changes = {
+            "f32": (fill, swapped, lambda p: p.data.copy_(torch.ones_like(p)),
+                    lambda p: p.data.clamp_(-0.5, 0.5), lambda p: torch.nn.utils.
+                    vector_to_parameters(torch.ones(p.numel()).bfloat16(), [p])),
+            "low16": (swapped,), "low8": (swapped,), "kahan": (swapped,)
+        }
         names = {"f32": "master", "low16": "low", "low8": "low", "kahan": "compensation"}
         for how, change in ((how, c) for how, every in changes.items() for c in every):
             ps, qs = params(torch.bfloat16), params(torch.bfloat16)
@@ -190,7 +203,8 @@ class Master(Case):
                 self.assertTrue(torch.equal(a.state[p][names[how]], b.state[q][names[how]]), how)
 
     def test_moved(self):
-        """New addresses with the same values keep the remainders; also if tensors are bound again."""
+        """New addresses with the same values keep the remainders; also if tensors are bound
+        again."""
         for how, name in (("low16", "low"), ("f32", "master")):
             for more in (False, True):
                 ps, qs = params(torch.bfloat16), params(torch.bfloat16)
@@ -206,7 +220,8 @@ class Master(Case):
                     self.assertTrue(torch.equal(a.state[p][name], b.state[q][name]))
                 ps[0].data = torch.full_like(ps[0], 3)
                 if more:
-                    a.add_param_group({"params": [torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))]})
+                    a.add_param_group(
+                        {"params": [torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))]})
                 for p in ps:
                     p.grad = torch.zeros_like(p)
                 a.param_groups[0]["weight_decay"] = 0
@@ -239,7 +254,8 @@ class Master(Case):
         read = torch.load(file, weights_only=True)
         there = params(torch.bfloat16, 1)
         c = optc.torch.AdamW(there, lr=1e-3, types={"master": "low16"})
-        self.step(c, there, 99)                                    # what was bound before does not matter
+        # what was bound before does not matter
+        self.step(c, there, 99)
         with torch.no_grad():
             for p, q in zip(there, read["p"]):
                 p.copy_(q)
@@ -272,14 +288,18 @@ class Master(Case):
         self.assertTrue(bool((p == 7).all()) and bool((opt.state[p]["master"] == 7).all()))
 
     def test_printed(self):
-        """A new optimizer tells how it keeps 16-bit parameters, and what to pass if they are rounded."""
+        """A new optimizer tells how it keeps 16-bit parameters, and what to pass if they are
+        rounded."""
         rounded = r"bf16 parameters: rounded to nearest; .*master.*low16.*param.*bf16sr"
-        for dtype, types, want in (
-                (torch.bfloat16, None, rounded), (torch.bfloat16, "state=q8,master=none", rounded),
-                (torch.bfloat16, "param=f16sr", rounded),
-                (torch.float16, None, r"f16 parameters: rounded to nearest; .*master.*f32.*param.*f16sr"),
-                (torch.bfloat16, "master=kahan", r"bf16 parameters: master=kahan\n"),
-                (torch.bfloat16, {"param": "bf16sr"}, r"bf16 parameters: rounded stochastically \(bf16sr\)\n")):
+        for dtype, types, want in ((torch.bfloat16, None,
+                                    rounded), (torch.bfloat16, "state=q8,master=none",
+                                               rounded), (torch.bfloat16, "param=f16sr", rounded),
+                                   (torch.float16, None, r"f16 parameters: rounded to nearest; "
+                                    r".*master.*f32.*param.*f16sr"),
+                                   (torch.bfloat16, "master=kahan",
+                                    r"bf16 parameters: master=kahan\n"), (torch.bfloat16, {
+                                        "param": "bf16sr"
+                                    }, r"bf16 parameters: rounded stochastically \(bf16sr\)\n")):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")         # torch is silent too
                 opt = optc.torch.AdamW(params(dtype), types=types)
@@ -288,7 +308,8 @@ class Master(Case):
             self.assertRegex(repr(copy.deepcopy(opt)), want)
         wide = params(torch.float32)
         self.assertNotIn("parameters:", repr(optc.torch.AdamW(wide)))
-        self.assertEqual(repr(optc.torch.AdamW(wide + params(torch.bfloat16))).count("parameters:"), 1)
+        self.assertEqual(
+            repr(optc.torch.AdamW(wide + params(torch.bfloat16))).count("parameters:"), 1)
         self.assertRegex(optc.torch.AdamW.__doc__, "types=.*master.*low16")
 
 

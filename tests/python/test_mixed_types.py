@@ -1,4 +1,5 @@
-"""Parameters of several types in one optimizer: values of all tensors (clip's norm) are over all of them."""
+"""Parameters of several types in one optimizer: values of all tensors (clip's norm) are over all of
+them."""
 import pickle
 
 import torch
@@ -25,7 +26,9 @@ WRAPPED = ("clip(1),skip", "clip(1),clip_value(0.01)", "centralize,clip(1),ema(0
 
 def parameters(types=TYPES, seed=0):
     gen = torch.Generator().manual_seed(seed)
-    return [torch.randn(7 + 5 * i, 3, generator=gen).to(t).requires_grad_() for i, t in enumerate(types)]
+    return [
+        torch.randn(7 + 5 * i, 3, generator=gen).to(t).requires_grad_() for i, t in enumerate(types)
+    ]
 
 
 def gradients(params, t, dtypes, missing=()):
@@ -41,7 +44,8 @@ class MixedTypes(Case):
         a = parameters()
         opt = optc.torch.SGD(a, lr=0.25, with_="clip(1)")
         for t in range(4):
-            missing = (1, 3) if t == 1 else (0, 2) if t == 2 else ()           # t 1: no bf16 gradient, t 2: no f32 one
+            # t 1: no bf16 gradient, t 2: no f32 one
+            missing = (1, 3) if t == 1 else (0, 2) if t == 2 else ()
             gradients(a, t, TYPES, missing)
             wide = [p.detach().float().requires_grad_() for p in a]
             for p, q in zip(a, wide):
@@ -53,8 +57,10 @@ class MixedTypes(Case):
             self.assertEqual(len(opt._bounds), 3)
             self.assertAlmostEqual(opt.value("clip.grad_norm"), norm, delta=1e-5 * norm)
             for p, q in zip(a, wide):
-                torch.testing.assert_close(p.float(), q.to(p.dtype).float(), rtol=1e-6 if p.dtype is torch.float32
-                                           else 2 ** -7, atol=1e-6)
+                torch.testing.assert_close(p.float(),
+                                           q.to(p.dtype).float(),
+                                           rtol=1e-6 if p.dtype is torch.float32 else 2 ** -7,
+                                           atol=1e-6)
 
     def compare(self, steps=4, bound=2e-5, missing=lambda t: (), **given):
         """f32 beside f64 against all of them in f64, in one binding."""
@@ -62,7 +68,8 @@ class MixedTypes(Case):
         a, b = parameters(types), [p.detach().double().requires_grad_() for p in parameters(types)]
         oa, ob = (optc.torch.Optimizer(x, lr=0.01, **given) for x in (a, b))
         for t in range(steps):
-            gradients(a, t, (torch.float32,) * 4, missing(t)), gradients(b, t, (torch.float32,) * 4, missing(t))
+            gradients(a, t, (torch.float32,) * 4,
+                      missing(t)), gradients(b, t, (torch.float32,) * 4, missing(t))
             oa.step(), ob.step()
         self.assertEqual((len(oa._bounds), len(ob._bounds)), (2, 1))
         for p, q in zip(a, b):
@@ -75,7 +82,8 @@ class MixedTypes(Case):
                 self.compare(rule="adamw", with_=with_)
 
     def test_levels(self):
-        """A value of all tensors that another one needs; some steps without gradients of one type, or without any."""
+        """A value of all tensors that another one needs; some steps without gradients of one type,
+        or without any."""
         gone = {1: (1, 3), 2: (0, 2), 3: (0, 1, 2, 3), 4: (0,)}
         oa, ob = self.compare(6, missing=lambda t: gone.get(t, ()), spec=LEVELS)
         for name in ("least", "most", "total", "average"):
@@ -131,13 +139,15 @@ class MixedTypes(Case):
         for t in range(5):
             other.zero_grad(), opt.zero_grad()
             sum((q * q).sum() for q in a).backward()
-            scaler.scale(sum((q * q).sum() * (float("nan") if t == 2 else 1.0) for q in b)).backward()
+            scaler.scale(sum(
+                (q * q).sum() * (float("nan") if t == 2 else 1.0) for q in b)).backward()
             scaler.step(opt), scaler.update()
             if t != 2:
                 other.step()
         self.assertEqual(scaler.get_scale(), 2.0)
         for p, q in zip(a, b):
-            torch.testing.assert_close(p, q, rtol=1e-5 if p.dtype is torch.float32 else 2 ** -7, atol=1e-6)
+            torch.testing.assert_close(p, q, rtol=1e-5 if p.dtype is torch.float32 else 2 ** -7,
+                                       atol=1e-6)
         self.assertEqual(opt.state_dict()["state"][1]["step"].item(), 4)
 
     def test_continues(self):
@@ -157,16 +167,20 @@ class MixedTypes(Case):
             self.assertTrue(torch.equal(p, q))
 
     def test_a_later_binding_fails(self):
-        """The library keeps the steps of the bindings before the one that failed, and so does the optimizer: as with an
-        optimizer for each type. The first parameter has gaps, so a copy of it is stepped."""
+        """The library keeps the steps of the bindings before the one that failed, and so does the
+        optimizer: as with an optimizer for each type. The first parameter has gaps, so a copy of it
+        is stepped."""
         spec = """return optimizer { name = "fed", hyper = { lr = 0.1 }, inputs = { h = "elem" },
                   state = { m = zeros, k = zeros }, step = function()
-                  m = m + g  every(2, function() k = k + m end)  p = p - lr * (m + k) * h / t end }"""
+                  m = m + g  every(2, function() k = k + m end)
+                  p = p - lr * (m + k) * h / t end }"""
         types = (torch.float32, torch.bfloat16)
         flat = [torch.ones(3, 4), torch.ones(3, 2, dtype=torch.bfloat16)]
-        sets = [[flat[0].clone()[:, ::2].requires_grad_(), flat[1].clone().requires_grad_()] for _ in range(2)]
+        sets = [[flat[0].clone()[:, ::2].requires_grad_(), flat[1].clone().requires_grad_()]
+                for _ in range(2)]
         ps, qs = sets
-        opt, alone = optc.torch.Optimizer(ps, spec=spec), [optc.torch.Optimizer([q], spec=spec) for q in qs]
+        opt, alone = optc.torch.Optimizer(
+            ps, spec=spec), [optc.torch.Optimizer([q], spec=spec) for q in qs]
 
         def feed(o, p):
             o.set_input(p, "h", torch.full(p.shape, 0.5, dtype=p.dtype))

@@ -1,5 +1,5 @@
-"""Evaluation mode: opt.eval() puts averages into the parameters, opt.train() takes them out, and a step in between is
-refused."""
+"""Evaluation mode: opt.eval() puts averages into the parameters, opt.train() takes them out, and a
+step in between is refused."""
 import copy
 import io
 import pickle
@@ -23,8 +23,8 @@ RULES = [("schedulefree_sgd", {}), ("schedulefree_adamw", {}),
 
 
 def make(params, rule, given):
-    return optc.torch.Optimizer([{"params": [("a", params[0])]}, {"params": [("b", params[1])], "lr": 0.2}], rule,
-                                **given)
+    return optc.torch.Optimizer(
+        [{"params": [("a", params[0])]}, {"params": [("b", params[1])], "lr": 0.2}], rule, **given)
 
 
 def values(params):
@@ -39,8 +39,9 @@ class Modes(Evaluated):
         self.assertTrue(all(map(torch.equal, was, params)))
 
     def test_every_rule(self):
-        """Steps need no train(). A step between eval() and train() is refused and changes nothing, and steps after
-        train() are those of a run that was never evaluated. Both calls may come twice."""
+        """Steps need no train(). A step between eval() and train() is refused and changes nothing,
+        and steps after train() are those of a run that was never evaluated. Both calls may come
+        twice."""
         for rule, given in RULES:
             with self.subTest(rule):
                 p, q = lists(), lists()
@@ -54,7 +55,8 @@ class Modes(Evaluated):
                         averages = values(p)
                         self.assertFalse(all(map(torch.equal, was, averages)))
                         self.refused(opt, p)
-                        self.refused(opt, p, lambda: opt.step(lambda: self.fail("the closure was called")))
+                        self.refused(opt, p,
+                                     lambda: opt.step(lambda: self.fail("the closure was called")))
                         if "perturb" in opt.entries():
                             self.refused(opt, p, opt.perturb)
                         opt.run("to_eval")
@@ -98,7 +100,8 @@ class Modes(Evaluated):
                     o.step()
 
     def test_half_modes(self):
-        """A file in which one parameter of two has its average, as after a parameter was added in evaluation mode."""
+        """A file in which one parameter of two has its average, as after a parameter was added in
+        evaluation mode."""
         p = lists(shapes=((4, 3), (5,), (2,)))
         opt = make(p[:2], "schedulefree_sgd", {})
         grads(p), opt.step(), opt.eval()
@@ -126,7 +129,8 @@ class Modes(Evaluated):
         opt.eval()
         self.refused(opt, [p], (p * p).sum().backward)
         q = torch.ones(3, requires_grad=True)
-        opt, scaler = optc.torch.Optimizer([q], "schedulefree_sgd"), optc.torch.GradScaler("cpu", init_scale=2.0)
+        opt, scaler = optc.torch.Optimizer([q], "schedulefree_sgd"), optc.torch.GradScaler(
+            "cpu", init_scale=2.0)
         q.grad = torch.ones(3)
         opt.step(), opt.eval()
         scaler.scale(torch.ones(1))

@@ -1,4 +1,5 @@
-"""Parameters without memory (meta and fake tensors) and steps in FakeTensorMode are refused by name."""
+"""Parameters without memory (meta and fake tensors) and steps in FakeTensorMode are refused by
+name."""
 import unittest
 
 import torch
@@ -17,11 +18,13 @@ def net(device="cpu"):
 
 class NoMemory(Evaluated):
     def test_meta(self):
-        """An optimizer of a meta model may be made, as in torch, but its step changes nothing that anyone has."""
+        """An optimizer of a meta model may be made, as in torch, but its step changes nothing that
+        anyone has."""
         for kind in (optc.torch.AdamW, optc.torch.Adagrad, optc.torch.Muon):
             opt = kind(net("meta").named_parameters())
-            with self.assertRaisesRegex(RuntimeError, r"weight is on the meta device.*to_empty.*make the optimizer "
-                                                      r"after"):
+            with self.assertRaisesRegex(
+                    RuntimeError, r"weight is on the meta "
+                    r"device.*to_empty.*make the optimizer after"):
                 opt.step()
         with self.assertRaisesRegex(RuntimeError, r"param_groups\[0\]\[0\] is on the meta device"):
             optc.torch.AdamW(net("meta").parameters()).step()
@@ -42,7 +45,8 @@ class NoMemory(Evaluated):
                     opt.step()
                 opt.state_dict()
         for opt in opts:
-            with self.assertRaisesRegex(RuntimeError, r"weight has no memory \(its class is FakeTensor\)"):
+            with self.assertRaisesRegex(RuntimeError,
+                                        r"weight has no memory \(its class is FakeTensor\)"):
                 opt.step()
 
     def test_fake_mode(self):

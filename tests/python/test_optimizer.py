@@ -20,14 +20,18 @@ from case import X, Y, Case, grads, lists, model, train
 
 class Loop(Case):
     def test_schedulers(self):
-        made = [lambda o: lrs.OneCycleLR(o, 0.1, total_steps=20), lambda o: lrs.CosineAnnealingLR(o, 10),
-                lambda o: lrs.LambdaLR(o, lambda t: 0.9 ** t), lambda o: lrs.StepLR(o, 3),
-                lambda o: lrs.CyclicLR(o, 0.01, 0.1, step_size_up=3), lambda o: lrs.ExponentialLR(o, 0.8),
-                lambda o: lrs.SequentialLR(o, [lrs.LinearLR(o), lrs.PolynomialLR(o, 9)], [4]),
-                lambda o: lrs.CosineAnnealingWarmRestarts(o, 4), lambda o: lrs.MultiStepLR(o, [2, 5])]
+        made = [
+            lambda o: lrs.OneCycleLR(o, 0.1, total_steps=20),
+            lambda o: lrs.CosineAnnealingLR(o, 10), lambda o: lrs.LambdaLR(o, lambda t: 0.9 ** t),
+            lambda o: lrs.StepLR(o, 3), lambda o: lrs.CyclicLR(o, 0.01, 0.1, step_size_up=3),
+            lambda o: lrs.ExponentialLR(o, 0.8),
+            lambda o: lrs.SequentialLR(o, [lrs.LinearLR(o), lrs.PolynomialLR(o, 9)], [4]),
+            lambda o: lrs.CosineAnnealingWarmRestarts(o, 4), lambda o: lrs.MultiStepLR(o, [2, 5])
+        ]
         for make in made:
             a, b = model(), model()
-            oa, ob = torch.optim.AdamW(a.parameters(), lr=0.02), optc.torch.AdamW(b.parameters(), lr=0.02)
+            oa, ob = torch.optim.AdamW(a.parameters(),
+                                       lr=0.02), optc.torch.AdamW(b.parameters(), lr=0.02)
             self.close(train(a, oa, 12, make(oa)), train(b, ob, 12, make(ob)))
         opt = optc.torch.SGD(model().parameters(), lr=1.0)
         s = lrs.ReduceLROnPlateau(opt, patience=0)
@@ -39,13 +43,14 @@ class Loop(Case):
         oa, ob = torch.optim.AdamW(a), optc.torch.AdamW(b)
         for t in range(6):
             for o in (oa, ob):
-                o.param_groups[0].update(lr=0.1 / (t + 1), betas=(0.5 + t / 20, 0.9), eps=10.0 ** -t,
-                                         weight_decay=t / 9)
+                o.param_groups[0].update(lr=0.1 / (t + 1), betas=(0.5 + t / 20, 0.9),
+                                         eps=10.0 ** -t, weight_decay=t / 9)
             grads(a, t), grads(b, t)
             oa.step(), ob.step()
         for p, q in zip(a, b):
             torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
-        ob.param_groups[0]["amsgrad"] = True           # an option of the spec: another rule, states kept
+        # an option of the spec: another rule, states kept
+        ob.param_groups[0]["amsgrad"] = True
         oa.param_groups[0]["amsgrad"] = True
         for s in oa.state.values():
             s["max_exp_avg_sq"] = torch.zeros_like(s["exp_avg_sq"])
@@ -76,8 +81,12 @@ class Loop(Case):
 
     def test_groups(self):
         a, b = model(), model()
-        make = [lambda m: [{"params": list(m[0].parameters()), "lr": 0.1}, {"params": list(m[2].parameters())}]] * 2
-        oa, ob = torch.optim.SGD(make[0](a), lr=0.01, momentum=0.9), optc.torch.SGD(make[1](b), lr=0.01, momentum=0.9)
+        make = [
+            lambda m: [{"params": list(m[0].parameters()), "lr": 0.1},
+                       {"params": list(m[2].parameters())}]
+        ] * 2
+        oa, ob = torch.optim.SGD(make[0](a), lr=0.01,
+                                 momentum=0.9), optc.torch.SGD(make[1](b), lr=0.01, momentum=0.9)
         self.close(train(a, oa, 3), train(b, ob, 3))
         extra = [torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)]
         for o, p in zip((oa, ob), extra):
@@ -89,8 +98,8 @@ class Loop(Case):
             ob.add_param_group({"params": [torch.ones(1, requires_grad=True)], "lr": -1.0})
 
     def test_states_stay(self):
-        """Groups that come one by one, and a parameter that leaves: the states of the others are where they were, with
-        what was in them, and nowhere twice."""
+        """Groups that come one by one, and a parameter that leaves: the states of the others are
+        where they were, with what was in them, and nowhere twice."""
         for spec in ("adamw", "adafactor", "adamw+clip(1)"):
             a, b = lists(), lists()
             extra = [torch.full((4, 6), 0.5, requires_grad=True) for _ in range(4)]
@@ -108,7 +117,8 @@ class Loop(Case):
                 self.assertTrue(torch.equal(p, q), spec)
                 for key, value in oa.state[p].items():
                     self.assertTrue(torch.equal(value, ob.state[q][key]), (spec, key))
-            c, oc = copy.deepcopy((b, ob))             # what lies in several places is copied, and goes on
+            # what lies in several places is copied, and goes on
+            c, oc = copy.deepcopy((b, ob))
             grads(b, 9), grads(c, 9)
             ob.step(), oc.step()
             for p, q in zip(b, c):
@@ -148,7 +158,8 @@ class Loop(Case):
     def test_moved(self):
         """Parameters and gradients that lie elsewhere than a step before."""
         a, b = model(), model()
-        oa, ob = torch.optim.AdamW(a.parameters(), lr=0.02), optc.torch.AdamW(b.parameters(), lr=0.02)
+        oa, ob = torch.optim.AdamW(a.parameters(),
+                                   lr=0.02), optc.torch.AdamW(b.parameters(), lr=0.02)
         for _ in range(3):
             self.close(train(a, oa, 2, zero=False), train(b, ob, 2, zero=False))
             for m in (a, b):
@@ -156,12 +167,14 @@ class Loop(Case):
                     p.data = p.data.clone()
                     p.grad.data = p.grad.data.clone()
         bound, p = ob._bounds[0], b[0].weight
-        p.data, p.grad = p.grad.clone().copy_(p.data), torch.zeros_like(p)      # each where nothing was, and a swap
+        # each where nothing was, and a swap
+        p.data, p.grad = p.grad.clone().copy_(p.data), torch.zeros_like(p)
         q, r = (torch.zeros(8) for _ in range(2))
         swapped = optc.torch.SGD([torch.nn.Parameter(q), torch.nn.Parameter(r)], lr=1.0)
         pair = swapped.param_groups[0]["params"]
         grads(pair), swapped.step()
-        pair[0].data, pair[1].data, pair[0].grad.data = pair[1].data, pair[0].data, pair[1].grad.data
+        pair[0].data, pair[1].data, pair[0].grad.data = pair[1].data, pair[0].data, pair[
+            1].grad.data
         swapped.step()
         self.assertTrue(all(x.data_ptr() in (q.data_ptr(), r.data_ptr()) for x in pair))
         ob.step()
@@ -171,7 +184,8 @@ class Loop(Case):
         grads(b.parameters())
         ob.param_groups[0]["betas"] = (1 - 1e-9, 0.999)
         ob.step()
-        torch.testing.assert_close(ob.state[b[0].weight]["exp_avg"], before.double(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(ob.state[b[0].weight]["exp_avg"], before.double(), rtol=1e-5,
+                                   atol=1e-6)
 
     def test_exchanged(self):
         p = lists()
@@ -191,8 +205,8 @@ class Loop(Case):
             def __dlpack__(self):
                 return self.x.__dlpack__()
         p, g = torch.ones(5), torch.ones(5)
-        b = optc.Engine().compile("sgd").bind([([{"param": Array(p[1:]), "grad": Array(g[1:]), "shape": (4,)}],
-                                                {"lr": 0.5})])
+        b = optc.Engine().compile("sgd").bind(
+            [([{"param": Array(p[1:]), "grad": Array(g[1:]), "shape": (4,)}], {"lr": 0.5})])
         b.step()
         self.assertEqual(p.tolist(), [1, 0.5, 0.5, 0.5, 0.5])
 
@@ -204,7 +218,8 @@ class Loop(Case):
         grads(a), grads(b)
         for t in range(5):
             if t == 3:
-                self.assertEqual(ob._bounds[0].seen is not None, optc.torch._address_check.AVAILABLE)
+                self.assertEqual(ob._bounds[0].seen is not None,
+                                 optc.torch._address_check.AVAILABLE)
                 a[700].grad, b[700].grad = torch.ones(3), torch.ones(3)
                 a[7].grad = b[7].grad = None
             oa.step(), ob.step()
@@ -232,7 +247,8 @@ class Loop(Case):
     def test_compiled(self):
         """torch.compile goes around a step, called inside of what it compiles too."""
         a, b = model(), model()
-        oa, ob = torch.optim.AdamW(a.parameters(), lr=0.02), optc.torch.AdamW(b.parameters(), lr=0.02)
+        oa, ob = torch.optim.AdamW(a.parameters(),
+                                   lr=0.02), optc.torch.AdamW(b.parameters(), lr=0.02)
 
         @torch.compile(backend="eager")
         def once(m, opt):
@@ -244,13 +260,18 @@ class Loop(Case):
         self.close(train(a, oa, 3), [once(b, ob).item() for _ in range(3)])
         self.assertEqual(ob.state[b[0].weight]["step"].item(), 3)
         entries = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
-        self.assertEqual(entries(type(ob._bounds[0])._look.__code__), [])      # nothing of the step is compiled
+        # nothing of the step is compiled
+        self.assertEqual(entries(type(ob._bounds[0])._look.__code__), [])
 
     def test_strides(self):
         torch.manual_seed(0)
-        make = [torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last).requires_grad_(),
-                torch.randn(6, 4).t().detach().requires_grad_()]
-        a, b = [p.detach().clone(memory_format=torch.preserve_format).requires_grad_() for p in make], make
+        make = [
+            torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last).requires_grad_(),
+            torch.randn(6, 4).t().detach().requires_grad_()
+        ]
+        a, b = [
+            p.detach().clone(memory_format=torch.preserve_format).requires_grad_() for p in make
+        ], make
         oa, ob = torch.optim.AdamW(a, lr=0.1), optc.torch.AdamW(b, lr=0.1)
         for t in range(4):
             for p, q in zip(a, b):
@@ -282,23 +303,30 @@ class Loop(Case):
     def test_types(self):
         for dtype, bound in ((torch.float64, 1e-12), (torch.bfloat16, 0.02)):
             a, b = model(dtype=dtype), model(dtype=dtype)
-            oa, ob = torch.optim.AdamW(a.parameters(), lr=0.01), optc.torch.AdamW(b.parameters(), lr=0.01)
+            oa, ob = torch.optim.AdamW(a.parameters(),
+                                       lr=0.01), optc.torch.AdamW(b.parameters(), lr=0.01)
             for t in range(3):
                 grads(a.parameters(), t), grads(b.parameters(), t)
                 oa.step(), ob.step()
             for p, q in zip(a.parameters(), b.parameters()):
                 torch.testing.assert_close(p, q, rtol=bound, atol=bound)
-        mixed = [torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.bfloat16, requires_grad=True)]
+        mixed = [
+            torch.ones(3, requires_grad=True),
+            torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+        ]
         grads(mixed)
         opt = optc.torch.AdamW(mixed, types={"state": "bf16"})
         opt.step()
         self.assertEqual({s["exp_avg"].dtype for s in opt.state.values()}, {torch.bfloat16})
 
     def test_spec_warnings(self):
-        """Warnings of `optc check` about a spec's text are issued once, when the optimizer is made."""
+        """Warnings of `optc check` about a spec's text are issued once, when the optimizer is
+        made."""
         text = ("return optimizer { name = 'x', hyper = { lr = 1, unused = 2 },\n"
                 "  step = function() p = p - lr * g  return 2 * p end }")
-        params = [torch.nn.Parameter(torch.ones(3, dtype=t)) for t in (torch.float32, torch.float64)]
+        params = [
+            torch.nn.Parameter(torch.ones(3, dtype=t)) for t in (torch.float32, torch.float64)
+        ]
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             opt = optc.torch.Optimizer(params, spec=text)
@@ -311,12 +339,13 @@ class Loop(Case):
         found = [w for w in found if "runs on the" not in str(w.message)]
         self.assertEqual((made, len(found)), (2, 2), [str(w.message) for w in found])
         self.assertRegex(str(found[0].message), "spec:2: the entry returns this value")
-        self.assertEqual(str(found[1].message), "optc: x: nothing reads the hyperparameter 'unused'")
+        self.assertEqual(str(found[1].message),
+                         "optc: x: nothing reads the hyperparameter 'unused'")
         self.assertEqual(found[0].filename, __file__)
 
     def test_stochastic_rounding(self):
-        """The seed is a key of groups and of checkpoints, and states are plain tensors of bf16. A resumed run is the
-        run."""
+        """The seed is a key of groups and of checkpoints, and states are plain tensors of bf16. A
+        resumed run is the run."""
         def run(steps, seed=0, load=None):
             p = torch.linspace(-1, 1, 999, dtype=torch.bfloat16).requires_grad_()
             opt = optc.torch.AdamW([p], types={"state": "bf16sr"}, seed=seed)
@@ -329,7 +358,8 @@ class Loop(Case):
         p, whole = run(range(6), 3)
         state = whole["state"][0]["exp_avg"]
         self.assertEqual((whole["param_groups"][0]["seed"], state.dtype), (3, torch.bfloat16))
-        self.assertTrue(torch.equal(run(range(3, 6), load=run(range(3), 3))[1]["state"][0]["exp_avg"], state))
+        self.assertTrue(
+            torch.equal(run(range(3, 6), load=run(range(3), 3))[1]["state"][0]["exp_avg"], state))
         self.assertFalse(torch.equal(run(range(6), 4)[1]["state"][0]["exp_avg"], state))
 
     def test_fp8(self):
@@ -345,7 +375,8 @@ class Loop(Case):
         self.assertEqual(opt.state[q]["exp_avg"].dtype, torch.float8_e4m3fn)
 
     def test_imported_among_fakes(self):
-        """No tensor of the package's modules is fake after an import inside of a FakeTensorMode, as torch.export's."""
+        """No tensor of the package's modules is fake after an import inside of a FakeTensorMode, as
+        torch.export's."""
         text = """import sys, torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 with FakeTensorMode():
@@ -359,8 +390,10 @@ assert opt.state[p]["step"].item() == 2
 fakes = [(n, k) for n, m in sys.modules.items() if n.startswith("optc")
          for k, x in vars(m).items() if type(x).__name__ == "FakeTensor"]
 assert not fakes, fakes"""
-        ran = subprocess.run([sys.executable, "-W", "ignore", "-c", text], stderr=subprocess.PIPE, text=True,
-                             env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))))
+        ran = subprocess.run([sys.executable, "-W", "ignore", "-c", text], stderr=subprocess.PIPE,
+                             text=True, env=dict(os.environ,
+                                                 PYTHONPATH=os.pathsep.join(filter(None,
+                                                                                   sys.path))))
         self.assertEqual(ran.returncode, 0, ran.stderr)
 
     def test_refused(self):
@@ -374,7 +407,8 @@ assert not fakes, fakes"""
         with FakeTensorMode():
             fake = torch.nn.Parameter(torch.ones(2))
             fake.grad = torch.ones(2)
-        with self.assertRaisesRegex(RuntimeError, r"fake has no memory \(its class is FakeTensor\)"):
+        with self.assertRaisesRegex(RuntimeError,
+                                    r"fake has no memory \(its class is FakeTensor\)"):
             optc.torch.AdamW([("fake", fake)]).step()
         e = torch.nn.Embedding(5, 2, sparse=True)
         e(torch.tensor([1])).sum().backward()
@@ -414,7 +448,8 @@ assert not fakes, fakes"""
         opt = optc.torch.Optimizer([p], "mine", spec=text, twice=True)
         opt.step()
         torch.testing.assert_close(p.detach(), torch.full((3,), -0.2))
-        with self.assertRaisesRegex(optc.SpecError, "(?s)mine:6: 'lrr' is not declared.*did you mean 'lr'"):
+        with self.assertRaisesRegex(optc.SpecError,
+                                    "(?s)mine:6: 'lrr' is not declared.*did you mean 'lr'"):
             optc.torch.Optimizer([p], "mine", spec=text.replace("lr * g", "lrr * g"))
         with self.assertRaisesRegex(optc.SpecError, "there is no optimizer 'nope'"):
             optc.torch.Optimizer([p], "nope")
@@ -427,7 +462,8 @@ assert not fakes, fakes"""
         for name in ("AdamW", "Adam", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adamax", "Adadelta"):
             for far in (3e19, 1e20, 1e30):
                 a, b = (torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0])) for _ in range(2))
-                oa, ob = getattr(torch.optim, name)([a], foreach=True), getattr(optc.torch, name)([b])
+                oa, ob = getattr(torch.optim, name)([a], foreach=True), getattr(optc.torch,
+                                                                                name)([b])
                 for k in range(5):
                     for p, o in ((a, oa), (b, ob)):
                         p.grad = torch.tensor([0.5, far if k in (0, 3) else 0.5, -0.1])
@@ -436,7 +472,8 @@ assert not fakes, fakes"""
                     torch.testing.assert_close(b, a, rtol=1e-5, atol=0)
                     for key in ("exp_avg_sq", "square_avg", "sum", "exp_inf"):
                         if key in oa.state[a]:
-                            torch.testing.assert_close(ob.state[b][key], oa.state[a][key], rtol=1e-5, atol=0)
+                            torch.testing.assert_close(ob.state[b][key], oa.state[a][key],
+                                                       rtol=1e-5, atol=0)
 
     def test_out_of_range(self):
         for name, size, expected in (("adafactor", 1.0, (0, 0)), ("adafactor", 1e25, (1, 1)),
@@ -464,13 +501,16 @@ assert not fakes, fakes"""
                 loss = (p ** 2).sum()
                 loss.backward()
                 return loss
-            with mock.patch.object(optc.Binding, "get_t", autospec=True, side_effect=optc.Binding.get_t) as read:
+
+            with mock.patch.object(optc.Binding, "get_t", autospec=True,
+                                   side_effect=optc.Binding.get_t) as read:
                 for _ in range(3):
                     opt.step(closure)
             self.assertEqual(read.call_count, reads, wrapper)
 
     def test_first_gradient_not_finite(self):
-        """If the first gradient of a step is not finite, the step is the rule's own, and so are later ones."""
+        """If the first gradient of a step is not finite, the step is the rule's own, and so are
+        later ones."""
         for wrapper in "sam", "friendlysam", "gsam", "wsam", "looksam(0.05,2)":
             b, calls = model(), []
             opt = optc.torch.Optimizer(b.parameters(), "sgd+" + wrapper, lr=0.05)
@@ -514,7 +554,8 @@ assert not fakes, fakes"""
                 self.assertTrue(torch.equal(p, q), wrapper)
 
     def test_one_gradient_under_sam(self):
-        """A loop without closures that does not know of perturb: one warning, at the first step that needs it."""
+        """A loop without closures that does not know of perturb: one warning, at the first step
+        that needs it."""
         def closure(o, ps):
             def run():
                 o.zero_grad()
@@ -522,9 +563,11 @@ assert not fakes, fakes"""
                 loss.backward()
                 return loss
             return run
-        for rule, by_hand, by_closure, warned in (
-                ("adamw+sam", False, False, 1), ("adamw+sam", True, False, 0), ("adamw+sam", False, True, 0),
-                ("adamw", False, False, 0), ("adamw+looksam", False, False, 1)):
+        for rule, by_hand, by_closure, warned in (("adamw+sam", False, False,
+                                                   1), ("adamw+sam", True, False,
+                                                        0), ("adamw+sam", False, True, 0),
+                                                  ("adamw", False, False, 0), ("adamw+looksam",
+                                                                               False, False, 1)):
             ps = lists()
             opt = optc.torch.Optimizer(ps, rule, lr=0.01)
             with warnings.catch_warnings(record=True) as found:
@@ -540,8 +583,8 @@ assert not fakes, fakes"""
             self.assertEqual([w.filename for w in found], [__file__] * warned)
 
     def test_no_warning_of_one_gradient(self):
-        """A step without gradients, the first step of a distributed checkpoint, which runs nothing, and a copy made
-        between perturb() and step() get no warning."""
+        """A step without gradients, the first step of a distributed checkpoint, which runs nothing,
+        and a copy made between perturb() and step() get no warning."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for rule in ("adamw+sam", "adamw+looksam"):
@@ -587,10 +630,12 @@ assert not fakes, fakes"""
             optc.torch.Optimizer(model().parameters(), "adamw+clip(1)", release_grads=True)
 
     def test_release_grads_of_late_parameters(self):
-        """A parameter that was frozen, or that was appended to a group, has no hook: step() steps it the first time."""
+        """A parameter that was frozen, or that was appended to a group, has no hook: step() steps
+        it the first time."""
         a, b = model(), model()
-        oa, ob = (cls([m[0].weight, m[0].bias, m[2].weight], lr=0.02, **given) for cls, m, given in (
-            (torch.optim.AdamW, a, {}), (optc.torch.AdamW, b, {"release_grads": True})))
+        oa, ob = (cls([m[0].weight, m[0].bias, m[2].weight], lr=0.02, **given)
+                  for cls, m, given in ((torch.optim.AdamW, a, {}), (optc.torch.AdamW, b,
+                                                                     {"release_grads": True})))
         for m, o in ((a, oa), (b, ob)):
             m[0].weight.requires_grad_(False)
             o.losses = train(m, o, 2)

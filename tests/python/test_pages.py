@@ -1,4 +1,5 @@
-"""The documentation's Python: the snippets of runtime/python/README.md run, and the names on the page exist."""
+"""The documentation's Python: the snippets of runtime/python/README.md run, and the names on the
+page exist."""
 import contextlib
 import copy
 import inspect
@@ -130,7 +131,8 @@ class Names(Case):
 
     def test_methods(self):
         m = model()
-        self.has(optc.torch.AdamW(m.parameters()), re.findall(r"\bopt\.(?!perturb|eval|train)(\w+\(?)", TEXT))
+        self.has(optc.torch.AdamW(m.parameters()),
+                 re.findall(r"\bopt\.(?!perturb|eval|train)(\w+\(?)", TEXT))
         self.assertIn("perturb", optc.torch.SGD(m.parameters(), with_=["sam(0.05)"]).entries())
         with optc.torch.per_sample(m, loss="sum") as samples:
             self.has(samples, re.findall(r"\bsamples\.(\w+\(?)", TEXT))
@@ -140,7 +142,8 @@ class Names(Case):
         rule = optc.Engine().compile("adamw")
         self.has(rule, re.findall(r"\brule\.(\w+)\(", TEXT))
         p = numpy.ones(3, numpy.float32)
-        self.has(rule.bind([([(p, numpy.ones(3, numpy.float32))], {})]), re.findall(r"\bb\.(\w+)\(", TEXT))
+        self.has(rule.bind([([(p, numpy.ones(3, numpy.float32))], {})]),
+                 re.findall(r"\bb\.(\w+)\(", TEXT))
 
     def test_arguments(self):
         """Keywords of the table under "Construct"."""

@@ -1,4 +1,5 @@
-"""Which parameters Muon steps as matrices, for common models. Those that are no hidden matrices are listed by hand."""
+"""Which parameters Muon steps as matrices, for common models. Those that are no hidden matrices are
+listed by hand."""
 import json
 import os
 import unittest
@@ -11,37 +12,46 @@ import optc.torch
 from case import Case
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Parameters of two and more dimensions that go to AdamW: embeddings, the first convolution, heads. All others of two
-# and more dimensions are hidden matrices. A tied head has the name of its embedding.
+# Parameters of two and more dimensions that go to AdamW: embeddings, the first convolution, heads.
+# All others of two and more dimensions are hidden matrices. A tied head has the name of its
+# embedding.
 REST = {
-    "gpt2": ["transformer.wte.weight", "transformer.wpe.weight"],
-    "gpt2-medium": ["transformer.wte.weight", "transformer.wpe.weight"],
-    "gpt2-one-block": ["transformer.wte.weight", "transformer.wpe.weight"],
-    "gpt-neo-1.3B": ["transformer.wte.weight", "transformer.wpe.weight"],
-    "opt-125m": ["model.decoder.embed_tokens.weight", "model.decoder.embed_positions.weight"],
+    "gpt2": ["transformer.wte.weight", "transformer.wpe.weight"], "gpt2-medium": [
+        "transformer.wte.weight", "transformer.wpe.weight"
+    ], "gpt2-one-block": ["transformer.wte.weight", "transformer.wpe.weight"], "gpt-neo-1.3B": [
+        "transformer.wte.weight", "transformer.wpe.weight"
+    ], "opt-125m": ["model.decoder.embed_tokens.weight", "model.decoder.embed_positions.weight"],
     "opt-350m": ["model.decoder.embed_tokens.weight", "model.decoder.embed_positions.weight"],
-    "llama-7b": ["model.embed_tokens.weight", "lm_head.weight"],
-    "llama-classes": ["model.embed_tokens.weight", "score.weight"],
-    "mixtral-8x7b": ["model.embed_tokens.weight", "lm_head.weight"],
-    "bert-base": ["bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
-                  "bert.embeddings.token_type_embeddings.weight"],
-    "bert-512": ["bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
-                 "bert.embeddings.token_type_embeddings.weight"],
-    "bert-classes": ["bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
-                     "bert.embeddings.token_type_embeddings.weight", "classifier.weight"],
-    "bert-pretraining": ["bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
-                         "bert.embeddings.token_type_embeddings.weight", "cls.seq_relationship.weight"],
-    "bert-without-head": ["embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight",
-                          "embeddings.token_type_embeddings.weight"],
-    "t5-small": ["shared.weight", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-                 "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"],
-    "t5-v1.1-small": ["shared.weight", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-                      "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", "lm_head.weight"],
-    "vit-base": ["vit.embeddings.cls_token", "vit.embeddings.position_embeddings",
-                 "vit.embeddings.patch_embeddings.projection.weight", "classifier.weight"],
-    "vit-without-head": ["embeddings.cls_token", "embeddings.position_embeddings",
-                         "embeddings.patch_embeddings.projection.weight"],
-    "nanogpt-medium": ["transformer.wte.weight", "transformer.wpe.weight"],
+    "llama-7b": ["model.embed_tokens.weight",
+                 "lm_head.weight"], "llama-classes": ["model.embed_tokens.weight", "score.weight"],
+    "mixtral-8x7b": ["model.embed_tokens.weight", "lm_head.weight"], "bert-base": [
+        "bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
+        "bert.embeddings.token_type_embeddings.weight"
+    ], "bert-512": [
+        "bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
+        "bert.embeddings.token_type_embeddings.weight"
+    ], "bert-classes": [
+        "bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
+        "bert.embeddings.token_type_embeddings.weight", "classifier.weight"
+    ], "bert-pretraining": [
+        "bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight",
+        "bert.embeddings.token_type_embeddings.weight", "cls.seq_relationship.weight"
+    ], "bert-without-head": [
+        "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight",
+        "embeddings.token_type_embeddings.weight"
+    ], "t5-small": [
+        "shared.weight", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    ], "t5-v1.1-small": [
+        "shared.weight", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", "lm_head.weight"
+    ], "vit-base": [
+        "vit.embeddings.cls_token", "vit.embeddings.position_embeddings",
+        "vit.embeddings.patch_embeddings.projection.weight", "classifier.weight"
+    ], "vit-without-head": [
+        "embeddings.cls_token", "embeddings.position_embeddings",
+        "embeddings.patch_embeddings.projection.weight"
+    ], "nanogpt-medium": ["transformer.wte.weight", "transformer.wpe.weight"],
 }
 
 
@@ -90,20 +100,25 @@ class Models(Case):
         for name, rows in models.items():
             m = built(rows)
             self.assertEqual(rest_of(m), sorted(REST[name]), name)
-            self.assertEqual(rest_of(list(m.named_parameters())), sorted(REST[name]), name + " by names")
+            self.assertEqual(rest_of(list(m.named_parameters())), sorted(REST[name]),
+                             name + " by names")
             wrapped = nn.Module()
             wrapped.module = m                         # as DistributedDataParallel has it
-            self.assertEqual(rest_of(wrapped), sorted("module." + n for n in REST[name]), name + " wrapped")
+            self.assertEqual(rest_of(wrapped), sorted("module." + n for n in REST[name]),
+                             name + " wrapped")
 
     def test_own(self):
         """Models written with torch alone."""
         def mlp(*sizes):
-            return nn.Sequential(*(x for a, b in zip(sizes, sizes[1:]) for x in (nn.Linear(a, b), nn.ReLU())))
+            return nn.Sequential(
+                *(x for a, b in zip(sizes, sizes[1:]) for x in (nn.Linear(a, b), nn.ReLU())))
         self.assertEqual(rest_of(mlp(8, 16, 16, 4)), ["4.weight"])
         self.assertEqual(rest_of(nn.Sequential(mlp(8, 16), mlp(16, 4))), ["1.0.weight"])
-        lenet = nn.Sequential(nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5), nn.Flatten(), mlp(400, 120, 84, 10))
+        lenet = nn.Sequential(nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5), nn.Flatten(),
+                              mlp(400, 120, 84, 10))
         self.assertEqual(rest_of(lenet), ["0.weight", "3.4.weight"])
-        self.assertEqual(rest_of(nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2)), [])
+        self.assertEqual(rest_of(nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2)),
+                         [])
         net = nn.Module()                              # a ResNet's names
         net.conv1 = nn.Conv2d(3, 8, 7)
         for k in (1, 2):
@@ -114,27 +129,38 @@ class Models(Case):
         net.fc = nn.Linear(8, 10)
         self.assertEqual(rest_of(net), ["conv1.weight", "fc.weight"])
         vit = nn.Module()                              # timm's names
-        vit.cls_token, vit.pos_embed = nn.Parameter(torch.zeros(1, 1, 8)), nn.Parameter(torch.zeros(1, 17, 8))
+        vit.cls_token, vit.pos_embed = nn.Parameter(torch.zeros(1, 1, 8)), nn.Parameter(
+            torch.zeros(1, 17, 8))
         vit.patch_embed = nn.Module()
         vit.patch_embed.proj = nn.Conv2d(3, 8, 4, 4)
-        vit.blocks = nn.Sequential(*(nn.ModuleDict({"qkv": nn.Linear(8, 24), "proj": nn.Linear(8, 8)}) for _ in "ab"))
+        vit.blocks = nn.Sequential(
+            *(nn.ModuleDict({"qkv": nn.Linear(8, 24), "proj": nn.Linear(8, 8)}) for _ in "ab"))
         vit.norm, vit.head = nn.LayerNorm(8), nn.Linear(8, 5)
-        self.assertEqual(rest_of(vit), ["cls_token", "head.weight", "patch_embed.proj.weight", "pos_embed"])
-        inline = nn.ModuleDict({"emb": nn.Embedding(9, 8), "qkv": nn.Linear(8, 24), "proj": nn.Linear(8, 8),
-                                "output": nn.Linear(8, 9)})
+        self.assertEqual(rest_of(vit),
+                         ["cls_token", "head.weight", "patch_embed.proj.weight", "pos_embed"])
+        inline = nn.ModuleDict({
+            "emb": nn.Embedding(9, 8), "qkv": nn.Linear(8, 24), "proj": nn.Linear(8, 8),
+            "output": nn.Linear(8, 9)
+        })
         self.assertEqual(rest_of(inline), ["emb.weight", "output.weight"])
         gate = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1), nn.Linear(1, 8), nn.Linear(8, 8))
-        self.assertEqual(rest_of(gate), ["1.weight", "2.weight"])                      # one row, one column: vectors
-        heads = nn.ModuleDict({"body": nn.Linear(8, 8), "lm_head": nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])})
+        # one row, one column: vectors
+        self.assertEqual(rest_of(gate), ["1.weight", "2.weight"])
+        heads = nn.ModuleDict(
+            {"body": nn.Linear(8, 8), "lm_head": nn.ModuleList([nn.Linear(8, 8),
+                                                                nn.Linear(8, 8)])})
         self.assertEqual(rest_of(heads), ["lm_head.0.weight", "lm_head.1.weight"])
 
     def test_adapters(self):
-        """LoRA as PEFT has it: hidden matrices of rank r; a head that is trained beside is a head."""
+        """LoRA as PEFT has it: hidden matrices of rank r; a head that is trained beside is a
+        head."""
         a, b = (nn.ModuleDict({"default": nn.Linear(*x, bias=False)}) for x in ((8, 2), (2, 8)))
         q = nn.ModuleDict({"base_layer": nn.Linear(8, 8), "lora_A": a, "lora_B": b})
         saved = nn.ModuleDict({"default": nn.Linear(8, 11, bias=False)})
-        net = nn.ModuleDict({"embed": nn.Embedding(11, 8), "layers": nn.ModuleList([nn.ModuleDict({"q": q})]),
-                             "lm_head": nn.ModuleDict({"modules_to_save": saved})})
+        net = nn.ModuleDict({
+            "embed": nn.Embedding(11, 8), "layers": nn.ModuleList([nn.ModuleDict({"q": q})]),
+            "lm_head": nn.ModuleDict({"modules_to_save": saved})
+        })
         q["base_layer"].requires_grad_(False)
         self.assertEqual(rest_of(net), ["embed.weight", "lm_head.modules_to_save.default.weight"])
 
@@ -208,13 +234,17 @@ class Models(Case):
                 warnings.simplefilter("always")
                 optc.torch.Muon(given)
             return [str(w.message) for w in all]
-        vectors = [("a", torch.zeros(3, requires_grad=True)), ("b", torch.zeros(4, requires_grad=True))]
-        self.assertRegex(warned(vectors)[0], "steps none of its parameters as a matrix, so this is adamw: all 2 are")
+
+        vectors = [("a", torch.zeros(3, requires_grad=True)),
+                   ("b", torch.zeros(4, requires_grad=True))]
+        self.assertRegex(warned(vectors)[0], "steps none of its parameters as a matrix, so this is "
+                                             "adamw: all 2 are")
         self.assertEqual(len(warned([p for _, p in vectors])), 1)
         flat = nn.Parameter(torch.zeros(9))
         flat._is_flat_param = True                     # as FSDP1 marks its FlatParameter
         self.assertRegex(warned([flat])[0], r"FSDP1 hands it flattened shards.*fully_shard")
-        shard = [("_fsdp_wrapped_module.0.weight", nn.Parameter(torch.zeros(8)))]      # use_orig_params=True
+        # use_orig_params=True
+        shard = [("_fsdp_wrapped_module.0.weight", nn.Parameter(torch.zeros(8)))]
         self.assertRegex(warned(shard)[0], "FSDP1")
         self.assertEqual(warned(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))), [])
         self.assertEqual(warned([("fc.weight", torch.zeros(3, 3, requires_grad=True))]), [])

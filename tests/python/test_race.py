@@ -11,7 +11,8 @@ import torch
 import optc.torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CALLER = "return optimizer { name = 'plain', hyper = { lr = 0.1 }, step = function() p = p - lr * g end }\n"
+CALLER = ("return optimizer { name = 'plain', hyper = { lr = 0.1 }, "
+          "step = function() p = p - lr * g end }\n")
 
 
 class Net(torch.nn.Module):
@@ -38,9 +39,11 @@ class Race(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def race(self, rules, **given):
-        return optc.torch.race(Net, data, rules, **{"steps": 4, "trials": 2, "seeds": 6, "every": 2, "device": "cpu",
-                                                    "out": self.at("race.html"), "json": self.at("race.json"),
-                                                    "verbose": False, **given})
+        return optc.torch.race(
+            Net, data, rules, **{
+                "steps": 4, "trials": 2, "seeds": 6, "every": 2, "device": "cpu",
+                "out": self.at("race.html"), "json": self.at("race.json"), "verbose": False, **given
+            })
 
     def test_page_has_the_numbers_of_the_report(self):
         with open(self.at("plain.lua"), "w") as f:
@@ -55,11 +58,13 @@ class Race(unittest.TestCase):
             self.assertEqual(mine["runs"], its["runs"])
             self.assertEqual(len(mine["runs"]), 6)
             self.assertLessEqual(len(mine["trials"]), 2)
-        adamw = report["results"][0]                    # the target is what the first rule reached when it was tuned
+        # the target is what the first rule reached when it was tuned
+        adamw = report["results"][0]
         self.assertEqual(adamw["trials"][adamw["best"]]["reached"], 2)
         first = [r["runs"][0]["loss"][0] for r in report["results"]]
         self.assertEqual(len(set(first)), 1)           # every rule starts from the same weights
-        self.assertEqual(self.race(rules[:1], json=None)["results"][0]["runs"], report["results"][0]["runs"])
+        self.assertEqual(
+            self.race(rules[:1], json=None)["results"][0]["runs"], report["results"][0]["runs"])
 
     def test_tuning_finds_a_better_rate_than_the_default(self):
         best = self.race(["adamw"], trials=4, steps=8)["results"][0]
@@ -76,7 +81,8 @@ class Race(unittest.TestCase):
                     self.assertEqual((len(set(decays)), len(set(rates))), (1, trials), x)
                 elif len(set(decays)) > 1:
                     first = next(i for i, d in enumerate(decays) if d != decays[0])
-                    self.assertTrue(first >= trials - 2 and min(rates) < rates[first] < max(rates), x)
+                    self.assertTrue(first >= trials - 2 and min(rates) < rates[first] < max(rates),
+                                    x)
 
     def test_gradients_are_counted(self):
         report = self.race(["sgd", "sgd+sam", "sgd+looksam(0.1,2)"], trials=1, steps=4)
@@ -87,19 +93,24 @@ class Race(unittest.TestCase):
     def test_input_loss(self):
         path = self.at("polyak.lua")
         with open(path, "w") as f:
-            f.write('return optimizer { name = "polyak", hyper = { lr = 1 }, inputs = { loss = "group" }, '
-                    'step = function() p = p - lr * 0.1 * loss / (1e-8 + global.dot(g, g)) * g end }')
+            f.write('return optimizer { name = "polyak", hyper = { lr = 1 }, inputs = { loss = '
+                    '"group" }, step = function() p = p - lr * 0.1 * loss / (1e-8 + global.dot(g, '
+                    'g)) * g end }')
         runs = self.race([path], trials=1, steps=8)["results"][0]["runs"]
         first, last = (sum(r["loss"][k] for r in runs) for k in (0, -1))
         self.assertLess(last, 0.98 * first, runs)
 
     def test_settings_of_one_rule(self):
-        rules = ["adamw", "adamw(beta2=0.999)", "adamw(beta2=0.5, amsgrad=true)+clip(1)", "adamw(lr=0.05)"]
+        rules = [
+            "adamw", "adamw(beta2=0.999)", "adamw(beta2=0.5, amsgrad=true)+clip(1)",
+            "adamw(lr=0.05)"
+        ]
         plain, same, other, rate = self.race(rules, trials=1, steps=2)["results"]
         losses = [[run["loss"] for run in x["runs"]] for x in (plain, same, other)]
         self.assertTrue(losses[0] == losses[1] != losses[2])
         self.assertEqual([x["trials"][0]["rate"] for x in (plain, rate)], [1e-3, 0.05])
-        plain, rest = self.race(["muon", "muon(adamw.weight_decay=9)"], trials=1, steps=2)["results"]
+        plain, rest = self.race(["muon", "muon(adamw.weight_decay=9)"], trials=1,
+                                steps=2)["results"]
         self.assertNotEqual(plain["runs"][0]["loss"], rest["runs"][0]["loss"])
         with self.assertRaisesRegex(ValueError, "end with"):
             self.race(["adamw("])
@@ -116,8 +127,9 @@ class Race(unittest.TestCase):
             if len(calls) > 70:                       # during the reported runs
                 raise KeyboardInterrupt
             return data(seed, step)
-        report = optc.torch.race(Net, stops, ["adamw"], steps=4, trials=3, seeds=20, device="cpu", verbose=False,
-                                 out=self.at("race.html"), json=self.at("race.json"))
+
+        report = optc.torch.race(Net, stops, ["adamw"], steps=4, trials=3, seeds=20, device="cpu",
+                                 verbose=False, out=self.at("race.html"), json=self.at("race.json"))
         self.assertTrue(report["interrupted"] and 0 < len(report["results"][0]["runs"]) < 20)
         subprocess.run([sys.executable, os.path.join(HERE, "race_page.py"), self.at("race.json"),
                         self.at("race.html")], check=True, stdout=subprocess.DEVNULL)
@@ -129,20 +141,28 @@ class Race(unittest.TestCase):
         def untouched(seed, step):
             calls.append(step)
             return data(seed, step)
-        nan = lambda seed, step: tuple(x * float("nan") for x in untouched(seed, step))     # noqa: E731
+
+        nan = lambda seed, step: tuple(x * float("nan")
+                                       for x in untouched(seed, step))  # noqa: E731
         os.mkdir(self.at("folder"))
         with open(self.at("old.html"), "w") as f:
             f.write("old")
-        for data_fn, error, given in (
-                (untouched, "first_seed=-1", {"first_seed": -1}), (untouched, "0 to 1999999993",
-                                                                         {"first_seed": 1999999994, "seeds": 8}),
-                (untouched, "1 to 16 rules", {"rules": ["adamw+clip(%d)" % k for k in range(1, 18)]}),
-                (untouched, "steps=100001", {"steps": 100001}), (untouched, "every=100001", {"every": 100001}),
-                (untouched, "every=0", {"every": 0}), (untouched, "every=1", {"steps": 99999, "every": 1, "seeds": 64,
-                                                                             "rules": ["adamw", "sgd"]}),
-                (untouched, "name=3", {"name": 3}), (nan, "loss of the untrained model is nan with seed 1", {}),
-                (untouched, "out=.*No such", {"out": self.at("none/race.html")}),
-                (untouched, "json=.*Is a dir", {"out": self.at("old.html"), "json": self.at("folder")})):
+        for data_fn, error, given in ((untouched, "first_seed=-1", {
+                "first_seed": -1
+        }), (untouched, "0 to 1999999993",
+             {"first_seed": 1999999994, "seeds": 8}), (untouched, "1 to 16 rules", {
+                 "rules": ["adamw+clip(%d)" % k for k in range(1, 18)]
+             }), (untouched, "steps=100001", {"steps": 100001}), (untouched, "every=100001", {
+                 "every": 100001
+             }), (untouched, "every=0", {"every": 0}), (untouched, "every=1", {
+                 "steps": 99999, "every": 1, "seeds": 64, "rules": ["adamw", "sgd"]
+             }), (untouched, "name=3",
+                  {"name": 3}), (nan, "loss of the untrained model is nan with seed 1", {}),
+                                      (untouched, "out=.*No such", {
+                                          "out": self.at("none/race.html")
+                                      }), (untouched, "json=.*Is a dir", {
+                                          "out": self.at("old.html"), "json": self.at("folder")
+                                      })):
             del calls[:]
             with self.assertRaisesRegex((ValueError, OSError), error):
                 optc.torch.race(Net, data_fn, given.pop("rules", ["adamw"]), **{
@@ -155,9 +175,11 @@ class Race(unittest.TestCase):
     def test_start_that_is_not_finite_diverges(self):
         def holes(seed, step):
             return tuple(x * float("nan") if seed == 2 else x for x in data(seed, step))
-        report = optc.torch.race(Net, holes, ["adamw"], steps=2, trials=1, seeds=6, device="cpu", verbose=False,
-                                 out=self.at("race.html"), json=self.at("race.json"))
-        self.assertEqual([r["diverged"] for r in report["results"][0]["runs"]], [False, True] + 4 * [False])
+
+        report = optc.torch.race(Net, holes, ["adamw"], steps=2, trials=1, seeds=6, device="cpu",
+                                 verbose=False, out=self.at("race.html"), json=self.at("race.json"))
+        self.assertEqual([r["diverged"] for r in report["results"][0]["runs"]],
+                         [False, True] + 4 * [False])
         subprocess.run([sys.executable, os.path.join(HERE, "race_page.py"), self.at("race.json"),
                         self.at("race.html")], check=True, stdout=subprocess.DEVNULL)
 
@@ -166,11 +188,14 @@ class Race(unittest.TestCase):
             if seed == 6 and os.path.exists(self.at("gone")):          # after the check
                 os.rmdir(self.at("gone"))
             return data(seed, step)
-        for out, folder in ((self.at("gone/race.html"), tempfile.gettempdir()), (self.at("race.html"), self.folder)):
+
+        for out, folder in ((self.at("gone/race.html"), tempfile.gettempdir()),
+                            (self.at("race.html"), self.folder)):
             os.mkdir(self.at("gone"))
-            with self.assertRaisesRegex(RuntimeError, "(?s)could not be written: .*; its numbers are in ") as e:
-                optc.torch.race(Net, removed, ["adamw"], steps=1, trials=1, seeds=6, device="cpu", verbose=False,
-                                out=out, json=self.at("gone/race.json"))
+            with self.assertRaisesRegex(RuntimeError,
+                                        "(?s)could not be written: .*; its numbers are in ") as e:
+                optc.torch.race(Net, removed, ["adamw"], steps=1, trials=1, seeds=6, device="cpu",
+                                verbose=False, out=out, json=self.at("gone/race.json"))
             path = str(e.exception).split(" are in ")[1]
             self.addCleanup(os.remove, path)
             self.assertEqual(os.path.dirname(path), folder)
@@ -178,9 +203,11 @@ class Race(unittest.TestCase):
                 self.assertEqual(len(json.load(f)["results"][0]["runs"]), 6)
 
     def test_refusals(self):
-        for given, said in (({"seeds": 3}, "whole number from 6 to 64"), ({"target": float("nan")}, "finite"),
-                            ({"schedule": "cosine"}, "linear"), ({"rules": []}, "name 1 to 16"),
-                            ({"rules": ["adamw", "adamw"]}, "once"), ({"rules": ["sophia"]}, "update_hessian")):
+        for given, said in (({"seeds": 3}, "whole number from 6 to 64"), ({
+                "target": float("nan")
+        }, "finite"), ({"schedule": "cosine"}, "linear"), ({"rules": []}, "name 1 to 16"), ({
+                "rules": ["adamw", "adamw"]
+        }, "once"), ({"rules": ["sophia"]}, "update_hessian")):
             with self.assertRaisesRegex(ValueError, said):
                 self.race(given.pop("rules", ["adamw"]), **given)
         self.assertFalse(os.path.exists(self.at("race.html")))

@@ -28,13 +28,16 @@ class Named(Evaluated):
                              "python -m optc.torch._rule_classes > …/optc/torch/__init__.pyi")
 
     def test_stubs_have_every_method(self):
-        """The stubs of Optimizer have its public methods, the arguments of its constructor, and the entries of rules
-        and wrappers, which are methods too."""
+        """The stubs of Optimizer have its public methods, the arguments of its constructor, and the
+        entries of rules and wrappers, which are methods too."""
         with open(os.path.join(os.path.dirname(optc.torch.__file__), "__init__.pyi")) as f:
             stubs = {n.name: {m.name: m for m in n.body if isinstance(m, ast.FunctionDef)}
                      for n in ast.parse(f.read()).body if isinstance(n, ast.ClassDef)}
         base, kind = stubs["Optimizer"], optc.torch.Optimizer
-        own = {n for k in kind.__mro__ if k.__module__.startswith("optc.") for n in vars(k) if not n.startswith("_")}
+        own = {
+            n for k in kind.__mro__ if k.__module__.startswith("optc.") for n in vars(k)
+            if not n.startswith("_")
+        }
         inherited = {n for n in own if n in vars(torch.optim.Optimizer)} - set(base)
         self.assertLessEqual(own - inherited, set(base))
         told = base["__init__"].args
@@ -42,18 +45,21 @@ class Named(Evaluated):
                          [n for n in inspect.signature(kind.__init__).parameters if n != "given"])
         for name in optc.library():
             wrapper = name.startswith("wrappers/")
-            if "/" in name and not wrapper or not re.search(r"(?m)^  (perturb|to_eval|\w+_hessian) *= *function",
-                                                            optc.library_text(name)):
+            if "/" in name and not wrapper or not re.search(
+                    r"(?m)^  (perturb|to_eval|\w+_hessian) *= *function", optc.library_text(name)):
                 continue
             short = name.split("/")[-1]
-            entries = set(optc.torch._engines.asked(spec="adamw" if wrapper else name, with_=short * wrapper).entries())
+            entries = set(
+                optc.torch._engines.asked(spec="adamw" if wrapper else name,
+                                          with_=short * wrapper).entries())
             named = set(base) | set(stubs.get(optc.torch._rule_classes.class_name(name), ()))
             self.assertLessEqual(entries - {"step"}, named, name)
             if "to_eval" in entries:
                 self.assertLessEqual({"eval", "train"}, named)
 
     def test_all(self):
-        """Every rule of the library has a class, and a third of them (OPTC_ALL: each) steps by it."""
+        """Every rule of the library has a class, and a third of them (OPTC_ALL: each) steps by
+        it."""
         from optc.torch import _rule_classes
         self.assertLess(30, len(_rule_classes.names()))
         every = 1 if os.environ.get("OPTC_ALL") else 3
@@ -73,7 +79,8 @@ class Named(Evaluated):
                 grads(p), opt.step()
             self.assertTrue(all(q.isfinite().all() for q in p), name)
         self.assertIs(pickle.loads(pickle.dumps(optc.torch.Lion)), optc.torch.Lion)
-        self.assertEqual(optc.torch.Lion([torch.ones(1, requires_grad=True)], 0.5).param_groups[0]["lr"], 0.5)
+        self.assertEqual(
+            optc.torch.Lion([torch.ones(1, requires_grad=True)], 0.5).param_groups[0]["lr"], 0.5)
 
 
 class Written(Case):
@@ -81,9 +88,13 @@ class Written(Case):
         """The README's loop, with a model in it."""
         with open(os.path.join(TREE, "README.md")) as f:
             text = f.read()
-        loop, mine = text.split("```python\n")[1].split("```")[0], text.split("```lua mine.lua\n")[1].split("```")[0]
+        loop, mine = text.split("```python\n")[1].split("```")[0], text.split(
+            "```lua mine.lua\n")[1].split("```")[0]
         with tempfile.TemporaryDirectory() as folder:
-            names = {"torch": torch, "model": model(), "data": [(X, Y)] * 3, "loss": torch.nn.functional.mse_loss}
+            names = {
+                "torch": torch, "model": model(), "data": [(X, Y)] * 3,
+                "loss": torch.nn.functional.mse_loss
+            }
             loop = loop.replace('"run.pt"', repr(os.path.join(folder, "run.pt"))).replace(
                 '"mine.lua"', repr(os.path.join(folder, "mine.lua")))
             with open(os.path.join(folder, "mine.lua"), "w") as f:
@@ -112,7 +123,8 @@ class Written(Case):
 
     def test_inputs(self):
         """Tensors and numbers that a rule wants beside gradients."""
-        text = """return optimizer { name = "asks", hyper = { lr = 1 }, inputs = { hess = "elem", loss = "group" },
+        text = """return optimizer { name = "asks", hyper = { lr = 1 },
+          inputs = { hess = "elem", loss = "group" },
           step = function() p = p - lr * loss * g / hess end }"""
         p = torch.zeros(3, requires_grad=True)
         p.grad = torch.ones(3)
@@ -138,8 +150,10 @@ class Sorted(Case):
 
     def test_module(self):
         net = self.Net()
-        want = {"wte.weight": "rest", "body.weight": "matrix", "body.bias": "rest", "lm_head.weight": "rest",
-                "lm_head.bias": "rest"}
+        want = {
+            "wte.weight": "rest", "body.weight": "matrix", "body.bias": "rest",
+            "lm_head.weight": "rest", "lm_head.bias": "rest"
+        }
         for given in (net, list(net.named_parameters())):
             opt = optc.torch.Muon(given, adamw_lr=0.5)
             self.assertEqual(optc.torch.sorted_by(opt), want)
@@ -153,7 +167,8 @@ class Sorted(Case):
         with self.assertWarnsRegex(UserWarning, "because they have no names"):
             opt = optc.torch.Muon(net.parameters())
         opt = optc.torch.Muon(net, sort=lambda name, p: name == "wte.weight")
-        self.assertEqual([k for k, v in optc.torch.sorted_by(opt).items() if v == "matrix"], ["wte.weight"])
+        self.assertEqual([k for k, v in optc.torch.sorted_by(opt).items() if v == "matrix"],
+                         ["wte.weight"])
 
 
 if __name__ == "__main__":

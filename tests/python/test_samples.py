@@ -33,7 +33,9 @@ class Samples(Singles):
         self.layer(nn.Conv2d(8, 12, 3, padding=1, stride=2), 8, 4, 3)
         self.layer(nn.Conv2d(4, 4, 2, groups=4, padding="same"), 4, 3, 3)
         self.layer(nn.Conv2d(4, 8, 3, padding=(1, 2), padding_mode="circular", groups=2), 4, 4, 4)
-        self.layer(nn.Conv3d(2, 3, (2, 3, 2), padding=1, padding_mode="replicate", dilation=(1, 1, 2)), 2, 3, 4, 3)
+        self.layer(
+            nn.Conv3d(2, 3, (2, 3, 2), padding=1, padding_mode="replicate", dilation=(1, 1, 2)), 2,
+            3, 4, 3)
         self.layer(nn.Conv3d(6, 8, 2), 6, 2, 2, 2)
 
     def test_lookups(self):
@@ -46,7 +48,8 @@ class Samples(Singles):
         self.whole(m, x.int(), torch.randn(*shape, 3, dtype=torch.float64))
 
     def test_tied(self):
-        """One weight in two layers, one layer called twice: by products of rows where they are few, directly else."""
+        """One weight in two layers, one layer called twice: by products of rows where they are few,
+        directly else."""
         torch.manual_seed(1)
         for d, t, again in ((6, 4, False), (6, 9, True), (24, 4, True), (24, 2, False)):
             m = Tied(vocab=31, d=d, again=again).double()
@@ -56,7 +59,8 @@ class Samples(Singles):
         # of one weight a gradient a sample here, and sides there
         m, x = nn.Linear(8, 9), torch.randn(5, 12, 8, dtype=torch.float64)
         both = nn.ModuleList([m]).double()
-        wanted = singles(both, x, lambda b, at: b[0](x[at]).sin().sum() + b[0](x[at, 0]).cos().sum())
+        wanted = singles(both, x, lambda b, at: b[0](x[at]).sin().sum() + b[0]
+                         (x[at, 0]).cos().sum())
         with optc.torch.per_sample(both, loss="sum") as samples:
             (m(x).sin().sum() + m(x[:, 0]).cos().sum()).backward()
             self.held(samples, wanted)
@@ -81,17 +85,19 @@ class Samples(Singles):
             with optc.torch.per_sample(m, loss="sum", axis=axis) as samples:
                 m(x).square().sum().backward()
                 self.held(samples, wanted)
-        for axis, said in (({"7": 1}, "not hooked: 7"), (-1, "from 0 on, not -1"), ("first", "not 'first'")):
+        for axis, said in (({"7": 1}, "not hooked: 7"), (-1, "from 0 on, not -1"), ("first",
+                                                                                    "not 'first'")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.per_sample(m, loss="sum", axis=axis)
-        with optc.torch.per_sample(m, loss="sum", axis=2), self.assertRaisesRegex(RuntimeError, "'0'.*no axis of"):
+        with optc.torch.per_sample(m, loss="sum",
+                                   axis=2), self.assertRaisesRegex(RuntimeError, "'0'.*no axis of"):
             m(x)
 
     def test_types(self):
         """Autocast, and models of 16 bits: sums are kept in f32."""
         torch.manual_seed(1)
-        m = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.RMSNorm(16),
-                          nn.Linear(16, 4))
+        m = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16),
+                          nn.RMSNorm(16), nn.Linear(16, 4))
         x, y = torch.randn(6, 8), torch.randn(6, 4)
         with torch.no_grad():
             m[3].weight *= 0.01                            # an epsilon of 16 bits would show
@@ -100,7 +106,8 @@ class Samples(Singles):
             with torch.autocast("cpu", torch.bfloat16):
                 return squares(m(x[at]), y[at])
         wanted = singles(m, x, loss)
-        with optc.torch.per_sample(m, loss="mean") as samples, torch.autocast("cpu", torch.bfloat16):
+        with optc.torch.per_sample(m,
+                                   loss="mean") as samples, torch.autocast("cpu", torch.bfloat16):
             loss(m, slice(None)).backward()
             self.assertEqual(samples.grad("0.weight").dtype, torch.float32)
             self.held(samples, wanted, 2e-2)
@@ -149,11 +156,13 @@ class Samples(Singles):
     def test_odd_batches(self):
         m, x, y, _ = self.simple(1)
         self.whole(m, x, y)
-        net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect"), nn.GroupNorm(2, 4), nn.Flatten(),
-                            nn.Linear(64, 3), nn.LayerNorm(3))
+        net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect"),
+                            nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(64, 3), nn.LayerNorm(3))
         with optc.torch.per_sample(net, loss="mean") as samples:
             net(torch.randn(0, 2, 4, 4)).mean().backward()
-            self.assertEqual(samples.clip(1.0, noise=1.0, generator=torch.Generator().manual_seed(1)).shape, (0,))
+            self.assertEqual(
+                samples.clip(1.0, noise=1.0, generator=torch.Generator().manual_seed(1)).shape,
+                (0,))
             self.assertTrue(all(p.grad.any() for p in net.parameters()))       # noise
         tied = Tied()
         with optc.torch.per_sample(tied, loss="sum") as samples:
@@ -166,17 +175,20 @@ class Samples(Singles):
         m, x, y, _ = self.simple()
         m = nn.Sequential(m, nn.ModuleDict({"unused": nn.Linear(40, 50).double()}))
         first, second = [], []
-        with optc.torch.per_sample(m[0], loss="mean"), optc.torch.per_sample(m, loss="mean") as samples:
+        with optc.torch.per_sample(m[0],
+                                   loss="mean"), optc.torch.per_sample(m, loss="mean") as samples:
             for noise, out in ((0.0, first), (3.0, second)):
                 m.zero_grad()
                 squares(m[0](x), y).backward()
-                samples.clip(0.5, noise=noise, generator=torch.Generator().manual_seed(1), divide_by=4)
+                samples.clip(0.5, noise=noise, generator=torch.Generator().manual_seed(1),
+                             divide_by=4)
                 out += [p.grad for p in m.parameters()]
             self.assertEqual([g is None for g in first], [False] * 4 + [True] * 2)
             self.assertLess(abs(second[4].std().item() / (3.0 * 0.5 / 4) - 1), 0.1)
             self.assertGreater((second[0] - first[0]).abs().min().item(), 0)
             squares(m[0](x), y).backward()
-            for wrong in ((0.0, {}), (float("nan"), {}), (1.0, {"noise": -1.0}), (1.0, {"divide_by": 0})):
+            for wrong in ((0.0, {}), (float("nan"), {}), (1.0, {"noise": -1.0}),
+                          (1.0, {"divide_by": 0})):
                 with self.assertRaises(ValueError):
                     samples.clip(wrong[0], **wrong[1])
             x[1, 1] = float("inf")
@@ -190,7 +202,8 @@ class Samples(Singles):
         """Into a step of ours: the sum of clipped gradients, by hand and by us, in one run."""
         m, x, y, _ = self.simple(8)
         n = copy.deepcopy(m)
-        ours, theirs = optc.torch.AdamW(m.parameters(), lr=0.05), torch.optim.AdamW(n.parameters(), lr=0.05)
+        ours, theirs = optc.torch.AdamW(m.parameters(),
+                                        lr=0.05), torch.optim.AdamW(n.parameters(), lr=0.05)
         with optc.torch.per_sample(m, loss="mean") as samples:
             for _ in range(4):
                 wanted = singles(n, x, lambda m, at: squares(m(x[at]), y[at]))

@@ -1,5 +1,5 @@
-"""optc.save and optc.load: files that other tools read, resumed runs, conversions, `optc checkpoint show`. Needs no
-torch and no package of safetensors: the file is read by its definition."""
+"""optc.save and optc.load: files that other tools read, resumed runs, conversions, `optc checkpoint
+show`. Needs no torch and no package of safetensors: the file is read by its definition."""
 import json
 import os
 import struct
@@ -28,7 +28,8 @@ def contents(path):
         begin, end = t["data_offsets"]
         assert begin == at, name                       # no gaps
         at = end
-        tensors[name] = numpy.frombuffer(data[8 + n + begin:8 + n + end], DTYPES[t["dtype"]]).reshape(t["shape"])
+        tensors[name] = numpy.frombuffer(data[8 + n + begin:8 + n + end],
+                                         DTYPES[t["dtype"]]).reshape(t["shape"])
     assert 8 + n + at == len(data)
     return tensors, meta
 
@@ -74,7 +75,8 @@ class Saved(unittest.TestCase):
         a.step()
         optc.save(a, self.path)
         b, _ = self.bind("state=q8")
-        with self.assertWarnsRegex(UserWarning, "state 'm' was converted from f32 to q8, in 1 tensor") as said:
+        with self.assertWarnsRegex(UserWarning,
+                                   "state 'm' was converted from f32 to q8, in 1 tensor") as said:
             optc.load(b, self.path)
         self.assertEqual(said.filename, __file__)
         optc.save(b, self.path)
@@ -96,14 +98,18 @@ class Saved(unittest.TestCase):
                 if name != "optc.hash" or hashed:
                     t = tensors[name]
                     kind = next(k for k, v in DTYPES.items() if numpy.dtype(v) == t.dtype)
-                    header[name] = {"shape": t.shape, "dtype": kind, "data_offsets": [len(data), len(data) + t.nbytes]}
+                    header[name] = {
+                        "shape": t.shape, "dtype": kind,
+                        "data_offsets": [len(data), len(data) + t.nbytes]
+                    }
                     data += t.tobytes()
             text = json.dumps(header).encode()
             with open(self.path, "wb") as f:
                 f.write(struct.pack("<Q", len(text)) + text + data)
             b, _ = self.bind()
             if hashed:
-                with self.assertRaisesRegex(optc.ArgumentError, "its hash does not fit; remove the tensor 'optc.hash'"):
+                with self.assertRaisesRegex(optc.ArgumentError,
+                                            "its hash does not fit; remove the tensor 'optc.hash'"):
                     optc.load(b, self.path)
                 self.assertEqual(b.read(0, "m", 4200)[0], 0)
             else:
@@ -120,7 +126,8 @@ class Saved(unittest.TestCase):
         self.assertEqual(c.get_t(), 1)
         with self.assertRaisesRegex(ValueError, "there are 1 prefixes for 2 bindings"):
             optc.save([a, b], self.path, prefix=["x."])
-        with self.assertRaisesRegex(optc.ArgumentError, "its rule is 'lion', and the binding's 'adamw'"):
+        with self.assertRaisesRegex(optc.ArgumentError,
+                                    "its rule is 'lion', and the binding's 'adamw'"):
             optc.load(c, self.path, prefix="y.")
         with self.assertRaisesRegex(optc.FileError, "No such file"):
             optc.load(c, self.path + ".none")
@@ -132,7 +139,8 @@ class Saved(unittest.TestCase):
         class Other:
             state_dict = None
         for call in (optc.save, optc.load):
-            with self.assertRaisesRegex(TypeError, r"take bindings \(Rule.bind\), not Other; use its state_dict\(\)"):
+            with self.assertRaisesRegex(TypeError, r"take bindings \(Rule.bind\), not Other; use "
+                                                   r"its state_dict\(\)"):
                 call([c, Other()], self.path)
             with self.assertRaisesRegex(TypeError, "not Rule$"):   # it has a handle too
                 call(c.rule, self.path)
@@ -154,8 +162,8 @@ class Saved(unittest.TestCase):
         self.assertEqual((shown["hash"], shown["bytes"]), ("fits", os.path.getsize(self.path)))
         said = run("show", self.path)
         self.assertEqual(said.returncode, 0)
-        for part in ("a checkpoint of optc", "hash: fits", "p.optc.rule: adamw", "p.group 0: beta1=0.9", " lr=0.01 ",
-                     "70 x 60", "p.w/m/scale"):
+        for part in ("a checkpoint of optc", "hash: fits", "p.optc.rule: adamw",
+                     "p.group 0: beta1=0.9", " lr=0.01 ", "70 x 60", "p.w/m/scale"):
             self.assertIn(part, said.stdout)
         with open(self.path, "r+b") as f:
             f.seek(-20, 2), f.write(b"x")
@@ -163,23 +171,28 @@ class Saved(unittest.TestCase):
         self.assertEqual(said.returncode, 1)
         self.assertIn("hash: does not fit", said.stdout)
         self.assertIn("is damaged, or was changed", said.stderr)
-        for args, code, part in ((("show", os.devnull), 1, "is no regular file"), ((), 2, "no action is given: show"),
-                                 (("shew",), 2, "unknown action 'shew'"), (("show",), 2, "show needs one file"),
-                                 (("show", __file__), 1, "is no safetensors file")):
+        for args, code, part in ((("show", os.devnull), 1, "is no regular file"),
+                                 ((), 2, "no action is given: show"), (("shew",), 2,
+                                                                       "unknown action 'shew'"),
+                                 (("show",), 2, "show needs one file"), (("show", __file__), 1,
+                                                                         "is no safetensors file")):
             said = run(*args)
             self.assertEqual(said.returncode, code)
             self.assertIn(part, said.stderr)
 
     def test_show_hostile(self):
-        """A table without columns has no lines, however many groups it claims. A newline in a text forges no line."""
-        header = {"__metadata__": {"optc": "1", "optc.hypers": "", "a\nhash: fits": "b\nhash: fits"},
-                  "optc.hyper": {"dtype": "F64", "shape": [1 << 59, 0], "data_offsets": [0, 0]},
-                  "c\nhash: fits": {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]}}
+        """A table without columns has no lines, however many groups it claims. A newline in a text
+        forges no line."""
+        header = {
+            "__metadata__": {"optc": "1", "optc.hypers": "", "a\nhash: fits": "b\nhash: fits"},
+            "optc.hyper": {"dtype": "F64", "shape": [1 << 59, 0], "data_offsets": [0, 0]},
+            "c\nhash: fits": {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]}
+        }
         text = json.dumps(header).encode()
         with open(self.path, "wb") as f:
             f.write(struct.pack("<Q", len(text)) + text)
-        said = subprocess.run([_lib.program(), "checkpoint", "show", self.path], capture_output=True, text=True,
-                              timeout=60)
+        said = subprocess.run([_lib.program(), "checkpoint", "show", self.path],
+                              capture_output=True, text=True, timeout=60)
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertNotIn("group", said.stdout)
         self.assertEqual(sum(line.startswith("hash:") for line in said.stdout.splitlines()), 1)

@@ -11,11 +11,15 @@ from case import X, Y, Case, grads, lists, model, train
 
 class Scaling(Case):
     def test_one_clip(self):
-        """Tensors of several types, and groups of several options, share one norm; also where some have no gradient."""
+        """Tensors of several types, and groups of several options, share one norm; also where some
+        have no gradient."""
         def make():
             torch.manual_seed(3)
-            return [torch.randn(n, dtype=t, requires_grad=True)
-                    for n, t in ((5, torch.float32), (700, torch.float64), (3, torch.bfloat16), (4, torch.float32))]
+            return [
+                torch.randn(n, dtype=t, requires_grad=True)
+                for n, t in ((5, torch.float32), (700, torch.float64), (3, torch.bfloat16),
+                             (4, torch.float32))
+            ]
         a, b = make(), make()
         oa = [torch.optim.AdamW(a[:3], lr=0.02), torch.optim.AdamW(a[3:], lr=0.02, amsgrad=True)]
         ob = optc.torch.AdamW([{"params": b[:3]}, {"params": b[3:], "amsgrad": True}], lr=0.02,
@@ -33,8 +37,8 @@ class Scaling(Case):
             ob.step()
             self.assertAlmostEqual(ob.value("clip.grad_norm"), norm.item(), places=4)
         for p, q in zip(a, b):
-            torch.testing.assert_close(p.float(), q.float(), rtol=1e-2 if p.dtype == torch.bfloat16 else 1e-5,
-                                       atol=1e-6)
+            torch.testing.assert_close(p.float(), q.float(),
+                                       rtol=1e-2 if p.dtype == torch.bfloat16 else 1e-5, atol=1e-6)
         self.assertEqual(len(ob._bounds), 4)
         self.assertNotIn("shared.0", ob.state[b[0]])
         c, oc = pickle.loads(pickle.dumps((b, ob)))
@@ -87,9 +91,11 @@ class Scaling(Case):
         self.assertEqual(ob.state[q]["step"].item(), 7)
 
     def test_modes_that_read_gradients(self):
-        """torch unscales for rules whose other entries read gradients: they would read scaled ones."""
-        text = ("return optimizer { name = 'reads', hyper = { lr = 0.1 }, step = function() p = p - lr * g end, "
-                "to_eval = function() p = p - %s end, to_train = function() p = p + lr end }")
+        """torch unscales for rules whose other entries read gradients: they would read scaled
+        ones."""
+        text = ("return optimizer { name = 'reads', hyper = { lr = 0.1 }, step = function() p = p "
+                "- lr * g end, to_eval = function() p = p - %s end, to_train = function() p = p + "
+                "lr end }")
         from optc.torch import _scaling
         with mock.patch.object(_scaling, "DEVICES", ("cpu",)):
             for reads, leaves in (("lr * g", False), ("lr", True)):
@@ -97,12 +103,14 @@ class Scaling(Case):
                 self.assertEqual(o._step_supports_amp_scaling, leaves)
 
     def test_scaler_and_modes(self):
-        """Entries that read no gradient do not make the scaler wait, and run although the last step was skipped."""
+        """Entries that read no gradient do not make the scaler wait, and run although the last step
+        was skipped."""
         from optc.torch import _scaling
         for spec, options in (("splus", {"interval": 3, "stagger": True}), ("adamw+ema(0.9)", {}),
                               ("schedulefree_adamw", {})):
             a, b = model(), model()
-            oa, ob = (optc.torch.Optimizer(m.parameters(), spec, lr=0.02, **options) for m in (a, b))
+            oa, ob = (
+                optc.torch.Optimizer(m.parameters(), spec, lr=0.02, **options) for m in (a, b))
             scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
             with mock.patch.object(_scaling, "DEVICES", ("cpu",)):
                 self.assertTrue(ob._step_supports_amp_scaling)
@@ -111,7 +119,8 @@ class Scaling(Case):
                     bad = float("nan") if t in (2, 5, 6) else 1.0
                     ((a(X) - Y) ** 2).mean().backward()
                     scaler.scale(((b(X) - Y) ** 2).mean() * bad).backward()
-                    with mock.patch.object(torch.Tensor, "item", side_effect=AssertionError("torch's own check")):
+                    with mock.patch.object(torch.Tensor, "item",
+                                           side_effect=AssertionError("torch's own check")):
                         scaler.step(ob), scaler.update()
                     if bad == 1:
                         oa.step()
@@ -158,16 +167,19 @@ class Scaling(Case):
                 torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
     def test_own_scaler_and_periods(self):
-        """A skipped step does not count for `every`: the next one computes the roots that were due."""
-        for spec, options in (("soap", {"interval": 3}), ("shampoo", {"interval": 2}), ("sgd+lookahead(3)", {})):
+        """A skipped step does not count for `every`: the next one computes the roots that were
+        due."""
+        for spec, options in (("soap", {"interval": 3}), ("shampoo", {"interval": 2}),
+                              ("sgd+lookahead(3)", {})):
             a, b = model(), model()
-            oa, ob = (optc.torch.Optimizer(m.parameters(), spec, lr=0.02, sort=lambda n, p: True, **options)
-                      for m in (a, b))
+            oa, ob = (optc.torch.Optimizer(m.parameters(), spec, lr=0.02, sort=lambda n, p: True,
+                                           **options) for m in (a, b))
             scaler = optc.torch.GradScaler("cpu", init_scale=256.0)
             for t in range(8):
                 oa.zero_grad(), ob.zero_grad()
                 ((a(X) - Y) ** 2).mean().backward()
-                scaler.scale(((b(X) - Y) ** 2).mean() * (float("inf") if t in (0, 4) else 1.0)).backward()
+                scaler.scale(
+                    ((b(X) - Y) ** 2).mean() * (float("inf") if t in (0, 4) else 1.0)).backward()
                 scaler.step(ob), scaler.update()
                 if t not in (0, 4):
                     oa.step()
@@ -187,8 +199,8 @@ class Scaling(Case):
                 self.assertEqual(bool((p == 1).all()), bad, spec)
 
     def test_own_scaler_resumes(self):
-        """After skipped steps a resumed run, a copy, and a run whose tensors are bound again have the bits of the run
-        that goes on, also where rules and stores draw random numbers."""
+        """After skipped steps a resumed run, a copy, and a run whose tensors are bound again have
+        the bits of the run that goes on, also where rules and stores draw random numbers."""
         noisy = "return optimizer { name = 'noisy', hyper = { lr = 0.1 }, " \
                 "step = function() p = p - lr * (g + normal()) end }"
 
@@ -205,10 +217,14 @@ class Scaling(Case):
         def bound_again(ps, opt, scaler, _):
             opt.add_param_group({"params": [torch.zeros(2, dtype=ps[0].dtype, requires_grad=True)]})
             return ps, opt, scaler
-        ways = (None, loaded, bound_again, lambda ps, opt, scaler, _: (*copy.deepcopy((ps, opt)), scaler))
-        for dtype, given in ((torch.float32, {"spec": noisy}), (torch.float16, {"rule": "psgd_kron"}),
-                             (torch.bfloat16, {"rule": "adamw", "types": {"param": "bf16sr"}})):
-            for bad, at in (((1, 3, 6), 5), ((0, 1, 6), 2)):           # the second: before there was a step
+
+        ways = (None, loaded, bound_again, lambda ps, opt, scaler, _: (*copy.deepcopy(
+            (ps, opt)), scaler))
+        for dtype, given in ((torch.float32, {"spec": noisy}), (torch.float16, {
+                "rule": "psgd_kron"
+        }), (torch.bfloat16, {"rule": "adamw", "types": {"param": "bf16sr"}})):
+            # the second: before there was a step
+            for bad, at in (((1, 3, 6), 5), ((0, 1, 6), 2)):
                 results = []
                 for way in ways:
                     ps = [p.detach().to(dtype).requires_grad_() for p in lists()]
@@ -228,10 +244,12 @@ class Scaling(Case):
                         self.assertTrue(torch.equal(p, q), (given, bad))
 
     def test_own_scaler_keeps_keys(self):
-        """A run that loads a distributed checkpoint asks for the keys of its own states, also of skipped steps."""
+        """A run that loads a distributed checkpoint asks for the keys of its own states, also of
+        skipped steps."""
         for dtype, given in ((torch.bfloat16, {"types": {"param": "bf16sr"}}), (torch.float32, {})):
             ps = [p.detach().to(dtype).requires_grad_() for p in lists()]
-            opt, scaler = optc.torch.AdamW(ps, **given), optc.torch.GradScaler("cpu", init_scale=16.0)
+            opt, scaler = optc.torch.AdamW(ps,
+                                           **given), optc.torch.GradScaler("cpu", init_scale=16.0)
             found = []
             for t in range(3):
                 grads(ps, t)
@@ -244,10 +262,13 @@ class Scaling(Case):
             self.assertEqual("scaler.skipped" in found[0][0], dtype is torch.bfloat16)
 
     def test_own_scaler_of_several(self):
-        """One gradient of one type that is not finite: no parameter of any type is stepped, nor counted."""
+        """One gradient of one type that is not finite: no parameter of any type is stepped, nor
+        counted."""
         for spec in ("adamw", "sgd+clip(0.5)"):
-            a, b = ([p.to(t).detach().requires_grad_() for p in lists() for t in (torch.float32, torch.float64)]
-                    for _ in range(2))
+            a, b = ([
+                p.to(t).detach().requires_grad_() for p in lists()
+                for t in (torch.float32, torch.float64)
+            ] for _ in range(2))
             oa, ob = (optc.torch.Optimizer(x, spec, lr=0.02) for x in (a, b))
             scaler = optc.torch.GradScaler("cpu", init_scale=8.0)
             for t in range(6):

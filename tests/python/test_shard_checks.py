@@ -1,4 +1,5 @@
-"""The checks of sharded training by gloo, on two ranks and on three, which have pieces of different sizes."""
+"""The checks of sharded training by gloo, on two ranks and on three, which have pieces of different
+sizes."""
 import traceback
 from unittest import mock
 
@@ -17,7 +18,8 @@ THREE = [shard_checks.offloads, shard_checks.averages, shard_checks.mixes]
 
 
 def every_check(checks, *names):
-    found = [] if shares_memory() else ["a local tensor on another device than the mesh's was copied"]
+    found = [] if shares_memory() else ["a local tensor on another device than the mesh's was "
+                                        "copied"]
     for check in checks:
         for name in names:
             try:
@@ -33,7 +35,8 @@ def shares_memory():
     mesh, here = init_device_mesh("cpu", (dist.get_world_size(),)), torch.ones(2, 3)
     with mock.patch.object(DeviceMesh, "device_type", "cuda"):
         made = as_dtensor(here, mesh, [Shard(0)], (2 * dist.get_world_size(), 3), (3, 1))
-    return made._local_tensor.data_ptr() == here.data_ptr() and made.shape == (2 * dist.get_world_size(), 3)
+    return made._local_tensor.data_ptr() == here.data_ptr() and made.shape == (
+        2 * dist.get_world_size(), 3)
 
 
 class ShardChecks(Case):

@@ -1,5 +1,5 @@
-"""Sharded parameters in two processes (DTensor, FSDP2) are stepped like whole ones in one process, by rules that need
-no communication."""
+"""Sharded parameters in two processes (DTensor, FSDP2) are stepped like whole ones in one process,
+by rules that need no communication."""
 import copy
 
 import torch
@@ -16,14 +16,18 @@ def near(a, b):
 
 
 def pieces():
-    """Cut by rows (unevenly, one empty), by columns, and whole; states as DTensors, loaded from whole ones and
-    copied."""
-    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+    """Cut by rows (unevenly, one empty), by columns, and whole; states as DTensors, loaded from
+    whole ones and copied."""
+    from torch.distributed.tensor import (DTensor, Replicate, Shard, distribute_tensor,
+                                          init_device_mesh)
     mesh = init_device_mesh("cpu", (WORLD,))
     torch.manual_seed(0)
     at = [Shard(0), Shard(1), Shard(0), Replicate()]
     whole = [torch.randn(s, requires_grad=True) for s in ((5, 3), (4, 6), (1,), (3,))]
-    cut = [distribute_tensor(w.detach().clone(), mesh, [a]).requires_grad_() for w, a in zip(whole, at)]
+    cut = [
+        distribute_tensor(w.detach().clone(), mesh, [a]).requires_grad_()
+        for w, a in zip(whole, at)
+    ]
     theirs, ours = torch.optim.AdamW(whole, lr=0.1), optc.torch.AdamW(cut, lr=0.1)
 
     def step(opts, t):
@@ -38,7 +42,8 @@ def pieces():
     for w, c in zip(whole, cut):
         near(w, c.full_tensor())
         state = ours.state[c]["exp_avg"]
-        assert isinstance(state, DTensor) and state.placements == c.placements and state.shape == c.shape
+        assert isinstance(state,
+                          DTensor) and state.placements == c.placements and state.shape == c.shape
         near(theirs.state[w]["exp_avg"], state.full_tensor())
     ours.load_state_dict(theirs.state_dict())          # a whole one: each takes its pieces
     step((theirs, ours), 3)
@@ -63,8 +68,9 @@ def refused(mesh, cut, Replicate, Shard):
         optc.torch.SGD(cut[:1]).step()
     with case.assertRaisesRegex(ValueError, "saved as a DTensor"):
         plain = optc.torch.AdamW([torch.ones(3, requires_grad=True)])
-        plain.state[plain.param_groups[0]["params"][0]] = {"step": torch.ones(()), "exp_avg": cut[3],
-                                                           "exp_avg_sq": torch.ones(3)}
+        plain.state[plain.param_groups[0]["params"][0]] = {
+            "step": torch.ones(()), "exp_avg": cut[3], "exp_avg_sq": torch.ones(3)
+        }
         plain.param_groups[0]["params"][0].grad = torch.ones(3)
         plain.step()
 
@@ -86,8 +92,10 @@ def fsdp():
 
 
 def coded():
-    """States in block codes: codes and scales are cut as the parameter, and are those of the whole."""
-    from torch.distributed.tensor import DTensor, Shard, Replicate, distribute_tensor, init_device_mesh
+    """States in block codes: codes and scales are cut as the parameter, and are those of the
+    whole."""
+    from torch.distributed.tensor import (DTensor, Shard, Replicate, distribute_tensor,
+                                          init_device_mesh)
     mesh = init_device_mesh("cpu", (WORLD,))
     torch.manual_seed(0)
     whole = [torch.randn(s, requires_grad=True) for s in ((64, 128), (4100,))]

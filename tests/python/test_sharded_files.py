@@ -1,5 +1,5 @@
-"""Distributed checkpoints of sharded optimizers: saved by four ranks, loaded by two, by one and by a plain process.
-Each run continues with the bits of one process that never stopped."""
+"""Distributed checkpoints of sharded optimizers: saved by four ranks, loaded by two, by one and by
+a plain process. Each run continues with the bits of one process that never stopped."""
 import copy
 import tempfile
 
@@ -11,17 +11,21 @@ from case import Case
 from pieces import cut, differing, give_grads, local
 from ranks import in_ranks
 
-RULES = {"clip": ("adamw", ["clip(0.5)"], {}), "muon": ("muon", [], {"lr": 0.02}), "soap": ("soap", [], {}),
-         "lamb": ("lamb", ["ema(0.9)"], {})}
-TRIANGLE = "state 'C' of tensor '0.weight' is a lower triangle: row 1, column 17 is 0.25; set values right of the " \
-           "diagonal to 0, or transpose the matrix"
+RULES = {
+    "clip": ("adamw", ["clip(0.5)"], {}), "muon": ("muon", [], {"lr": 0.02}),
+    "soap": ("soap", [], {}), "lamb": ("lamb", ["ema(0.9)"], {})
+}
+TRIANGLE = "state 'C' of tensor '0.weight' is a lower triangle: row 1, column 17 is 0.25; set " \
+           "values right of the diagonal to 0, or transpose the matrix"
 TORCH = {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1}
 
 
 def model(sharded=True, extra=True):
-    """18 and 3 rows: four ranks have 5, 5, 5 and 3 of them, or 1, 1, 1 and none. The last layer has no gradient."""
+    """18 and 3 rows: four ranks have 5, 5, 5 and 3 of them, or 1, 1, 1 and none. The last layer has
+    no gradient."""
     torch.manual_seed(1)
-    layers = [torch.nn.Linear(7, 18), torch.nn.Linear(18, 3)] + ([torch.nn.Linear(3, 2, bias=False)] if extra else [])
+    layers = [torch.nn.Linear(7, 18), torch.nn.Linear(18, 3)
+              ] + ([torch.nn.Linear(3, 2, bias=False)] if extra else [])
     m = torch.nn.Sequential(*layers)
     if sharded:
         from torch.distributed.fsdp import fully_shard
@@ -35,7 +39,8 @@ def optimizer(m, name):
 
 
 def run(m, opt, one, first, count):
-    """Steps both models with the same gradients; the last parameter has none. Numbers of parameters that differ."""
+    """Steps both models with the same gradients; the last parameter has none. Numbers of parameters
+    that differ."""
     whole, cuts = list(one[0].parameters()), list(m.parameters())
     for t in range(first, first + count):
         give_grads(whole, cuts, t, without=(4,))
@@ -51,7 +56,8 @@ def never_stopped(name):
 
 def save(folder):
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict import (
+        get_model_state_dict, get_optimizer_state_dict)
     found, keys = {}, {}
     for name in RULES:
         m = model()
@@ -59,15 +65,16 @@ def save(folder):
         found[name] = run(m, opt, one, 0, 2)
         states = get_optimizer_state_dict(m, opt)
         keys[name] = {k: sorted(own) for k, own in states["state"].items()}
-        dcp.save({"model": get_model_state_dict(m), "optim": states}, checkpoint_id="%s/%s" % (folder, name))
+        dcp.save({"model": get_model_state_dict(m), "optim": states},
+                 checkpoint_id="%s/%s" % (folder, name))
         found[name] += run(m, opt, one, 2, 2)          # saving changed nothing
     return found, keys
 
 
 def load(folder, sharded=True):
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict, \
-        set_model_state_dict, set_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, \
+        get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict
     found = {}
     for name in RULES:
         m, one = model(sharded), never_stopped(name)
@@ -91,9 +98,11 @@ def on_one(folder):
 def of_torch(folder):
     """torch's AdamW under FSDP2 and optc's read each other's files."""
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict import (
+        get_optimizer_state_dict, set_optimizer_state_dict)
     found = []
-    for first, second in ((torch.optim.AdamW, optc.torch.AdamW), (optc.torch.AdamW, torch.optim.AdamW)):
+    for first, second in ((torch.optim.AdamW, optc.torch.AdamW), (optc.torch.AdamW,
+                                                                  torch.optim.AdamW)):
         a, b = model(extra=False), model(extra=False)
         oa, ob = first(a.parameters(), **TORCH), second(b.parameters(), **TORCH)
         same = [torch.zeros(p.shape) for p in a.parameters()]
@@ -135,7 +144,8 @@ def whole_files():
         names = set(one[1].state_dict()["state"][0])
         shown = third.state_dict()["state"][0]
         # states per tensor (ema.exchanged) are the same on all ranks: plain tensors
-        assert set(shown) == names and all(isinstance(v, DTensor) for v in shown.values() if v.dim()), shown
+        assert set(shown) == names and all(
+            isinstance(v, DTensor) for v in shown.values() if v.dim()), shown
         for k, v in one[1].state_dict()["state"][0].items():
             if v.dim():
                 assert torch.equal(v, shown[k].full_tensor()), (name, k)
@@ -147,8 +157,9 @@ def whole_files():
 
 
 def triangles():
-    """Values right of the diagonal of psgd_kron's C, which one rank holds: given whole, and in the rows of one rank.
-    The errors, whether parameters stayed, and whether the file without them is loaded."""
+    """Values right of the diagonal of psgd_kron's C, which one rank holds: given whole, and in the
+    rows of one rank. The errors, whether parameters stayed, and whether the file without them is
+    loaded."""
     m, found = model(extra=False), []
     opt = optc.torch.Optimizer(m.named_parameters(), "psgd_kron", lr=0.01)
     give_grads(list(model(False, False).parameters()), list(m.parameters()), 0)
@@ -158,7 +169,8 @@ def triangles():
     bad.view(18, 18)[1, 17] = 0.25
     for value in (bad, cut(bad, good)):
         try:
-            opt.load_state_dict({**saved, "state": {**saved["state"], 0: {**saved["state"][0], "C": value}}})
+            opt.load_state_dict(
+                {**saved, "state": {**saved["state"], 0: {**saved["state"][0], "C": value}}})
             opt.step()
         except ValueError as e:
             found.append(str(e))
@@ -179,5 +191,6 @@ class ShardedFiles(Case):
             self.assertEqual([found for found, _ in said], [{k: [] for k in RULES}] * 4)
             self.assertEqual([keys for _, keys in said], [said[0][1]] * 4)
             self.assertEqual(len(said[0][1]["soap"]), 5)
-            self.assertEqual(in_ranks(2, two, folder), [({}, [True] * 8, {}, 2 * [TRIANGLE] + [True])] * 2)
+            self.assertEqual(in_ranks(2, two, folder),
+                             [({}, [True] * 8, {}, 2 * [TRIANGLE] + [True])] * 2)
             self.assertEqual(in_ranks(1, on_one, folder), [({}, {})])

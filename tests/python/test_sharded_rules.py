@@ -1,5 +1,5 @@
-"""Rules that need all ranks for a step: reductions over cut tensors and matrices that one rank computes. For given
-gradients several processes leave the bits of one process."""
+"""Rules that need all ranks for a step: reductions over cut tensors and matrices that one rank
+computes. For given gradients several processes leave the bits of one process."""
 import os
 import time
 
@@ -11,10 +11,10 @@ from case import Case
 from pieces import cut, differing, give_grads, here, local
 from ranks import in_ranks
 
-RULES = (("adamw", ["clip(0.5)"], {}), ("lamb", [], {}), ("muon", [], {"lr": 0.02}), ("soap", [], {}),
-         ("adamw", ["clip(1)", "ema(0.9)"], {}))
-# Rows that 2, 3 and 4 ranks cut unevenly or leave empty, reduction segments (4096 elements) that two ranks share, and
-# tensors of one dimension.
+RULES = (("adamw", ["clip(0.5)"], {}), ("lamb", [], {}), ("muon", [], {"lr": 0.02}),
+         ("soap", [], {}), ("adamw", ["clip(1)", "ema(0.9)"], {}))
+# Rows that 2, 3 and 4 ranks cut unevenly or leave empty, reduction segments (4096 elements) that
+# two ranks share, and tensors of one dimension.
 SHAPES = ((18, 7), (5, 3), (130, 70), (1,), (33,), (9001,), (1, 12))
 
 
@@ -24,11 +24,13 @@ def whole_tensors(seed=0):
 
 
 def pair(rule, with_, given, mesh, placements, **more):
-    """The optimizer of one process and that of the ranks, with their parameters. The last parameter is a plain tensor
-    on both."""
+    """The optimizer of one process and that of the ranks, with their parameters. The last parameter
+    is a plain tensor on both."""
     from torch.distributed.tensor import DTensor, distribute_tensor
     whole = whole_tensors()
-    cuts = [distribute_tensor(w.detach().clone(), mesh, placements(w)).requires_grad_() for w in whole]
+    cuts = [
+        distribute_tensor(w.detach().clone(), mesh, placements(w)).requires_grad_() for w in whole
+    ]
     assert all(isinstance(c, DTensor) for c in cuts)
     whole.append(torch.ones(6, 5, requires_grad=True))
     cuts.append(torch.ones(6, 5, requires_grad=True))
@@ -71,18 +73,23 @@ def whole_of(x):
 
 
 def stacks():
-    """Matrices stacked in one parameter, cut between matrices and inside them, on two replicas of two pieces. States
-    are those of one process, also after loading."""
+    """Matrices stacked in one parameter, cut between matrices and inside them, on two replicas of
+    two pieces. States are those of one process, also after loading."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
     grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     found = {}
     for rule in ("muon", "soap", "psgd"):
         torch.manual_seed(0)
         whole = [torch.randn(s).requires_grad_() for s in ((40, 6), (16, 5), (10, 4), (6, 6))]
-        cuts = [distribute_tensor(w.detach().clone(), grid, [Replicate(), Shard(0)]).requires_grad_() for w in whole]
+        cuts = [
+            distribute_tensor(w.detach().clone(), grid, [Replicate(), Shard(0)]).requires_grad_()
+            for w in whole
+        ]
         plain = [w.detach().clone().requires_grad_() for w in whole]
-        a, b, again = [(x, optc.torch.Optimizer([(str(i), p) for i, p in enumerate(x)], rule, sort=lambda *_: True,
-                                                split={"0": 5, "1": 4, "2": 5})) for x in (whole, cuts, plain)]
+        a, b, again = [(x,
+                        optc.torch.Optimizer([(str(i), p) for i, p in enumerate(x)], rule,
+                                             sort=lambda *_: True, split={"0": 5, "1": 4, "2": 5}))
+                       for x in (whole, cuts, plain)]
         again[1].param_groups[0]["params"] = cuts      # as fully_shard after the optimizer was made
         again = cuts, again[1]
         found[rule] = steps(a, b)
@@ -95,7 +102,8 @@ def stacks():
 
 
 def steered():
-    """Groups with schedulers, a closure, an added group, frozen parameters that start, and a copied optimizer."""
+    """Groups with schedulers, a closure, an added group, frozen parameters that start, and a copied
+    optimizer."""
     import copy
     from torch.distributed.tensor import Shard, init_device_mesh
     mesh = init_device_mesh("cpu", (2,))
@@ -108,7 +116,8 @@ def steered():
     found.append([opt.step(lambda: torch.tensor(3.0)).item() for _, opt in (a, b)] != [3.0, 3.0])
     found.append(differing(a[0], b[0]))
     more = torch.full((10, 4), 0.5)
-    for k, (params, opt) in enumerate((a, b)):         # binds again: states that one rank holds may move
+    # binds again: states that one rank holds may move
+    for k, (params, opt) in enumerate((a, b)):
         p = cut(more, cut(more, _placed_like(params, mesh, more))) if k else more.clone()
         p.requires_grad_()
         params.append(p)
@@ -133,32 +142,40 @@ def mixed():
     for rule in ("adamw", "muon"):
         whole = [w.detach().to(torch.bfloat16 if i % 2 else torch.float32).requires_grad_()
                  for i, w in enumerate(whole_tensors())]
-        cuts = [distribute_tensor(w.detach().clone(), mesh, [Shard(0)]).requires_grad_() for w in whole]
+        cuts = [
+            distribute_tensor(w.detach().clone(), mesh, [Shard(0)]).requires_grad_() for w in whole
+        ]
         a, b = [(x, optc.torch.Optimizer(x, rule, with_=["clip(0.1)"])) for x in (whole, cuts)]
         found[rule] = steps(a, b)
-        assert len(b[1]._bounds) == 2 and a[1].value("clip.grad_norm") == b[1].value("clip.grad_norm")
+        assert len(
+            b[1]._bounds) == 2 and a[1].value("clip.grad_norm") == b[1].value("clip.grad_norm")
     return {k: v for k, v in found.items() if v}
 
 
 def tensor_parallel():
-    """FSDP2 and tensor parallelism on a mesh of 2 x 2: some rows are cut by both (_StridedShard)."""
+    """FSDP2 and tensor parallelism on a mesh of 2 x 2: some rows are cut by both
+    (_StridedShard)."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel, RowwiseParallel, parallelize_module)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     found, strided = {}, 0
     for rule, with_, given in (("adamw", [], {}), *RULES):
         torch.manual_seed(3)
-        one = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3), torch.nn.LayerNorm(3))
+        one = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3),
+                                  torch.nn.LayerNorm(3))
         torch.manual_seed(3)
-        many = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3), torch.nn.LayerNorm(3))
+        many = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3),
+                                   torch.nn.LayerNorm(3))
         parallelize_module(many, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
         fully_shard(many, mesh=mesh["dp"])
         whole, cuts = list(one.parameters()), list(many.parameters())
         strided += sum(type(x).__name__ == "_StridedShard" for p in cuts for x in p.placements)
         a, b = [(x, optc.torch.Optimizer(x, rule, with_=with_, **given)) for x in (whole, cuts)]
         wrong = steps(a, b)
-        if rule in ("muon", "soap", "lamb") or with_:  # within rounding for another tensor-parallel layout
+        # within rounding for another tensor-parallel layout
+        if rule in ("muon", "soap", "lamb") or with_:
             for w, c in zip(whole, cuts):
                 torch.testing.assert_close(here(w.detach(), c), local(c), rtol=1e-4, atol=1e-5)
         else:
@@ -172,14 +189,16 @@ def data_parallel():
     for rule, with_, given in RULES[2:4]:
         a, b = ([t.detach().clone().requires_grad_() for t in whole_tensors()] for _ in range(2))
         one = a, optc.torch.Optimizer(a, rule, with_=with_, **given)
-        many = b, optc.torch.Optimizer(b, rule, with_=with_, process_group=dist.group.WORLD, **given)
+        many = b, optc.torch.Optimizer(b, rule, with_=with_, process_group=dist.group.WORLD,
+                                       **given)
         found[rule] = steps(one, many)
         assert many[1]._bounds[0].comm is not None and one[1]._bounds[0].comm is None
     return {k: v for k, v in found.items() if v}
 
 
 def trained():
-    """FSDP2's own gradients on two ranks are those of one process that accumulates two half batches."""
+    """FSDP2's own gradients on two ranks are those of one process that accumulates two half
+    batches."""
     from torch.distributed.fsdp import fully_shard
     torch.manual_seed(0)
     x, y = torch.randn(16, 6), torch.randn(16, 3)
@@ -189,7 +208,8 @@ def trained():
         one, many = (_model() for _ in range(2))
         for layer in (many[0], many[2], many):
             fully_shard(layer)
-        a, b = (optc.torch.Optimizer(m.parameters(), rule, with_=with_, **given) for m in (one, many))
+        a, b = (
+            optc.torch.Optimizer(m.parameters(), rule, with_=with_, **given) for m in (one, many))
         for _ in range(3):
             for m, opt, parts in ((one, a, halves), (many, b, halves[dist.get_rank():][:1])):
                 opt.zero_grad()
@@ -231,7 +251,8 @@ def scaled():
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
     mesh = init_device_mesh("cpu", (2,))
     found = []
-    for scaler in (optc.torch.GradScaler("cpu", init_scale=8.0), torch.amp.GradScaler("cpu", init_scale=8.0)):
+    for scaler in (optc.torch.GradScaler("cpu", init_scale=8.0),
+                   torch.amp.GradScaler("cpu", init_scale=8.0)):
         for rule in ("muon", "adamw", "adamw+lookahead(2)"):
             torch.manual_seed(0)
             w = torch.randn(8, 4).requires_grad_()
@@ -253,8 +274,9 @@ def scaled():
 
 
 def pipelined():
-    """Two stages of a pipeline, each cut over two ranks: clip's norm is over all of them, as in one process. The mesh
-    of both is the root of the stages' meshes. Then stages of one rank with plain tensors, and a scaler."""
+    """Two stages of a pipeline, each cut over two ranks: clip's norm is over all of them, as in one
+    process. The mesh of both is the root of the stages' meshes. Then stages of one rank with plain
+    tensors, and a scaler."""
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
     grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
     mine, found = slice(0, 4) if dist.get_rank() < 2 else slice(4, 7), {}
@@ -262,27 +284,36 @@ def pipelined():
                        ("adamw+lookahead(7)", "scaled")):
         whole, group = whole_tensors(), dist.group.WORLD
         if kind == "plain":
-            cuts, group = [w.detach().clone().requires_grad_() for w in whole[mine]], grid["pp"].get_group()
+            cuts, group = [w.detach().clone().requires_grad_() for w in whole[mine]
+                           ], grid["pp"].get_group()
         else:
-            cuts = [distribute_tensor(w.detach().clone(), grid["dp"], [Shard(0)]).requires_grad_() for w in whole[mine]]
+            cuts = [
+                distribute_tensor(w.detach().clone(), grid["dp"], [Shard(0)]).requires_grad_()
+                for w in whole[mine]
+            ]
         one = optc.torch.Optimizer(whole, rule, with_=["clip(0.3)"])
         many = optc.torch.Optimizer(cuts, rule, with_=["clip(0.3)"], group=group)
-        scalers = [optc.torch.GradScaler("cpu", init_scale=4.0, enabled=kind == "scaled") for _ in range(2)]
+        scalers = [
+            optc.torch.GradScaler("cpu", init_scale=4.0, enabled=kind == "scaled") for _ in range(2)
+        ]
         for t in range(4):
             torch.manual_seed(1000 + t)
             for i, w in enumerate(whole):
-                w.grad = torch.randn(w.shape) if t != 1 or i > 3 else None     # once the first stage has no gradients
+                # once the first stage has no gradients
+                w.grad = torch.randn(w.shape) if t != 1 or i > 3 else None
             if t == 2 and kind == "scaled":
                 whole[5].grad[0] = float("inf")
             for w, c in zip(whole[mine], cuts):
-                c.grad = None if w.grad is None else w.grad.clone() if kind == "plain" else cut(w.grad, c)
+                c.grad = None if w.grad is None else w.grad.clone() if kind == "plain" else cut(
+                    w.grad, c)
             for opt, scaler in zip((one, many), scalers):
                 scaler.scale(torch.ones(1))
                 scaler.step(opt)
                 scaler.update()
             a, b = (opt.value("clip.grad_norm") for opt in (one, many))
             found[rule, kind, t] = differing(whole[mine], cuts)
-            if not (abs(a - b) <= 2 ** -51 * a or kind == "scaled" and t == 2):       # the stages' sums are added last
+            # the stages' sums are added last
+            if not (abs(a - b) <= 2 ** -51 * a or kind == "scaled" and t == 2):
                 found[rule, kind, t].append((a, b))
         if scalers[1].get_scale() != (2.0 if kind == "scaled" else 1.0):
             found[rule, kind, "scale"] = scalers[1].get_scale()
@@ -290,13 +321,15 @@ def pipelined():
 
 
 def bound_alone():
-    """A rank of group= that binds again alone: both ranks raise the error, at once and without a step. When the other
-    one binds too, they go on. Then with a block that is too small for the values, which follow in another message."""
+    """A rank of group= that binds again alone: both ranks raise the error, at once and without a
+    step. When the other one binds too, they go on. Then with a block that is too small for the
+    values, which follow in another message."""
     from optc.torch import _multi_binding
     found = []
     for block in (_multi_binding.BLOCK, _multi_binding.HEAD):
         p, _multi_binding.BLOCK = torch.zeros(2, requires_grad=True), block
-        opt = optc.torch.Optimizer([p], "sgd", with_=["clip(1)"], lr=1.0, momentum=0.0, group=dist.group.WORLD)
+        opt = optc.torch.Optimizer([p], "sgd", with_=["clip(1)"], lr=1.0, momentum=0.0,
+                                   group=dist.group.WORLD)
         p.grad = torch.tensor([3.0, 4.0])
         for who in (None, 0, 1):
             if dist.get_rank() == who:
@@ -330,7 +363,8 @@ def dies():
 
 
 def two_ranks():
-    return each_rule(), steered(), {**data_parallel(), **mixed()}, trained(), refused(), scaled(), bound_alone()
+    return each_rule(), steered(), {**data_parallel(),
+                                    **mixed()}, trained(), refused(), scaled(), bound_alone()
 
 
 def four_ranks():
@@ -345,7 +379,8 @@ class ShardedRules(Case):
             self.assertTrue(refused)
             for (p, said), (q, failed), (r, again) in (alone[:3], alone[3:]):
                 self.assertEqual((said, q, again), ("", p, ""))
-                self.assertIn("the ranks [0] of the group bind their parameters, while the ranks [1] step", failed)
+                self.assertIn("the ranks [0] of the group bind their parameters, while the ranks "
+                              "[1] step", failed)
                 for a, b, c in zip(p, r, (-3, -4)):    # each step has the length 1 over both ranks
                     self.assertAlmostEqual(a, c / 50 ** 0.5, places=5)
                     self.assertAlmostEqual(b, 2 * c / 50 ** 0.5, places=5)

@@ -45,30 +45,32 @@ EDITS = [
     ("clear", lambda o, p, k: o.state.clear()),
     ("assign", lambda o, p, k: setattr(o, "state", defaultdict(dict))),
     ("assign and keep", lambda o, p, k: setattr(o, "state", defaultdict(dict, o.state)) or o.state),
-    ("del", lambda o, p, k: o.state.__delitem__(p)),
-    ("pop", lambda o, p, k: o.state.pop(p)),
+    ("del", lambda o, p, k: o.state.__delitem__(p)), ("pop", lambda o, p, k: o.state.pop(p)),
     ("popitem", lambda o, p, k: o.state.popitem()),
     ("clear one", lambda o, p, k: o.state[p].clear()),
     ("empty one", lambda o, p, k: o.state.update({p: {}})),
     ("replace", lambda o, p, k: replace(o, p, k, torch.full_like(p, 0.5))),
     ("update", lambda o, p, k: o.state[p].update({k: torch.full_like(p, 0.5)})),
-    ("whole entry", lambda o, p, k: o.state.update({p: {**o.state[p], k: torch.full_like(p, 0.5)}})),
+    ("whole entry",
+     lambda o, p, k: o.state.update({p: {**o.state[p], k: torch.full_like(p, 0.5)}})),
     ("setdefault", lambda o, p, k: o.state.setdefault(p, {})[k].fill_(0.5)),
     ("in place", lambda o, p, k: o.state[p][k].mul_(0)),
     ("data", lambda o, p, k: setattr(o.state[p][k], "data", torch.full_like(p, 0.5))),
     ("set_", lambda o, p, k: o.state[p][k].set_(torch.full_like(p, 0.5))),
     ("data, old one kept", swapped),
-    ("swap_tensors", lambda o, p, k: torch.utils.swap_tensors(o.state[p][k], torch.full_like(p, 0.5).detach())),
-    ("offload", offload),
-    ("offload data", offload_data),
+    ("swap_tensors", lambda o, p, k: torch.utils.swap_tensors(o.state[p][k],
+                                                              torch.full_like(p, 0.5).detach())),
+    ("offload", offload), ("offload data", offload_data),
     ("items", lambda o, p, k: [s[k].add_(1) for _, s in o.state.items()]),
-    ("deep copy", lambda o, p, k: setattr(o, "state", defaultdict(dict, zip(o.state, copy.deepcopy(
-        list(o.state.values())))))),
-    ("tree", lambda o, p, k: setattr(o, "state", _pytree.tree_map_only(
-        torch.Tensor, lambda x: x * 0.5 if x.dim() else x, o.state))),
+    ("deep copy", lambda o, p, k: setattr(
+        o, "state", defaultdict(dict, zip(o.state, copy.deepcopy(list(o.state.values())))))),
+    ("tree", lambda o, p, k: setattr(
+        o, "state", _pytree.tree_map_only(torch.Tensor, lambda x: x * 0.5
+                                          if x.dim() else x, o.state))),
     ("load", lambda o, p, k: o.load_state_dict(copy.deepcopy(o.state_dict()))),
-    ("load halved", lambda o, p, k: o.load_state_dict(_pytree.tree_map_only(
-        torch.Tensor, lambda x: x if x.dim() == 0 else x / 2, copy.deepcopy(o.state_dict())))),
+    ("load halved", lambda o, p, k: o.load_state_dict(
+        _pytree.tree_map_only(torch.Tensor, lambda x: x
+                              if x.dim() == 0 else x / 2, copy.deepcopy(o.state_dict())))),
 ]
 STEPS = [
     ("number", lambda o, p, k: replace(o, p, "step", torch.tensor(7.0))),
@@ -89,7 +91,8 @@ class Edits(Case):
     def same(self, a, oa, b, ob, key, what):
         for p, q in zip(a, b):
             torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6, msg=what)
-            torch.testing.assert_close(oa.state[p][key], ob.state[q][key], rtol=1e-5, atol=1e-6, msg=what)
+            torch.testing.assert_close(oa.state[p][key], ob.state[q][key], rtol=1e-5, atol=1e-6,
+                                       msg=what)
             if "step" in oa.state[p]:
                 self.assertEqual(oa.state[p]["step"].item(), ob.state[q]["step"].item(), what)
         sa, sb = oa.state_dict()["state"], ob.state_dict()["state"]
@@ -98,7 +101,8 @@ class Edits(Case):
         self.assertEqual({type(x) for s in sb.values() for x in s.values()}, {torch.Tensor})
 
     def edited(self, kind, what, edit, late=False):
-        """The same edit of torch's optimizer and of optc's, between steps; late: by what was read steps before."""
+        """The same edit of torch's optimizer and of optc's, between steps; late: by what was read
+        steps before."""
         a, b, kept = lists(), lists(), []
         oa, ob = make(torch.optim, kind, a), make(optc.torch, kind, b)
         for t in range(6):
@@ -109,7 +113,8 @@ class Edits(Case):
         self.same(a, oa, b, ob, AT[kind], (kind, what))
 
     def test_asgd_without_mu(self):
-        """Files and pickles of earlier versions lack asgd's `mu`, which follows from the steps and t0."""
+        """Files and pickles of earlier versions lack asgd's `mu`, which follows from the steps and
+        t0."""
         for rule in "asgd", "asgd+ema(0.5)":
             opt = optc.torch.Optimizer(ps := lists(), rule, lr=0.1, t0=1.0)
             for _ in range(4):
@@ -157,8 +162,9 @@ class Edits(Case):
             return [x.detach() for x in o.param_groups[0]["params"]]
         for read, write in ((lambda o, p: o.state, lambda s: s.clear()),
                             (lambda o, p: o.state[p], lambda s: s.update(exp_avg=torch.ones(4, 3))),
-                            (lambda o, p: o.state[p], lambda s: s.clear()),
-                            (lambda o, p: o.state[p]["exp_avg"], lambda x: setattr(x, "data", torch.ones(4, 3))),
+                            (lambda o, p: o.state[p],
+                             lambda s: s.clear()), (lambda o, p: o.state[p]["exp_avg"],
+                                                    lambda x: setattr(x, "data", torch.ones(4, 3))),
                             (lambda o, p: o.state[p]["exp_avg"], lambda x: x.zero_()),
                             (lambda o, p: o.state[p]["step"], lambda x: x.add_(5))):
             found = []
@@ -182,11 +188,15 @@ class Edits(Case):
         def one_way(o, p, q):
             was = o.state[p]["exp_avg"].data
             o.state[p]["exp_avg"].data, o.state[q]["exp_avg"] = o.state[q]["exp_avg"].data, was
-        for types in ((torch.float32,) * 2, (torch.float32, torch.float64)):       # the second: two bindings
+        # the second: two bindings
+        for types in ((torch.float32,) * 2, (torch.float32, torch.float64)):
             for exchange in (entries, memory, one_way)[:3 if types[0] is types[1] else 1]:
                 found = []
                 for lib in (torch.optim, optc.torch):
-                    ps = [p.detach().to(t).requires_grad_() for p, t in zip(lists(shapes=((4, 3),) * 2), types)]
+                    ps = [
+                        p.detach().to(t).requires_grad_()
+                        for p, t in zip(lists(shapes=((4, 3),) * 2), types)
+                    ]
                     o = lib.AdamW(ps, lr=0.1)
                     for t in range(5):
                         grads(ps, t)
@@ -307,7 +317,8 @@ class Edits(Case):
             torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
     def test_unused_state_costs_nothing(self):
-        """Without a use of opt.state, a step compares no state; a reader who keeps nothing pays once."""
+        """Without a use of opt.state, a step compares no state; a reader who keeps nothing pays
+        once."""
         from optc.torch import _state
         ps = lists()
         opt = optc.torch.AdamW(ps)
@@ -319,7 +330,8 @@ class Edits(Case):
         self.assertTrue(opt.state.used)
         opt.step()
         self.assertFalse(opt.state.all or opt.state.used)
-        self.assertEqual(kept["state"][0]["step"].item(), 3)       # it shares memory, as torch's does
+        # it shares memory, as torch's does
+        self.assertEqual(kept["state"][0]["step"].item(), 3)
         entry = opt.state[ps[0]]
         opt.step()
         self.assertEqual(opt.state.used, {ps[0]})
@@ -329,8 +341,9 @@ class Edits(Case):
 
     def test_refused_edits(self):
         """What torch fails at, too; the step changes nothing."""
-        for edit in (lambda s: s.pop("exp_avg"), lambda s: s["exp_avg"].set_(), lambda s: s.pop("step"),
-                     lambda s: s.update(exp_avg=torch.ones(3, 4)), lambda s: s.update(step=torch.tensor(-1.0)),
+        for edit in (lambda s: s.pop("exp_avg"), lambda s: s["exp_avg"].set_(),
+                     lambda s: s.pop("step"), lambda s: s.update(exp_avg=torch.ones(3, 4)),
+                     lambda s: s.update(step=torch.tensor(-1.0)),
                      lambda s: s.update(exp_avg=torch.ones(4, 3, dtype=torch.int64)),
                      lambda s: [s.pop(k) for k in ("exp_avg", "exp_avg_sq")]):
             ps = lists()
@@ -348,10 +361,13 @@ class Edits(Case):
             self.assertEqual([opt.state[p]["step"].item() for p in ps], [1, 2])
 
     def test_other_rules(self):
-        """States that do not begin as zeros, states of groups and of matrices begin anew as they did at first."""
-        for spec, given in (("adamw+ema(0.5)", {}), ("adafactor", {}), ("muon", {}), ("soap", {}), ("lamb", {})):
+        """States that do not begin as zeros, states of groups and of matrices begin anew as they
+        did at first."""
+        for spec, given in (("adamw+ema(0.5)", {}), ("adafactor", {}), ("muon", {}), ("soap", {}),
+                            ("lamb", {})):
             ps, qs = lists(), lists()
-            a, b = (optc.torch.Optimizer([("w", x[0]), ("b", x[1])], spec, **given) for x in (ps, qs))
+            a, b = (
+                optc.torch.Optimizer([("w", x[0]), ("b", x[1])], spec, **given) for x in (ps, qs))
             grads(ps), a.step()
             a.state.clear()
             for p, q in zip(ps, qs):
@@ -367,7 +383,9 @@ class Edits(Case):
     def test_released(self):
         """Edits act where gradients are stepped in backward as well."""
         a, b = model(), model()
-        oa, ob = torch.optim.AdamW(a.parameters(), lr=0.1), optc.torch.AdamW(b.parameters(), lr=0.1, release_grads=True)
+        oa, ob = torch.optim.AdamW(a.parameters(),
+                                   lr=0.1), optc.torch.AdamW(b.parameters(), lr=0.1,
+                                                             release_grads=True)
         train(a, oa, 2), train(b, ob, 2)
         for o, m in ((oa, a), (ob, b)):
             o.state[m[0].weight]["exp_avg"] = torch.ones_like(m[0].weight)
@@ -378,7 +396,8 @@ class Edits(Case):
         ps = lists()
         opt = optc.torch.AdamW(ps)
         grads(ps), opt.step()
-        for made in (pickle.loads(pickle.dumps(opt.state)), copy.deepcopy(opt.state), opt.state.copy()):
+        for made in (pickle.loads(pickle.dumps(opt.state)), copy.deepcopy(opt.state),
+                     opt.state.copy()):
             self.assertIsInstance(made, defaultdict)
             self.assertEqual(len(made), 2)
         self.assertIs(type(pickle.loads(pickle.dumps(opt.state))), defaultdict)

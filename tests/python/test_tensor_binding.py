@@ -19,10 +19,12 @@ SCALED = """return optimizer { name = "scaled", inputs = { scale = 'group' },
 
 class Aliases(Case):
     def test_refused(self):
-        """Parameters that share elements, whatever their strides, types and rules; torch would step both."""
+        """Parameters that share elements, whatever their strides, types and rules; torch would step
+        both."""
         w = torch.randn(6, 4)
-        pairs = [(w, w.t()), (w, w[::2]), (w, w[:, 1:3]), (w, w[2:]), (w[:, :2], w[:, 1:3]), (w.t(), w[0]),
-                 (w[:3], w[2:]), (w, w.clone().set_(w)), (w[0], w.t()[:, 0]), (w, w.view(torch.bfloat16)[:, ::3])]
+        pairs = [(w, w.t()), (w, w[::2]), (w, w[:, 1:3]), (w, w[2:]), (w[:, :2], w[:, 1:3]),
+                 (w.t(), w[0]), (w[:3], w[2:]), (w, w.clone().set_(w)), (w[0], w.t()[:, 0]),
+                 (w, w.view(torch.bfloat16)[:, ::3])]
         for rule in ("sgd", "adafactor", "muon"):
             for pair in pairs:
                 a, b = (torch.nn.Parameter(x) for x in pair)
@@ -35,8 +37,8 @@ class Aliases(Case):
 
     def test_apart(self):
         """Pieces of one matrix that share no element are parameters as others are."""
-        for cut in (lambda x: (x[:, :2], x[:, 2:]), (lambda x: (x[::2], x[1::2])), (lambda x: (x[:3], x[3:])),
-                    (lambda x: (x[:, ::2].t(), x[:, 1::2]))):
+        for cut in (lambda x: (x[:, :2], x[:, 2:]), (lambda x: (x[::2], x[1::2])),
+                    (lambda x: (x[:3], x[3:])), (lambda x: (x[:, ::2].t(), x[:, 1::2]))):
             found = []
             for lib in (torch.optim, optc.torch):
                 w = torch.arange(24.0).view(6, 4)
@@ -62,7 +64,8 @@ class Aliases(Case):
         self.assertEqual(len(optc.torch.AdamW(m).param_groups[0]["params"]), 4)
 
     def test_expanded(self):
-        for p in (torch.zeros(1).expand(5), torch.zeros(3, 1).expand(3, 4), torch.zeros(6).unfold(0, 3, 1)):
+        for p in (torch.zeros(1).expand(5), torch.zeros(3, 1).expand(3, 4), torch.zeros(6).unfold(
+                0, 3, 1)):
             p = torch.nn.Parameter(p)
             p.grad = torch.ones(p.shape)
             opt = optc.torch.AdamW([("wide", p)])
@@ -78,7 +81,8 @@ class Addresses(Case):
         return [torch.zeros(3, requires_grad=True) for _ in range(n)]
 
     def test_moves_are_seen_at_once(self):
-        """With any number of parameters, whichever one it is, also while all gradients stay the same objects."""
+        """With any number of parameters, whichever one it is, also while all gradients stay the
+        same objects."""
         for n in (3, 1200):
             ps = self.many(n)
             opt = optc.torch.SGD(ps, lr=1.0)
@@ -117,7 +121,8 @@ class Addresses(Case):
 
     def test_freed(self):
         """Storages that were resized below their tensors."""
-        self.refused(lambda p: p.untyped_storage().resize_(0), "storage of p1 has 0 bytes.*4096 elements")
+        self.refused(lambda p: p.untyped_storage().resize_(0),
+                     "storage of p1 has 0 bytes.*4096 elements")
         self.refused(lambda p: p.untyped_storage().resize_(64), "storage of p1 has 64 bytes")
         self.refused(lambda p: p.grad.untyped_storage().resize_(0), "gradient of p1 has 0 bytes")
         self.refused(lambda p: p.grad.untyped_storage().resize_(64), "gradient of p1 has 64 bytes")
@@ -125,8 +130,10 @@ class Addresses(Case):
     def test_shrunk(self):
         """A gradient with fewer elements, or more, whether its address is another one or not."""
         for n in (2, 1001):
-            self.refused(lambda p: p.grad.set_(torch.ones(3)), r"gradient of p1 has shape \(3,\)", n)
-            self.refused(lambda p: setattr(p.grad, "data", p.grad.data[:5]), r"gradient of p1 has shape \(5, 64\)", n)
+            self.refused(lambda p: p.grad.set_(torch.ones(3)), r"gradient of p1 has shape \(3,\)",
+                         n)
+            self.refused(lambda p: setattr(p.grad, "data", p.grad.data[:5]),
+                         r"gradient of p1 has shape \(5, 64\)", n)
         self.refused(lambda p: p.grad.resize_(1), "gradient of p1")
 
     def test_before_the_first_step(self):
@@ -153,19 +160,26 @@ class Foreign(torch.Tensor):
 class Frozen(Case):
     def test_any_class(self):
         """Frozen weights beside trained adapters, as QLoRA has them."""
-        for make in (optc.torch.AdamW, optc.torch.Muon, lambda ps: optc.torch.Optimizer(ps, "adamw+clip(1)")):
+        for make in (optc.torch.AdamW, optc.torch.Muon,
+                     lambda ps: optc.torch.Optimizer(ps, "adamw+clip(1)")):
             base = torch.arange(6, dtype=torch.uint8).as_subclass(Foreign)
             packed = torch.nn.Parameter(base, requires_grad=False)
-            odd = [torch.ones(2, dtype=torch.complex64), torch.eye(2).to_sparse(), torch.ones(2, dtype=torch.int8)]
+            odd = [
+                torch.ones(2, dtype=torch.complex64),
+                torch.eye(2).to_sparse(),
+                torch.ones(2, dtype=torch.int8)
+            ]
             lora = torch.nn.Parameter(torch.ones(4, 4))
-            opt = make([("base", packed), *(("odd%d" % i, x) for i, x in enumerate(odd)), ("lora", lora)])
+            opt = make([("base", packed), *(("odd%d" % i, x) for i, x in enumerate(odd)),
+                        ("lora", lora)])
             for t in range(2):
                 grads([lora], t), opt.step(), opt.zero_grad()
             self.assertEqual(list(opt.state), [lora])
             self.assertEqual(len(opt.state_dict()["param_groups"][0]["params"]), 5)
             opt.load_state_dict(opt.state_dict())
-            opt.add_param_group({"params": [torch.ones(2).as_subclass(Foreign)], "param_names": ["late"]}
-                                if make is not optc.torch.AdamW else {"params": [("late", torch.ones(2))]})
+            opt.add_param_group(
+                {"params": [torch.ones(2).as_subclass(Foreign)], "param_names": ["late"]}
+                if make is not optc.torch.AdamW else {"params": [("late", torch.ones(2))]})
 
     def test_thawed(self):
         w = torch.ones(2).as_subclass(Foreign)
@@ -181,7 +195,8 @@ class Frozen(Case):
         self.assertEqual(opt.state[p]["step"].item(), 1)
 
 
-POLYAK = """return optimizer { name = "polyak", inputs = { loss = "group" }, hyper = { most = { 1, min = 0 } },
+POLYAK = """return optimizer { name = "polyak", inputs = { loss = "group" },
+  hyper = { most = { 1, min = 0 } },
   step = function() p = p - min(most, loss / max(1e-12, global.sum(g * g))) * g end }"""
 
 
@@ -229,7 +244,8 @@ class Closures(Case):
         torch.testing.assert_close(p.detach(), torch.tensor([3.0, 4.0]) - loss / (g * g).sum() * g)
 
     def test_raising(self):
-        """Whichever call of the closure, or hook, raises: parameters, states and counts are what they were."""
+        """Whichever call of the closure, or hook, raises: parameters, states and counts are what
+        they were."""
         for rule in ("sgd+sam(0.5)", "adamw+sam(0.5)", "adamw"):
             for fails in (1, 2):
                 m = model()
@@ -253,7 +269,8 @@ class Closures(Case):
                     opt.step(closure)
                 self.assertTrue(all(map(torch.equal, was, ps)), (rule, fails))
                 self.assertEqual(steps, [s["step"].item() for s in opt.state.values()])
-                ps[0].data.add_(1)                     # a value that is set now is where the next step begins
+                # a value that is set now is where the next step begins
+                ps[0].data.add_(1)
                 n = model()
                 other = optc.torch.Optimizer(n.parameters(), rule)
                 n.load_state_dict(m.state_dict())
@@ -331,7 +348,8 @@ class Refusals(Case):
         torch.testing.assert_close(p.detach(), torch.full((3,), 1 - 2 - 3.0))
 
     def test_input_before_the_first_step(self):
-        """A name that is refused when tensors are bound is refused at every step, and nothing moves."""
+        """A name that is refused when tensors are bound is refused at every step, and nothing
+        moves."""
         p = torch.nn.Parameter(torch.ones(3))
         opt = optc.torch.Optimizer([p], spec=SCALED)
         opt.set_scalar("scala", 2.0)
@@ -344,8 +362,10 @@ class Refusals(Case):
     def test_other_scalars_keep_the_loss(self):
         """Setting another scalar leaves the loss where the binding reads it."""
         p = torch.nn.Parameter(torch.ones(3))
-        opt = optc.torch.Optimizer([p], spec=SCALED.replace("scale = 'group'", "scale = 'group', loss = 'group'")
-                                   .replace("scale * g", "scale * loss * g"))
+        opt = optc.torch.Optimizer([p],
+                                   spec=SCALED.replace("scale = 'group'",
+                                                       "scale = 'group', loss = 'group'").replace(
+                                                           "scale * g", "scale * loss * g"))
         opt.set_scalar("scale", 1.0)
 
         def closure():
@@ -369,7 +389,8 @@ class Refusals(Case):
             loss.backward()
             return loss
         opt.step(closure)
-        with unittest.mock.patch.object(opt, "run", side_effect=RuntimeError), self.assertRaises(RuntimeError):
+        with unittest.mock.patch.object(opt, "run",
+                                        side_effect=RuntimeError), self.assertRaises(RuntimeError):
             opt.step(closure)
         self.assertIsNone(opt._loss)
 

@@ -1,4 +1,5 @@
-"""Every rule that torch has too, on torch's own inputs and error inputs, against torch's optimizer."""
+"""Every rule that torch has too, on torch's own inputs and error inputs, against torch's
+optimizer."""
 import sys
 import types
 import unittest
@@ -12,7 +13,8 @@ from optc.torch import _rules
 
 
 def database():
-    if "expecttest" not in sys.modules:                # torch's tests want it; none of what is used here does
+    # torch's tests want it; none of what is used here does
+    if "expecttest" not in sys.modules:
         try:
             import expecttest                          # noqa: F401
         except ImportError:
@@ -36,8 +38,10 @@ def refused(case, make):
 
 # What torch refuses and optc refuses in words of its own, or steps.
 ELSEWHERE = {
-    "Adafactor does not support complex parameters": refused, "Muon does not support complex parameters": refused,
-    "Muon only supports 2D parameters": lambda case, make: make(),                     # others go to AdamW
+    "Adafactor does not support complex parameters": refused,
+    "Muon does not support complex parameters": refused,
+    # others go to AdamW
+    "Muon only supports 2D parameters": lambda case, make: make(),
 }
 
 
@@ -45,7 +49,8 @@ class Inputs(unittest.TestCase):
     def step_both(self, spec, kwargs, steps=6):
         ours, theirs = parameters(spec), parameters(spec)
         # a tensor that is lr or beta belongs to one optimizer
-        a = optc.torch.Optimizer(ours, spec, **kwargs, **({"products": "f32"} if spec == "muon" else {}))
+        a = optc.torch.Optimizer(ours, spec, **kwargs,
+                                 **({"products": "f32"} if spec == "muon" else {}))
         b = _rules.torch_class(spec)(theirs, **kwargs)
         for t in range(steps):
             torch.manual_seed(t)
@@ -53,11 +58,13 @@ class Inputs(unittest.TestCase):
                 p.grad = torch.randn(p.shape)
                 q.grad = p.grad.clone()
             a.step()
-            with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):      # Muon's iteration, in f32
+            # Muon's iteration, in f32
+            with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
                 b.step()
         more = {"adafactor": {"relative_step", "scale_parameter", "momentum", "beta1"},
                 "muon": {"scale", "coefficients", "form", "maximize"}}.get(spec, set())
-        self.assertEqual({k for k in a.param_groups[0] if not k.startswith("adamw.")}, set(b.param_groups[0]) | more)
+        self.assertEqual({k for k in a.param_groups[0] if not k.startswith("adamw.")},
+                         set(b.param_groups[0]) | more)
         for p, q in zip(ours, theirs):
             torch.testing.assert_close(p, q, rtol=2e-5, atol=2e-6)
             self.assertLessEqual(set(b.state[q]), set(a.state[p]))
@@ -66,7 +73,8 @@ class Inputs(unittest.TestCase):
                 if value is None:
                     continue
                 self.assertEqual(mine.shape, value.shape, key)
-                torch.testing.assert_close(mine, value, rtol=2e-5, atol=2e-6, check_dtype=False, check_device=False)
+                torch.testing.assert_close(mine, value, rtol=2e-5, atol=2e-6, check_dtype=False,
+                                           check_device=False)
 
     def test_inputs(self):
         known = database()
@@ -89,7 +97,8 @@ class Inputs(unittest.TestCase):
                     if bad.error_regex in ELSEWHERE:
                         for p in params:                   # frozen ones may be of any kind
                             p.requires_grad_()
-                        ELSEWHERE[bad.error_regex](self, lambda: optc.torch.Optimizer(params, spec, **given.kwargs))
+                        ELSEWHERE[bad.error_regex](
+                            self, lambda: optc.torch.Optimizer(params, spec, **given.kwargs))
                         continue
                     if bad.error_type is UserWarning:
                         with self.assertWarnsRegex(UserWarning, bad.error_regex):

@@ -7,14 +7,17 @@ import torch
 
 import optc.torch
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "runtime", "python", "examples"))
+sys.path.append(
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "runtime", "python",
+                 "examples"))
 import small                                           # noqa: E402
 
 
 def train(make, steps=200, device="cpu"):
     net = small.fresh(device)
     opt = make(net)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(opt, opt.param_groups[0]["lr"], total_steps=steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(opt, opt.param_groups[0]["lr"],
+                                                   total_steps=steps)
     return small.train(net, opt, steps, schedule, device=device)
 
 
@@ -31,13 +34,15 @@ class Training(unittest.TestCase):
 
 
 def dadapt_adan(p, grads, rates, d=1e-2, betas=(0.98, 0.92, 0.99), eps=1e-8, decay=0.02):
-    """The weights after steps of DAdaptAdan of dadaptation 3.2, transcribed. A step with s = 0 changes v alone."""
+    """The weights after steps of DAdaptAdan of dadaptation 3.2, transcribed. A step with s = 0
+    changes v alone."""
     m, diff, v, s, seen, old = *(torch.zeros_like(p) for _ in range(4)), 0, None
     b1, b2, b3 = betas
     for g, lr in zip(grads, rates):
         rate, change = d * lr, torch.zeros_like(g) if old is None else g - old
         v = b3 * v + (1 - b3) * (g + b2 * change) ** 2
-        m, diff, s = (b * x + rate * (1 - b) * y for b, x, y in ((b1, m, g), (b2, diff, change), (b3, s, g)))
+        m, diff, s = (
+            b * x + rate * (1 - b) * y for b, x, y in ((b1, m, g), (b2, diff, change), (b3, s, g)))
         scale, total = v.sqrt() + eps, s.abs().sum()
         if total == 0:
             continue
@@ -51,7 +56,8 @@ class Warmup(unittest.TestCase):
     def test_dadapt_adan(self):
         """Of a schedule that starts at 0 the steps are those of the authors."""
         torch.manual_seed(5)
-        rates, p, grads = (0.0, 0.0, 0.25, 0.5, 1.0, 1.0), torch.randn(12).double(), torch.randn(6, 12).double()
+        rates, p, grads = (0.0, 0.0, 0.25, 0.5, 1.0, 1.0), torch.randn(12).double(), torch.randn(
+            6, 12).double()
         q = torch.nn.Parameter(p.clone())
         opt = optc.torch.DAdaptAdan([q], d0=1e-2)
         for lr, g in zip(rates, grads):
@@ -61,9 +67,11 @@ class Warmup(unittest.TestCase):
 
 
 class Cost(unittest.TestCase):
-    """One call finds the gradients of many tensors, also those that moved: a count of calls, not of seconds."""
+    """One call finds the gradients of many tensors, also those that moved: a count of calls, not of
+    seconds."""
 
-    @unittest.skipUnless(optc.torch._address_check.AVAILABLE, "this torch has no DLPack exchange table")
+    @unittest.skipUnless(optc.torch._address_check.AVAILABLE,
+                         "this torch has no DLPack exchange table")
     def test_calls(self):
         params = [torch.zeros(2, requires_grad=True) for _ in range(1500)]
         for p in params:

@@ -1,20 +1,23 @@
-"""Checks that the GPU code of the installed wheel, or of the folders in $OPTC_CACHE_BASE, suffices without NVRTC: every
-rule of the library is compiled and every function of matrices is called, on the tests' fake driver, which loads code
-and computes nothing. tools/release.sh and tests/parts/ship_functions.sh run it, with LD_LIBRARY_PATH, FAKE_CUDA=works
-and FAKE_ARCH set for the driver. Arguments: rules to compile instead of all; "": none."""
+"""Checks that the GPU code of the installed wheel, or of the folders in $OPTC_CACHE_BASE, suffices
+without NVRTC: every rule of the library is compiled and every function of matrices is called, on
+the tests' fake driver, which loads code and computes nothing. tools/release.sh and
+tests/parts/ship_functions.sh run it, with LD_LIBRARY_PATH, FAKE_CUDA=works and FAKE_ARCH set for
+the driver. Arguments: rules to compile instead of all; "": none."""
 import ctypes
 import os
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))      # has no CUDA library: products use kernels of the packages too
-os.environ.update(OPTC_NO_NVRTC="1", OPTC_CACHE="", OPTC_TUNE="", OPTC_TUNE_SITE="", OPTC_CUBLAS=HERE,
-                  OPTC_CUSOLVER=HERE)
+# has no CUDA library: products use kernels of the packages too
+HERE = os.path.dirname(os.path.abspath(__file__))
+os.environ.update(OPTC_NO_NVRTC="1", OPTC_CACHE="", OPTC_TUNE="", OPTC_TUNE_SITE="",
+                  OPTC_CUBLAS=HERE, OPTC_CUSOLVER=HERE)
 import optc                                            # noqa: E402
 from optc import _lib                                  # noqa: E402
 
 SIDE = 4
 TYPES = [{}, {"param": "bf16", "grad": "bf16", "state": "f32"}]
-VARIANTS = [("sgd", "momentum_buffer=false"), ("adafactor", "torch=true"), ("muon", "eps=1e-07")]      # optc.torch's
+# optc.torch's
+VARIANTS = [("sgd", "momentum_buffer=false"), ("adafactor", "torch=true"), ("muon", "eps=1e-07")]
 engine = optc.Engine("cuda")
 found, missing = [], []
 
@@ -34,7 +37,8 @@ def function(name, **members):
     for i in range(0, SIDE * SIDE, SIDE + 1):
         memory[0][i] = 1.0
     f = _lib.Function(n=SIDE, m=SIDE, unchecked=1, **members)
-    for k, matrix in enumerate((f.a, f.b, f.x) if name == "qr" else (f.a, f.b, f.x, f.y)):    # R needs cuBLAS
+    # R needs cuBLAS
+    for k, matrix in enumerate((f.a, f.b, f.x) if name == "qr" else (f.a, f.b, f.x, f.y)):
         matrix.data = ctypes.addressof(memory[k])
     note("optc_%s %s" % (name, members), lambda: getattr(_lib.lib, "optc_%s_sized" % name)(
         engine.handle, f, ctypes.sizeof(f)) or None)
@@ -47,9 +51,10 @@ for types in TYPES:
              lambda: engine.compile(rule, types=types, options=options, warn=False).path)
 for kind in map(_lib.TYPE_NAMES.get, ("f32", "f64", "bf16")):
     for exponent in (-1, -1 / 2, -1 / 3, -1 / 4, 0.3, 2):
-        for lift in range(8) if exponent in (-1, -1 / 2, 0.3) and kind != _lib.TYPE_NAMES["bf16"] else (0,):
-            function("matrix_power", type=kind, exponent=exponent, ridge=lift & 1, relative=lift >> 1 & 1,
-                     floor=lift >> 2)
+        for lift in range(8) if exponent in (-1, -1 / 2,
+                                             0.3) and kind != _lib.TYPE_NAMES["bf16"] else (0,):
+            function("matrix_power", type=kind, exponent=exponent, ridge=lift & 1,
+                     relative=lift >> 1 & 1, floor=lift >> 2)
     for members in ({}, {"upper": 1}, {"right": 1}, {"upper": 1, "right": 1}, {"positive": 1}):
         function("solve", type=kind, **members)
     for members in ({}, {"steps": 5}, {"steps": 5, "coefficients": b"jordan"}):
@@ -60,5 +65,6 @@ memory = [(ctypes.c_float * 16)() for _ in range(3)]
 note("optc_kron", lambda: engine.kron(*map(ctypes.addressof, memory), m=2, n=2, p=2, q=2))
 for line in missing:
     print("not in the packages: " + line)
-print("%s: %d of %d programs found without NVRTC" % (engine.device_name, len(found), len(found) + len(missing)))
+print("%s: %d of %d programs found without NVRTC" %
+      (engine.device_name, len(found), len(found) + len(missing)))
 sys.exit(bool(missing) or not found)

@@ -1,8 +1,8 @@
 """The part of make_refs.py for rules of matrices: Muon and its family.
 
-Most of these packages orthogonalise in bfloat16. Here their iteration is replaced by `polar` below, the published one
-in float64, so that what is compared is the rule around it and the iteration itself, both tightly. --clones names a
-folder with these repositories:
+Most of these packages orthogonalise in bfloat16. Here their iteration is replaced by `polar` below,
+the published one in float64, so that what is compared is the rule around it and the iteration
+itself, both tightly. --clones names a folder with these repositories:
 
     https://github.com/zichongli5/NorMuon        d45c9a4
     https://github.com/Chongjie-Si/AdaMuon       369f0b3
@@ -12,8 +12,8 @@ folder with these repositories:
     https://github.com/lixilinx/psgd_torch       a8616f1
     https://github.com/tinker495/optax           5e1bbd4
 
-Tensors of three and four dimensions are handed to them as the matrix that our view "first" makes: dim 0 x the rest.
-Scion gets them as they are."""
+Tensors of three and four dimensions are handed to them as the matrix that our view "first" makes:
+dim 0 x the rest. Scion gets them as they are."""
 import importlib.util
 import math
 import os
@@ -23,12 +23,13 @@ import numpy as np
 import torch
 
 SHAPES = [(), (7,), (1, 9), (9, 1), (24, 10), (10, 24), (12, 12), (2, 3, 5), (4, 3, 2, 2)]
-KERNELS = SHAPES + [(6, 5, 1, 1), (3, 2, 3, 3)]                  # for rules that see the kernels of convolutions
+# for rules that see the kernels of convolutions
+KERNELS = SHAPES + [(6, 5, 1, 1), (3, 2, 3, 3)]
 
 # Jordan et al. 2024, the same polynomial at each step.
 JORDAN = [(3.4445, -4.7750, 2.0315)]
-# Amsel et al. 2025 (arXiv:2505.16932), table of the paper; divided by safety factors for all but the last as its
-# listing does.
+# Amsel et al. 2025 (arXiv:2505.16932), table of the paper; divided by safety factors for all but
+# the last as its listing does.
 EXPRESS = [(8.28721201814563, -23.595886519098837, 17.300387312530933),
            (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
            (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
@@ -40,7 +41,8 @@ EXPRESS = [(8.28721201814563, -23.595886519098837, 17.300387312530933),
 
 
 def polar(g, steps=5, coefficients=JORDAN, safety=1.0, **unused):
-    """X <- aX + (bA + cA^2) X with A = X X^T on the wide orientation of a matrix divided by its Frobenius norm."""
+    """X <- aX + (bA + cA^2) X with A = X X^T on the wide orientation of a matrix divided by its
+    Frobenius norm."""
     x = g.detach().numpy().astype(np.float64)
     tall = x.shape[-2] > x.shape[-1]
     x = x.T if tall else x
@@ -55,8 +57,8 @@ def polar(g, steps=5, coefficients=JORDAN, safety=1.0, **unused):
 
 
 def polar_gram(g, steps=5, coefficients=JORDAN, restart=2):
-    """The same by its Gram matrix R = X X^T and the product Q of the polynomials, started anew after `restart`
-    steps."""
+    """The same by its Gram matrix R = X X^T and the product Q of the polynomials, started anew
+    after `restart` steps."""
     x = g.detach().numpy().astype(np.float64)
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x
@@ -77,16 +79,20 @@ def polar_exact(g, **unused):
     return torch.tensor(u @ v)
 
 
-# ------------------------------------------------------------------------------------------------------------- running
+# --------------------------------------------------------------------------------------------------
+# running
 
 def load(clones, path):
-    """A file of a clone as a module, its own folder on the path while it is imported. Nothing is compiled by torch."""
+    """A file of a clone as a module, its own folder on the path while it is imported. Nothing is
+    compiled by torch."""
     path = os.path.join(clones or "", path)
     if not os.path.exists(path):
-        sys.exit(f"{path}: not there; --clones names the folder with the repositories of matrix_refs.py")
+        sys.exit(
+            f"{path}: not there; --clones names the folder with the repositories of matrix_refs.py")
     spec = importlib.util.spec_from_file_location("clone_" + os.path.basename(path)[:-3], path)
     module = importlib.util.module_from_spec(spec)
-    compiled, torch.compile = torch.compile, lambda f=None, **unused: f if callable(f) else lambda f: f
+    compiled, torch.compile = torch.compile, lambda f=None, **unused: f if callable(
+        f) else lambda f: f
     sys.path.insert(0, os.path.dirname(path))
     try:
         spec.loader.exec_module(module)
@@ -97,8 +103,8 @@ def load(clones, path):
 
 
 def run_matrix(api, matrices, others=None, before=None, unused=None, as_is=False):
-    """matrices(params, h) and others(params, h) give something with step(); without others all tensors go to the first.
-    before(params, h) may change gradients."""
+    """matrices(params, h) and others(params, h) give something with step(); without others all
+    tensors go to the first. before(params, h) may change gradients."""
     def run(h):
         shapes = api.RUN["shapes"]
         seen = [s if len(s) < 2 or as_is else (s[0], int(np.prod(s[1:]))) for s in shapes]
@@ -134,19 +140,21 @@ class Stepper:
 
 
 def adamw(params, h):
-    return torch.optim.AdamW(params, lr=h["adamw.lr"], betas=(h["adamw.beta1"], h["adamw.beta2"]), eps=h["adamw.eps"],
-                             weight_decay=h["adamw.weight_decay"])
+    return torch.optim.AdamW(params, lr=h["adamw.lr"], betas=(h["adamw.beta1"], h["adamw.beta2"]),
+                             eps=h["adamw.eps"], weight_decay=h["adamw.weight_decay"])
 
 
-# --------------------------------------------------------------------------------------------------------------- rules
+# --------------------------------------------------------------------------------------------------
+# rules
 
 def torch_muon(iterate=polar, nesterov=True, scale=None, steps=5, **how):
     import torch.optim._muon as module
 
     def make(params, h):
-        module._zeropower_via_newtonschulz = lambda g, coefficients, steps, eps: iterate(g, steps=steps, **how)
-        return torch.optim.Muon(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, nesterov=nesterov,
-                                ns_steps=steps, adjust_lr_fn=scale)
+        module._zeropower_via_newtonschulz = lambda g, coefficients, steps, eps: iterate(
+            g, steps=steps, **how)
+        return torch.optim.Muon(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay,
+                                nesterov=nesterov, ns_steps=steps, adjust_lr_fn=scale)
     return make
 
 
@@ -154,15 +162,17 @@ def dion_muon(clones):
     def make(params, h):
         module = load(clones, "dion/dion/muon_reference.py")
         module.zeropower_via_newtonschulz5 = lambda g, steps, eps: polar(g, steps)
-        return module.Muon(params, lr=h.lr, mu=h.momentum, weight_decay=h.weight_decay, adjust_lr="spectral_norm")
+        return module.Muon(params, lr=h.lr, mu=h.momentum, weight_decay=h.weight_decay,
+                           adjust_lr="spectral_norm")
     return make
 
 
 def po_normuon(params, h):
     import pytorch_optimizer.optimizer.muon.normuon as module
     module.zero_power_via_newton_schulz_5 = lambda g, num_steps, weights: polar(g, num_steps)
-    return module.NorMuon([dict(params=params, use_muon=True)], lr=h.lr, momentum=h.momentum, beta2=h.beta2, eps=h.eps,
-                          weight_decay=h.weight_decay, weight_decouple=True, nesterov=True, update_scale="match_rms",
+    return module.NorMuon([dict(params=params, use_muon=True)], lr=h.lr, momentum=h.momentum,
+                          beta2=h.beta2, eps=h.eps, weight_decay=h.weight_decay,
+                          weight_decouple=True, nesterov=True, update_scale="match_rms",
                           foreach=False)
 
 
@@ -194,8 +204,8 @@ def own_adamuon(clones):
         module.dist = OneProcess
         empty, torch.empty = torch.empty, lambda *size, **unused: empty(*size, dtype=torch.float64)
         try:
-            return module.AdaMuon(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, eps=h.eps, rank=0,
-                                  world_size=1)
+            return module.AdaMuon(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay,
+                                  eps=h.eps, rank=0, world_size=1)
         finally:
             torch.empty = empty
     return make
@@ -205,7 +215,8 @@ def own_scion(clones, unconstrained):
     def make(params, h):
         module = load(clones, "scion/scion.py")
         module.zeropower_via_newtonschulz5 = lambda g, steps: polar(g, steps)
-        opt = module.Scion(params, lr=h.lr, momentum=h.momentum, scale=h.scale, unconstrained=unconstrained)
+        opt = module.Scion(params, lr=h.lr, momentum=h.momentum, scale=h.scale,
+                           unconstrained=unconstrained)
         opt.step = torch.no_grad()(opt.step)
         return opt
     return make
@@ -221,9 +232,9 @@ def own_polargrad(clones, find, polar_first):
 
 
 def optax_adago(clones):
-    """A file that was written for optax, with its own iteration. Its factor for the shape of a matrix is left out, and
-    the 1e-8 in its norm: the algorithm of arXiv:2509.02981 has neither. pytorch_optimizer's divides by the square of
-    v."""
+    """A file that was written for optax, with its own iteration. Its factor for the shape of a
+    matrix is left out, and the 1e-8 in its norm: the algorithm of arXiv:2509.02981 has neither.
+    pytorch_optimizer's divides by the square of v."""
     class AdaGO:
         def __init__(self, params, h):
             import jax
@@ -232,9 +243,9 @@ def optax_adago(clones):
             module = load(clones, "optax/optax/contrib/_adago.py")
             module._scale_update_for_width_transfer = lambda update, unused: update
             self.params, self.array = params, jnp.asarray
-            self.rule = module.adago(lambda unused: h.lr, beta=h.momentum, gamma=h.gamma, min_step_size=h.eps,
-                                     initial_accumulator_value=h.v0, weight_decay=h.weight_decay,
-                                     orthogonalization_eps=0.0)
+            self.rule = module.adago(lambda unused: h.lr, beta=h.momentum, gamma=h.gamma,
+                                     min_step_size=h.eps, initial_accumulator_value=h.v0,
+                                     weight_decay=h.weight_decay, orthogonalization_eps=0.0)
             self.state = self.rule.init(self.weights())
 
         def weights(self):
@@ -250,19 +261,22 @@ def optax_adago(clones):
 
 
 def own_psgd(clones, balance):
-    """Its norm estimate, a power iteration on random vectors, is replaced by the largest row sum, and nothing random is
-    added to g."""
+    """Its norm estimate, a power iteration on random vectors, is replaced by the largest row sum,
+    and nothing random is added to g."""
     def make(params, h):
         module = load(clones, "psgd_torch/psgd.py")
         module.norm_lower_bound_spd = lambda a: torch.tensor(np.abs(a.numpy()).sum(1).max())
 
         def update(p, g, kept):
             t = kept["t"] = kept.get("t", 0) + 1
-            kept["m"] = torch.lerp(kept.get("m", torch.zeros_like(g)), g, max(1 / t, 1 - h.momentum))
-            ql, exprs = kept.setdefault("q", module.init_kron(p, 1.0, max_skew=float("inf"), dQ="QUAD"))
+            kept["m"] = torch.lerp(kept.get("m", torch.zeros_like(g)), g,
+                                   max(1 / t, 1 - h.momentum))
+            ql, exprs = kept.setdefault("q",
+                                        module.init_kron(p, 1.0, max_skew=float("inf"), dQ="QUAD"))
             randn, torch.randn_like = torch.randn_like, torch.zeros_like
             rand, torch.rand = torch.rand, lambda size: 1.0 - (t % balance == 0)
-            module.update_precond_kron_whiten_quad(ql, exprs, g, lr=h.precond_lr, betaL=h.beta, damping=0.0)
+            module.update_precond_kron_whiten_quad(ql, exprs, g, lr=h.precond_lr, betaL=h.beta,
+                                                   damping=0.0)
             torch.randn_like, torch.rand = randn, rand
             u = module.precond_grad_kron(ql, exprs, kept["m"])
             u = u * min(1, h.clip_rms / math.sqrt(float((u * u).mean())))
@@ -272,16 +286,18 @@ def own_psgd(clones, balance):
 
 
 def configs(api, clones):
-    ADAMW = dict(adamw__lr=0.02, adamw__beta1=0.8, adamw__beta2=0.95, adamw__eps=1e-3, adamw__weight_decay=0.1)
+    ADAMW = dict(adamw__lr=0.02, adamw__beta1=0.8, adamw__beta2=0.95, adamw__eps=1e-3,
+                 adamw__weight_decay=0.1)
     MUON = dict(lr=0.05, momentum=0.9, weight_decay=0.1)
 
-    def config(name, spec, source, matrices, options="", rest=True, wrap="", before=None, shapes=SHAPES, as_is=False,
-               **hyper):
-        """Without options it runs as it was compiled into the library; with some the evaluator says all there is to
-        say."""
-        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, before, shapes, as_is),
-                   options, wrap=wrap, shapes=shapes,
-                   native=not options and not wrap, **hyper, **(ADAMW if rest else {}))
+    def config(name, spec, source, matrices, options="", rest=True, wrap="", before=None,
+               shapes=SHAPES, as_is=False, **hyper):
+        """Without options it runs as it was compiled into the library; with some the evaluator says
+        all there is to say."""
+        api.config(name, spec, source,
+                   run_matrix(api, matrices, adamw if rest else None, before, shapes, as_is),
+                   options, wrap=wrap, shapes=shapes, native=not options and not wrap, **hyper,
+                   **(ADAMW if rest else {}))
 
     f64 = "; its iteration in float64"
     config("muon", "muon", "torch.optim.Muon and torch.optim.AdamW" + f64, torch_muon(), **MUON)
@@ -291,35 +307,40 @@ def configs(api, clones):
     config("muon_gram", "muon", "torch.optim.Muon and torch.optim.AdamW; the Gram form in float64",
            torch_muon(polar_gram),
            options="form=gram", **MUON)
-    config("muon_express", "muon", "torch.optim.Muon and torch.optim.AdamW; Polar Express in float64",
-           torch_muon(coefficients=EXPRESS, safety=1.01), options="coefficients=polar_express", **MUON)
-    config("muon_spectral", "muon", "Muon of microsoft/dion 0a059a4 and torch.optim.AdamW" + f64, dion_muon(clones),
-           options="scale=spectral", **MUON)
-    config("normuon", "normuon", "zichongli5/NorMuon d45c9a4 and torch.optim.AdamW" + f64, own_normuon(clones), **MUON,
-           beta2=0.8, eps=1e-10)
-    config("normuon_rms", "normuon", "po.NorMuon and torch.optim.AdamW" + f64, po_normuon, options="scale=rms", **MUON,
-           beta2=0.8, eps=1e-8)
-    config("adamuon", "adamuon", "Chongjie-Si/AdaMuon 369f0b3 and torch.optim.AdamW" + f64, own_adamuon(clones), **MUON,
-           eps=1e-8)
+    config("muon_express", "muon", "torch.optim.Muon and torch.optim.AdamW; Polar Express in "
+           "float64", torch_muon(coefficients=EXPRESS, safety=1.01),
+           options="coefficients=polar_express", **MUON)
+    config("muon_spectral", "muon", "Muon of microsoft/dion 0a059a4 and torch.optim.AdamW" + f64,
+           dion_muon(clones), options="scale=spectral", **MUON)
+    config("normuon", "normuon", "zichongli5/NorMuon d45c9a4 and torch.optim.AdamW" + f64,
+           own_normuon(clones), **MUON, beta2=0.8, eps=1e-10)
+    config("normuon_rms", "normuon", "po.NorMuon and torch.optim.AdamW" + f64, po_normuon,
+           options="scale=rms", **MUON, beta2=0.8, eps=1e-8)
+    config("adamuon", "adamuon", "Chongjie-Si/AdaMuon 369f0b3 and torch.optim.AdamW" + f64,
+           own_adamuon(clones), **MUON, eps=1e-8)
     for name, unconstrained in (("scion", False), ("scion_unconstrained", True)):
-        config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained), rest=False,
-               shapes=KERNELS, as_is=True,
-               options="constrained=false" if unconstrained else "", lr=0.05, momentum=0.2, scale=2.0)
-    config("scion_clip_skip", "scion", "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64,
-           own_scion(clones, False), rest=False, shapes=KERNELS, as_is=True,
-           wrap="clip(2),skip", before=lambda ps, h: torch.nn.utils.clip_grad_norm_(ps, h["clip.max_norm"]),
-           clip__max_norm=2.0, clip__eps=1e-6,
-           lr=0.05, momentum=0.2, scale=2.0)
+        config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained),
+               rest=False, shapes=KERNELS, as_is=True,
+               options="constrained=false" if unconstrained else "", lr=0.05, momentum=0.2,
+               scale=2.0)
+    config("scion_clip_skip", "scion",
+           "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64,
+           own_scion(clones, False), rest=False, shapes=KERNELS, as_is=True, wrap="clip(2),skip",
+           before=lambda ps, h: torch.nn.utils.clip_grad_norm_(ps, h["clip.max_norm"]),
+           clip__max_norm=2.0, clip__eps=1e-6, lr=0.05, momentum=0.2, scale=2.0)
     for name, options, find in (("polargrad", "", lambda g: polar(g, 8, EXPRESS, 1.01)),
                                 ("polargrad_exact", "steps=16", polar_exact),
                                 ("polargrad_first", "steps=16,polar_first=true", polar_exact)):
-        config(name, "polargrad", "timlautk/polargrad 79f3c6f and torch.optim.AdamW; polar factors by " +
+        config(name, "polargrad", "timlautk/polargrad 79f3c6f and torch.optim.AdamW; polar factors "
+                                  "by " +
                ("NumPy's SVD" if options else "eight steps of Polar Express in float64"),
                own_polargrad(clones, find, "first" in name),
                options=options, **{**MUON, "lr": 0.01})
-    config("adago", "adago", "tinker495/optax 5e1bbd4 without its factor of shapes, and torch.optim.AdamW",
+    config("adago", "adago", "tinker495/optax 5e1bbd4 without its factor of shapes, and "
+                             "torch.optim.AdamW",
            optax_adago(clones), **MUON, gamma=1.5, eps=0.004, v0=0.5)
-    psgd = "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, nothing random"
+    psgd = ("lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; "
+            "its norm the largest row sum, nothing random")
     PSGD = dict(**MUON, precond_lr=0.4, beta=0.8, clip_rms=0.9, clip=1.5)
     config("psgd", "psgd", psgd, own_psgd(clones, 100), **PSGD)
     config("psgd_balance", "psgd", psgd, own_psgd(clones, 8), options="balance=8", **PSGD)

@@ -1,4 +1,5 @@
-"""The part of make_refs.py that runs a configuration: data, steps, groups and schedules, and the table itself."""
+"""The part of make_refs.py that runs a configuration: data, steps, groups and schedules, and the
+table itself."""
 import re
 
 import numpy as np
@@ -8,15 +9,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 SHAPES = [(), (1,), (7,), (33, 65), (3, 5, 7)]
 STEPS, SAVED = 20, (2, 20)
 LONG = 60
-torch.set_default_dtype(torch.float64)                              # scalar state of torch and timm follows this
+# scalar state of torch and timm follows this
+torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
-# Rules whose reference takes no groups (a transcription, a function, a class for one list of parameters): one for each.
-SPLIT = {"adago", "adam_mini", "adalomo", "adamuon", "adashift", "aro", "aurora", "conda", "dion2", "dion3", "fismo",
-         "lomo", "mano", "mousse", "muoneq", "muonh", "muonsq", "pmuon", "psgd", "psgd_kron", "scale", "sinkgd", "soap",
-         "soap_muon", "sron", "yogi"}
+# Rules whose reference takes no groups (a transcription, a function, a class for one list of
+# parameters): one for each.
+SPLIT = {
+    "adago", "adam_mini", "adalomo", "adamuon", "adashift", "aro", "aurora", "conda", "dion2",
+    "dion3", "fismo", "lomo", "mano", "mousse", "muoneq", "muonh", "muonsq", "pmuon", "psgd",
+    "psgd_kron", "scale", "sinkgd", "soap", "soap_muon", "sron", "yogi"
+}
 
 
-# ---------------------------------------------------------------------------------------------------------------- data
+# --------------------------------------------------------------------------------------------------
+# data
 
 def splitmix(x):
     with np.errstate(over="ignore"):
@@ -47,7 +53,8 @@ def second_gradient(k, s, p, shapes=SHAPES):
     return gradient(k, s + 100, shapes) + 0.25 * p
 
 
-# ------------------------------------------------------------------------------------------------------------- running
+# --------------------------------------------------------------------------------------------------
+# running
 
 class WatchPrecision(TorchDispatchMode):
     """Notes whether any operation made a tensor of less than double precision."""
@@ -56,7 +63,8 @@ class WatchPrecision(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         for x in torch.utils._pytree.tree_leaves(out):
-            if isinstance(x, torch.Tensor) and x.dtype in (torch.float32, torch.float16, torch.bfloat16):
+            if isinstance(
+                    x, torch.Tensor) and x.dtype in (torch.float32, torch.float16, torch.bfloat16):
                 self.seen = True
         return out
 
@@ -71,23 +79,29 @@ def rate(s):
 
 
 def scheduled(h):
-    """The hyperparameters that a schedule multiplies. A wrapper's `decay` is lr times weight decay. EMA-Nesterov's
-    authors schedule its step size with lr."""
-    return [k for k in h if re.search(r"(^|\.)lr$|^lr_1d$|^(galore|fira)\.decay$|\.lookahead_stepsize$", k)]
+    """The hyperparameters that a schedule multiplies. A wrapper's `decay` is lr times weight decay.
+    EMA-Nesterov's authors schedule its step size with lr."""
+    return [
+        k for k in h
+        if re.search(r"(^|\.)lr$|^lr_1d$|^(galore|fira)\.decay$|\.lookahead_stepsize$", k)
+    ]
 
 
 def schedule(s, h, first, opts):
-    """Sets the rates of step s: in h, which transcribed rules read, and in the groups of torch optimizers."""
+    """Sets the rates of step s: in h, which transcribed rules read, and in the groups of torch
+    optimizers."""
     for k in scheduled(h) if RUN["schedule"] else ():
         h[k] = first[k] * rate(s)
     for opt in opts if RUN["schedule"] else ():
-        for k, group in enumerate(g for g in getattr(opt, "param_groups", ()) if g["lr"] is not None):
+        for k, group in enumerate(
+                g for g in getattr(opt, "param_groups", ()) if g["lr"] is not None):
             group.setdefault("first_lr", group["lr"])
             group["lr"] = 0.0 if k and s <= RUN["frozen"] else group["first_lr"] * rate(s)
 
 
 class Two:
-    """Two optimizers of one class in place of one with two groups. The second reads its own hyperparameters."""
+    """Two optimizers of one class in place of one with two groups. The second reads its own
+    hyperparameters."""
     def __init__(self, make, params, n, h):
         self.first, self.h, self.second = dict(h), h, {**h, **RUN["group"][1]}
         self.own = Hypers(self.second)
@@ -102,8 +116,8 @@ class Two:
 
 
 def in_groups(make, params, h, first=0):
-    """make(params, h), of all parameters or of two groups of them, the second with its own rate. first: the tensor's
-    number of params[0]."""
+    """make(params, h), of all parameters or of two groups of them, the second with its own rate.
+    first: the tensor's number of params[0]."""
     if not RUN["group"]:
         return make(params, h)
     n = RUN["group"][0] - first
@@ -119,16 +133,18 @@ def each_param(params):
 
 def numbered(shapes, seen=None):
     """The first weights as parameters; each has its tensor's number."""
-    params = [torch.nn.Parameter(torch.tensor(first_weights(k, shapes).reshape((seen or shapes)[k])))
-              for k in range(len(shapes))]
+    params = [
+        torch.nn.Parameter(torch.tensor(first_weights(k, shapes).reshape((seen or shapes)[k])))
+        for k in range(len(shapes))
+    ]
     for k, p in enumerate(params):
         p.number = k
     return params
 
 
 def run_torch(make, before=None, after=None):
-    """make(params, h) gives something with step(); before(params, h) may change gradients; after(params, h) gives a
-    function called after each step that returns the tensors to save."""
+    """make(params, h) gives something with step(); before(params, h) may change gradients;
+    after(params, h) gives a function called after each step that returns the tensors to save."""
     def run(h):
         shapes = RUN["shapes"]
         params = numbered(shapes)
@@ -159,7 +175,9 @@ def run_optax_sam(make):
         jax.config.update("jax_enable_x64", True)
         import jax.numpy as jnp
         import optax
-        opt = optax.contrib.sam(make(h), optax.chain(optax.contrib.normalize(), optax.sgd(h["sam.rho"])), sync_period=2)
+        opt = optax.contrib.sam(make(h),
+                                optax.chain(optax.contrib.normalize(), optax.sgd(h["sam.rho"])),
+                                sync_period=2)
         params = [jnp.asarray(first_weights(k)) for k in range(len(SHAPES))]
         state, saved, exact = opt.init(params), [], "f64"
         for s in range(1, STEPS + 1):
@@ -176,29 +194,33 @@ def run_optax_sam(make):
     return run
 
 
-# -------------------------------------------------------------------------------------------------------------- tables
+# --------------------------------------------------------------------------------------------------
+# tables
 
-VERSIONS = {"torch": "torch", "timm": "timm", "po": "pytorch_optimizer", "optax": "optax", "adabound": "adabound",
-            "came_pytorch": "came-pytorch", "adabelief_pytorch": "adabelief-pytorch"}
+VERSIONS = {
+    "torch": "torch", "timm": "timm", "po": "pytorch_optimizer", "optax": "optax",
+    "adabound": "adabound", "came_pytorch": "came-pytorch", "adabelief_pytorch": "adabelief-pytorch"
+}
 CONFIGS = {}
 CLONES = [None]                                                     # the folder of --clones
 RUN = {}                                                            # the configuration that runs
 
 
-def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, schedule=False,
-           steps=STEPS, entry="", look="", pull=0.0, tag="", group=None, frozen=0, **hyper):
+def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True,
+           schedule=False, steps=STEPS, entry="", look="", pull=0.0, tag="", group=None, frozen=0,
+           **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
-    CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes,
-                         native=native, entry=entry, look=look, pull=pull, schedule=schedule, steps=steps, tag=tag,
-                         group=group, frozen=frozen,
+    CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state,
+                         shapes=shapes, native=native, entry=entry, look=look, pull=pull,
+                         schedule=schedule, steps=steps, tag=tag, group=group, frozen=frozen,
                          saved=SAVED if steps == STEPS else (steps,), hyper=Hypers(hyper))
 
 
 def adamlike(cls, **more):
-    return run_torch(lambda ps, h: cls(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay,
-                                       **more))
+    return run_torch(lambda ps, h: cls(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps,
+                                       weight_decay=h.weight_decay, **more))
 
 
 def sgdlike(cls, **more):
-    return run_torch(lambda ps, h: cls(ps, lr=h.lr, momentum=h.get("momentum", 0), dampening=h.get("dampening", 0),
-                                       weight_decay=h.weight_decay, **more))
+    return run_torch(lambda ps, h: cls(ps, lr=h.lr, momentum=h.get("momentum", 0), dampening=h.get(
+        "dampening", 0), weight_decay=h.weight_decay, **more))

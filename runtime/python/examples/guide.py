@@ -1,7 +1,8 @@
-"""Runs the topics of Torchium's CUDA guide with optc and with torch. Prints the best time of a few runs and the error
-against float64. Uses a GPU if there is one, otherwise the CPU.
+"""Runs the topics of Torchium's CUDA guide with optc and with torch. Prints the best time of a few
+runs and the error against float64. Uses a GPU if there is one, otherwise the CPU.
 
-    python guide.py [powers kron batched per_sample kfac bounded memory own mixed layout shampoo]    default: all
+    python guide.py [powers kron batched per_sample kfac bounded memory own mixed layout shampoo]
+    default: all
 """
 import sys
 import time
@@ -69,7 +70,8 @@ def powers():
                 lambda: torch_power(G, -1 / 4, 1e-8), torch_power(G.double().cpu(), -1 / 4, 1e-8))
     bad = covariance(3, 32)
     bad[1, 0, 0] = float("nan")
-    print("  a NaN in matrix 1 of 3: NaN in", optc.torch.matrix_power(bad, -1 / 4).isnan().flatten(1).any(1).tolist())
+    print("  a NaN in matrix 1 of 3: NaN in",
+          optc.torch.matrix_power(bad, -1 / 4).isnan().flatten(1).any(1).tolist())
 
 
 def kron():
@@ -77,7 +79,9 @@ def kron():
     A, G = covariance(50), covariance(100)
     compare("kron of 50x50 and 100x100", lambda: optc.torch.kron(A, G), lambda: torch.kron(A, G))
     grad = random(100, 50)
-    exact = torch.linalg.solve(G.double().cpu(), torch.linalg.solve(A.double().cpu(), grad.double().cpu(), left=False))
+    exact = torch.linalg.solve(
+        G.double().cpu(), torch.linalg.solve(A.double().cpu(),
+                                             grad.double().cpu(), left=False))
     compare("(A kron G) ** -1 grad, never made", lambda: natural(A, G, grad),
             lambda: torch.linalg.solve(G, torch.linalg.solve(A, grad, left=False)), exact)
 
@@ -90,7 +94,8 @@ def natural(A, G, grad):
 def batched():
     """Many small products in one call."""
     A, B = random(64, 48, 32), random(64, 32, 40)
-    compare("64 products of 48x32 by 32x40", lambda: optc.torch.batched_matmul(A, B), lambda: torch.bmm(A, B),
+    compare("64 products of 48x32 by 32x40", lambda: optc.torch.batched_matmul(A, B),
+            lambda: torch.bmm(A, B),
             A.double().cpu() @ B.double().cpu())
     compare("Gram matrices of them", lambda: optc.torch.gram(A), lambda: torch.bmm(A, A.mT),
             A.double().cpu() @ A.double().cpu().mT)
@@ -124,7 +129,8 @@ def memory():
 # ---- per-sample gradients, K-FAC's statistics ----
 def small_net():
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(10, 64), torch.nn.Tanh(), torch.nn.Linear(64, 4)).to(DEVICE)
+    return torch.nn.Sequential(torch.nn.Linear(10, 64), torch.nn.Tanh(),
+                               torch.nn.Linear(64, 4)).to(DEVICE)
 
 
 def per_sample():
@@ -145,7 +151,8 @@ def per_sample():
     compare("gradients of 32 samples", ours, lambda: single(params, x, y)["0.weight"])
     ours()
     norms = samples.clip(1.0)
-    print("  norms of samples %.2f to %.2f, clipped to 1 and summed in p.grad" % (norms.min(), norms.max()))
+    print("  norms of samples %.2f to %.2f, clipped to 1 and summed in p.grad" %
+          (norms.min(), norms.max()))
     samples.remove()
 
 
@@ -157,7 +164,8 @@ def kfac():
         stats.update()
         A, G = stats.damped("2", 1e-2)
         grad = torch.cat([net[2].weight.grad, net[2].bias.grad[:, None]], 1)
-        exact = torch.linalg.solve(G.double(), torch.linalg.solve(A.double(), grad.double(), left=False)).cpu()
+        exact = torch.linalg.solve(G.double(),
+                                   torch.linalg.solve(A.double(), grad.double(), left=False)).cpu()
         keep = [p.grad.clone() for p in net.parameters()]
 
         def ours(inverse):
@@ -165,13 +173,16 @@ def kfac():
                 p.grad.copy_(g)
             stats.precondition(1e-2, inverse)
             return torch.cat([net[2].weight.grad, net[2].bias.grad[:, None]], 1)
-        compare("G^-1 grad A^-1 of two layers", lambda: ours(lambda x: optc.torch.matrix_power(x, -1)),
+
+        compare("G^-1 grad A^-1 of two layers",
+                lambda: ours(lambda x: optc.torch.matrix_power(x, -1)),
                 lambda: ours(torch.linalg.inv), exact)
 
 
 # ---- own kernels, mixed precision, layout ----
 def own():
-    """A kernel of one's own is a spec of a few lines, compiled for the device at hand: no C++, no CUDA, no build."""
+    """A kernel of one's own is a spec of a few lines, compiled for the device at hand: no C++, no
+    CUDA, no build."""
     spec = """return optimizer { name = "powered", hyper = { lr = 0.1, q = 0.75 },
                 step = function() p = p - lr * sign(g) * abs(g) ^ q end }"""
     p, g = random(1 << 20).requires_grad_(), random(1, 1 << 20)[0]
@@ -181,13 +192,16 @@ def own():
     def ours():
         opt.step()
         return p.detach()
-    compare("sign(g) |g| ** 0.75 of a million", ours, lambda: q.sub_(g.sign() * g.abs() ** 0.75, alpha=1e-3))
+
+    compare("sign(g) |g| ** 0.75 of a million", ours,
+            lambda: q.sub_(g.sign() * g.abs() ** 0.75, alpha=1e-3))
     print("  it runs as:", opt.how()[0][:90])
 
 
 def mixed():
     """Autocast and a scaler, whose check and unscaling are part of the step."""
-    kind, steps = (torch.float16, 20) if GPU else (torch.bfloat16, 5)      # many CPUs have no arithmetic in bf16
+    # many CPUs have no arithmetic in bf16
+    kind, steps = (torch.float16, 20) if GPU else (torch.bfloat16, 5)
     for name, make, scaler in (("optc", optc.torch.AdamW, optc.torch.GradScaler),
                                ("torch", torch.optim.AdamW, torch.amp.GradScaler)):
         net = fresh(DEVICE)
@@ -200,7 +214,8 @@ def mixed():
             scale.scale(loss).backward()
             scale.step(opt)
             scale.update()
-        print("  %-6s loss %.4f after %d steps, %.0f ms" % (name, loss.item(), steps, 1e3 * (time.perf_counter() - t0)))
+        print("  %-6s loss %.4f after %d steps, %.0f ms" % (name, loss.item(), steps, 1e3 *
+                                                            (time.perf_counter() - t0)))
 
 
 def layout():
@@ -215,7 +230,8 @@ def layout():
 
 # ---- a whole optimizer ----
 class PlainShampoo(torch.optim.Optimizer):
-    """As one would write it with torch alone: L and R, and their inverse fourth roots every so many steps."""
+    """As one would write it with torch alone: L and R, and their inverse fourth roots every so many
+    steps."""
 
     def __init__(self, params, lr=1.0, eps=1e-4, every=5):
         super().__init__(params, {"lr": lr, "eps": eps, "every": every})
@@ -281,7 +297,8 @@ if __name__ == "__main__":
     asked = sys.argv[1:]
     unknown = set(asked) - {f.__name__ for f in SECTIONS}
     if unknown:
-        sys.exit("there is no section %s: %s" % (", ".join(sorted(unknown)), " ".join(f.__name__ for f in SECTIONS)))
+        sys.exit("there is no section %s: %s" %
+                 (", ".join(sorted(unknown)), " ".join(f.__name__ for f in SECTIONS)))
     print("%s: %s" % (DEVICE, WHY))
     for section in SECTIONS:
         if not asked or section.__name__ in asked:

@@ -1,5 +1,6 @@
-"""K-FAC before SGD: gradients of convolutions and linear layers are multiplied by the inverses of both factors.
-Compares it with plain SGD. The labels for the factors are drawn from the model (the Fisher matrix)."""
+"""K-FAC before SGD: gradients of convolutions and linear layers are multiplied by the inverses of
+both factors. Compares it with plain SGD. The labels for the factors are drawn from the model (the
+Fisher matrix)."""
 import optc.torch
 import torch
 from bars import accuracy, data, fresh
@@ -24,5 +25,6 @@ for name, curved, lr in (("SGD", False, 0.05), ("K-FAC, then SGD", True, 0.02)):
             if curved:
                 stats.precondition(damping=0.1, inverse=lambda m: optc.torch.matrix_power(m, -1))
             opt.step()
-    print("%-16s loss %.3f, %.1f %% right after 40 steps" % (name, loss.item(), 100 * accuracy(net)))
+    print(
+        "%-16s loss %.3f, %.1f %% right after 40 steps" % (name, loss.item(), 100 * accuracy(net)))
 print("left as they are: %s" % ", ".join(stats.rest))

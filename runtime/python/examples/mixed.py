@@ -1,5 +1,5 @@
-"""Mixed precision. First: forward and backward in 16 bits under autocast, weights in f32, and a scaler whose check and
-unscaling are part of the step. Then: everything in bf16 with f32 states."""
+"""Mixed precision. First: forward and backward in 16 bits under autocast, weights in f32, and a
+scaler whose check and unscaling are part of the step. Then: everything in bf16 with f32 states."""
 import optc.torch
 import torch
 from small import fresh, loss_of, train
@@ -16,7 +16,8 @@ for step in range(steps):
     scaler.scale(loss).backward()
     scaler.step(opt)
     scaler.update()
-print("autocast: %.3f, gradients' norm %.3f, scale %g" % (loss.item(), opt.value("clip.grad_norm"), scaler.get_scale()))
+print("autocast: %.3f, gradients' norm %.3f, scale %g" %
+      (loss.item(), opt.value("clip.grad_norm"), scaler.get_scale()))
 
 net = fresh(device).to(torch.bfloat16)
 opt = optc.torch.AdamW(net.parameters(), lr=3e-3)

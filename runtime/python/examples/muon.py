@@ -1,4 +1,5 @@
-"""Muon for the matrices of a transformer, AdamW for embeddings, heads and vectors. The modules decide."""
+"""Muon for the matrices of a transformer, AdamW for embeddings, heads and vectors. The modules
+decide."""
 import optc.torch
 from small import fresh, train
 

@@ -1,4 +1,5 @@
-"""Continues a run of torch.optim.AdamW with optc and back, and a run of any rule from a checkpoint without a change."""
+"""Continues a run of torch.optim.AdamW with optc and back, and a run of any rule from a checkpoint
+without a change."""
 import io
 
 import optc.torch

@@ -1,4 +1,5 @@
-"""A transformer that is small enough for a CPU, and sequences for it to learn. The examples train it."""
+"""A transformer that is small enough for a CPU, and sequences for it to learn. The examples train
+it."""
 import torch
 
 VOCAB, LENGTH = 24, 16
@@ -13,7 +14,8 @@ class Block(torch.nn.Module):
 
     def forward(self, x):
         b, t, d = x.shape
-        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.qkv(self.n1(x)).chunk(3, -1))
+        q, k, v = (
+            y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.qkv(self.n1(x)).chunk(3, -1))
         a = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(a.transpose(1, 2).reshape(b, t, d))
         return x + self.down(torch.nn.functional.gelu(self.up(self.n2(x))))
@@ -37,9 +39,11 @@ class GPT(torch.nn.Module):
 
 
 def batch(step, device="cpu"):
-    """Counting by ones, twos or threes, from anywhere: from the third token on the two before it say all."""
+    """Counting by ones, twos or threes, from anywhere: from the third token on the two before it
+    say all."""
     g = torch.Generator().manual_seed(step)
-    start, stride = torch.randint(0, VOCAB, (8, 1), generator=g), torch.randint(1, 4, (8, 1), generator=g)
+    start, stride = torch.randint(0, VOCAB, (8, 1),
+                                  generator=g), torch.randint(1, 4, (8, 1), generator=g)
     return ((start + stride * torch.arange(LENGTH + 1)) % VOCAB).to(device)
 
 

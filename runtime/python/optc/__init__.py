@@ -1,4 +1,5 @@
-"""optc: compiled optimizers. `optc.torch.Optimizer` in a PyTorch loop; Engine, Rule and Binding on any arrays.
+"""optc: compiled optimizers. `optc.torch.Optimizer` in a PyTorch loop; Engine, Rule and Binding on
+any arrays.
 
     rule = optc.Engine().compile("adamw+clip(1)")
     b = rule.bind([([{"param": p, "grad": g, "shape": p.shape}], {"lr": 3e-4})])
@@ -7,8 +8,8 @@
 from ._api import Binding, Engine, Rule
 from ._arrays import address
 from ._checkpoint import load, save
-from ._lib import (AS_VECTOR, USE_STEP, Absent, ArgumentError, Busy, DeviceError, Error, FileError, OutOfMemory,
-                   RangeError, SpecError, Unavailable, decoded, encoded, lib)
+from ._lib import (AS_VECTOR, USE_STEP, Absent, ArgumentError, Busy, DeviceError, Error, FileError,
+                   OutOfMemory, RangeError, SpecError, Unavailable, decoded, encoded, lib)
 from ._profile import Profile, profile
 
 __version__ = decoded(lib.optc_version())

@@ -10,12 +10,14 @@ from collections import namedtuple
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_void_p
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BUNDLED = os.path.join(HERE, "_bundled")               # files of a wheel; runtime/python/build_wheel.py writes them
+# files of a wheel; runtime/python/build_wheel.py writes them
+BUNDLED = os.path.join(HERE, "_bundled")
 TREE = os.path.normpath(os.path.join(HERE, "..", "..", ".."))
 
 
 def cache_bases():
-    """Folders of compiled code, for optc_engine_options.cache_base: $OPTC_CACHE_BASE, then the wheel's GPU code."""
+    """Folders of compiled code, for optc_engine_options.cache_base: $OPTC_CACHE_BASE, then the
+    wheel's GPU code."""
     top = os.path.join(BUNDLED, "gpu")
     wheel = [os.path.join(top, n) for n in sorted(os.listdir(top))] if os.path.isdir(top) else []
     return ":".join([p for p in (os.environ.get("OPTC_CACHE_BASE"),) if p] + wheel) or None
@@ -62,7 +64,8 @@ class Absent(Error, LookupError):
     """The rule has this state, but this tensor does not."""
 
 
-STATUSES = (None, ArgumentError, SpecError, RangeError, FileError, OutOfMemory, Unavailable, Busy, DeviceError, Absent)
+STATUSES = (None, ArgumentError, SpecError, RangeError, FileError, OutOfMemory, Unavailable, Busy,
+            DeviceError, Absent)
 
 # ---- types ----
 DEFAULT, F32, F64 = range(3)                           # TYPES, below, has all of them
@@ -73,7 +76,8 @@ RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
 ALL_GATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
 WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 READ = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_size_t)
-ALL_TO_ALL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_size_t), c_void_p, POINTER(c_size_t), c_void_p)
+ALL_TO_ALL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_size_t), c_void_p,
+                              POINTER(c_size_t), c_void_p)
 
 
 def _struct(name, text):
@@ -82,53 +86,59 @@ def _struct(name, text):
     for part in text.split(","):
         kind, *names = part.split()
         fields += [(n, KINDS[kind]) for n in names]
-    made = type(name, (ctypes.Structure,), {"_fields_": fields, "members": frozenset(n for n, _ in fields)})
+    made = type(name, (ctypes.Structure,),
+                {"_fields_": fields, "members": frozenset(n for n, _ in fields)})
     KINDS[name] = made
     KINDS[name + "*"] = POINTER(made)
     return made
 
 
 KINDS = {
-    "str": c_char_p, "ptr": c_void_p, "int": c_int, "i64": c_int64, "size": c_size_t, "unsigned": c_uint,
-    "double": c_double, "type": c_int, "alloc": ALLOC, "release": RELEASE, "i64*": POINTER(c_int64),
-    "int*": POINTER(c_int), "double*": POINTER(c_double), "ptr*": POINTER(c_void_p), "size*": POINTER(c_size_t),
-    "all_gather": ALL_GATHER, "all_to_all": ALL_TO_ALL, "write": WRITE, "read": READ, "str*": POINTER(c_char_p),
+    "str": c_char_p, "ptr": c_void_p, "int": c_int, "i64": c_int64, "size": c_size_t,
+    "unsigned": c_uint, "double": c_double, "type": c_int, "alloc": ALLOC, "release": RELEASE,
+    "i64*": POINTER(c_int64), "int*": POINTER(c_int), "double*": POINTER(c_double),
+    "ptr*": POINTER(c_void_p), "size*": POINTER(c_size_t), "all_gather": ALL_GATHER,
+    "all_to_all": ALL_TO_ALL, "write": WRITE, "read": READ, "str*": POINTER(c_char_p),
 }
 Allocator = _struct("optc_allocator", "alloc alloc, release release, ptr context")
-EngineOptions = _struct("optc_engine_options", "str device, int threads, str cache_dir compiler spec_path isa,"
-                        "int no_builtin, str cache_base, i64 cache_max, int untuned, optc_allocator* allocator,"
-                        "str fatbin_path, i64 workspace")
+EngineOptions = _struct("optc_engine_options", "str device, int threads, str cache_dir compiler "
+                        "spec_path isa,int no_builtin, str cache_base, i64 cache_max, int untuned, "
+                        "optc_allocator* allocator,str fatbin_path, i64 workspace")
 TypeInfo = _struct("optc_type_info", "str name dtype, int bits dlpack")
 Memory = _struct("optc_memory", "i64 total free ours peak")
 Text = _struct("optc_text", "str name text")
-RuleOptions = _struct("optc_rule_options", "str spec text with options, type param grad state, optc_text* wrappers,"
-                      "int nwrappers, str products types, int bindings")
+RuleOptions = _struct("optc_rule_options", "str spec text with options, type param grad state, "
+                      "optc_text* wrappers,int nwrappers, str products types, int bindings")
 Hyper = _struct("optc_hyper", "str name, double value lo hi, int lo_open hi_open")
 StateInfo = _struct("optc_state_info", "str name domain, type type")
 Option = _struct("optc_option", "str name value preset choices kind")
-Tensor = _struct("optc_tensor", "str name, ptr param grad, i64 grad_count, int rank, i64* shape, type param_type"
-                 " grad_type, unsigned flags, i64* param_strides grad_strides, str tags, i64* global_shape offset,"
-                 " i64 split, ptr* states")
+Tensor = _struct("optc_tensor", "str name, ptr param grad, i64 grad_count, int rank, i64* shape, "
+                 "type param_type grad_type, unsigned flags, i64* param_strides grad_strides, str "
+                 "tags, i64* global_shape offset, i64 split, ptr* states")
 Setting = _struct("optc_setting", "str name, double value")
 Group = _struct("optc_group", "optc_tensor* tensors, int ntensors, optc_setting* hyper, int nhyper")
-TensorInfo = _struct("optc_tensor_info", "str name, int group rank, i64* shape, i64 count, ptr param grad, str variant")
+TensorInfo = _struct("optc_tensor_info", "str name, int group rank, i64* shape, i64 count, ptr "
+                                         "param grad, str variant")
 Held = _struct("optc_held", "i64 states temporaries workspace, int batches, i64 graphs")
 Factors = _struct("optc_factors", "i64 computed refused, double residual")
 StateView = _struct("optc_state_view", "ptr data, i64 count, type type")
 Bytes = _struct("optc_bytes", "double read written")
-Product = _struct("optc_product", "ptr a b d c, type type, i64 m n k p batch, int turn_a turn_b turn_d,"
-                  "i64 lda ldb ldd ldc next_a next_b next_d next_c, double scale add, str products, i64 workspace,"
-                  "ptr stream")
+Product = _struct("optc_product", "ptr a b d c, type type, i64 m n k p batch, int turn_a turn_b "
+                  "turn_d,i64 lda ldb ldd ldc next_a next_b next_d next_c, double scale add, str "
+                  "products, i64 workspace,ptr stream")
 Matrix = _struct("optc_matrix", "ptr data, i64 ld next")
 Function = _struct("optc_function", "optc_matrix a b x y, type type, i64 m n batch,"
                    "double exponent ridge relative floor, int steps, str coefficients,"
                    "int lower upper right positive unchecked, ptr stream, double* residual,"
                    "i64* bytes, double* triples, int ntriples")
-Kronecker = _struct("optc_kronecker", "ptr a b c, type type, i64 m n p q batch next_a next_b, ptr stream")
-Comm = _struct("optc_comm", "int rank ranks, ptr context, all_gather all_gather, all_to_all all_to_all")
-Checkpoint = _struct("optc_checkpoint", "str path, ptr memory, write write, read read, ptr context, i64 size,"
-                     "str* prefix, ptr warnings, size warnings_size, int params")
-ONE = -1                                               # next_a, next_b, next_d: the same matrix for the whole batch
+Kronecker = _struct("optc_kronecker", "ptr a b c, type type, i64 m n p q batch next_a next_b, ptr "
+                                      "stream")
+Comm = _struct("optc_comm", "int rank ranks, ptr context, all_gather all_gather, all_to_all "
+                            "all_to_all")
+Checkpoint = _struct("optc_checkpoint", "str path, ptr memory, write write, read read, ptr "
+                     "context, i64 size,str* prefix, ptr warnings, size warnings_size, int params")
+# next_a, next_b, next_d: the same matrix for the whole batch
+ONE = -1
 
 # name: result, arguments. "status" is checked; handles are void pointers.
 CALLS = """
@@ -237,7 +247,8 @@ optc_library_text: str str
 
 
 def places():
-    """Paths that are searched for liboptc, in order: in this package, $OPTC_LIBRARY, in the build tree."""
+    """Paths that are searched for liboptc, in order: in this package, $OPTC_LIBRARY, in the build
+    tree."""
     return [p for p in (os.path.join(BUNDLED, "liboptc.so"), os.environ.get("OPTC_LIBRARY"),
                         os.path.join(TREE, os.environ.get("BUILD") or "build", "liboptc.so")) if p]
 
@@ -252,8 +263,8 @@ def program():
 
 
 def _blas():
-    """Names the BLAS of the package scipy-openblas32 (optc[blas]) in $OPTC_BLAS, unless that is set. The library opens
-    it when a rule needs one."""
+    """Names the BLAS of the package scipy-openblas32 (optc[blas]) in $OPTC_BLAS, unless that is
+    set. The library opens it when a rule needs one."""
     if os.environ.get("OPTC_BLAS"):
         return
     from importlib import util
@@ -268,8 +279,9 @@ def _blas():
 
 
 def _openmp():
-    """Loads torch's libgomp.so.1 first, if torch has one, whether or not torch is imported later. The first library of
-    that name serves the whole process, and torch's may be newer than the system's."""
+    """Loads torch's libgomp.so.1 first, if torch has one, whether or not torch is imported later.
+    The first library of that name serves the whole process, and torch's may be newer than the
+    system's."""
     from importlib import util
     spec = None if "torch" in sys.modules else util.find_spec("torch")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -283,7 +295,8 @@ def _load():
     for path in places():
         if os.path.isfile(path):
             return ctypes.CDLL(path)
-    raise ImportError("liboptc.so was not found; run make, or set OPTC_LIBRARY to its path; searched: "
+    raise ImportError("liboptc.so was not found; run make, or set OPTC_LIBRARY to its path; "
+                      "searched: "
                       + ", ".join(places()))
 
 
@@ -293,7 +306,8 @@ def failed(status):
     return kind((lib.optc_message() or b"").decode("utf-8", "replace"))
 
 
-interrupts = []                                        # Ctrl-C in functions that C has called; raised after the call
+# Ctrl-C in functions that C has called; raised after the call
+interrupts = []
 
 
 def _check(status, _call, _args):
@@ -320,8 +334,8 @@ def _declare(library):
 _blas()
 lib = _declare(_load())
 
-# Storage types of the library. number: an optc_type; name: "bf16"; dtype: NumPy's and torch's name, "bfloat16";
-# dlpack: DLPack's type code.
+# Storage types of the library. number: an optc_type; name: "bf16"; dtype: NumPy's and torch's name,
+# "bfloat16"; dlpack: DLPack's type code.
 Type = namedtuple("Type", "number name dtype bits dlpack")
 
 
@@ -333,7 +347,8 @@ def _types():
 
 
 def first_of(pairs):
-    """{key: its first value}: of types with one dtype the first is meant, since bf16sr is bf16 to all but a rule."""
+    """{key: its first value}: of types with one dtype the first is meant, since bf16sr is bf16 to
+    all but a rule."""
     found = {}
     for key, value in pairs:
         found.setdefault(key, value)
@@ -351,7 +366,8 @@ def encoded(text):
     """Text as bytes for C; refuses a zero byte, which would end it."""
     found = None if text is None else os.fsencode(text)
     if found and 0 in found:
-        raise ValueError("the text contains a zero byte (character %d); specs and names must not" % found.index(0))
+        raise ValueError("the text contains a zero byte (character %d); specs and names must not" %
+                         found.index(0))
     return found
 
 

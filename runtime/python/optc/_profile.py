@@ -18,7 +18,8 @@ def _text(trace):
 
 
 class Profile:
-    """Records all runs of this process between `with` and its end. The results stay after the end."""
+    """Records all runs of this process between `with` and its end. The results stay after the
+    end."""
 
     def __init__(self):
         self._done = None                              # (table, trace), after the end
@@ -41,12 +42,14 @@ class Profile:
 
     @property
     def events(self):
-        """The recorded intervals, in Chrome's trace format: dicts with name, cat, ts, dur (microseconds), args."""
+        """The recorded intervals, in Chrome's trace format: dicts with name, cat, ts, dur
+        (microseconds), args."""
         return [e for e in json.loads(self._trace())["traceEvents"] if e["ph"] == "X"]
 
     @property
     def totals(self):
-        """One dict per row of the table: name, of (the entry it belongs to), launches, timed, ns, bytes, flops."""
+        """One dict per row of the table: name, of (the entry it belongs to), launches, timed, ns,
+        bytes, flops."""
         return json.loads(self._trace())["totals"]
 
     def save(self, path):
@@ -56,5 +59,6 @@ class Profile:
 
 
 def profile():
-    """`with optc.profile() as prof:` records the stages of all steps inside; then prof.table(), prof.save(path)."""
+    """`with optc.profile() as prof:` records the stages of all steps inside; then prof.table(),
+    prof.save(path)."""
     return Profile()

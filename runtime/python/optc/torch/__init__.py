@@ -5,11 +5,12 @@
 
     opt = optc.torch.create("adamw", model, lr=3e-4)     # no weight decay for biases and norms
 
-There is a class for every rule of the library: list_optimizers("*muon*") finds names. There are also functions on
-tensors: matrix_power, eigh, kron and others (FUNCTIONS).
+There is a class for every rule of the library: list_optimizers("*muon*") finds names. There are
+also functions on tensors: matrix_power, eigh, kron and others (FUNCTIONS).
 """
 from ._create import create, list_optimizers
-from ._functions import cholesky, eigh, inverse_root, matrix_power, polar, qr, solve_positive, solve_triangular
+from ._functions import (cholesky, eigh, inverse_root, matrix_power, polar, qr, solve_positive,
+                         solve_triangular)
 from ._kfac import kfac_inputs
 from ._device_info import best_device, empty_cache, memory_info
 from ._optimizer import Optimizer
@@ -19,8 +20,9 @@ from ._samples import per_sample
 from ._scaling import GradScaler
 from ._param_roles import sorted_by
 
-FUNCTIONS = (matrix_power, inverse_root, eigh, qr, cholesky, solve_triangular, solve_positive, polar,
-             batched_matmul, bounded_matmul, gram, kron, memory_info, empty_cache, best_device)
+FUNCTIONS = (matrix_power, inverse_root, eigh, qr, cholesky, solve_triangular, solve_positive,
+             polar, batched_matmul, bounded_matmul, gram, kron, memory_info, empty_cache,
+             best_device)
 
 
 def __getattr__(name):

@@ -1,7 +1,7 @@
-"""Compares the addresses of a binding's parameters and gradients with those of the last step, in one call of the
-library (runtime/library/tensor_objects.c). It reads tensors by functions that torch's libraries export, and where one
-is missing by torch's DLPack exchange table. Before torch 2.10 there is none: _tensor_binding.py then compares in Python
-at every step."""
+"""Compares the addresses of a binding's parameters and gradients with those of the last step, in
+one call of the library (runtime/library/tensor_objects.c). It reads tensors by functions that
+torch's libraries export, and where one is missing by torch's DLPack exchange table. Before torch
+2.10 there is none: _tensor_binding.py then compares in Python at every step."""
 import _thread
 import ctypes
 import sys
@@ -20,31 +20,40 @@ DIFFER, MOVED, STAY = range(3)                         # results of optc_objects
 _P = ctypes.c_void_p
 GRAD = torch.Tensor.grad
 _DESCR_GET = 54                                        # Py_tp_descr_get of typeslots.h
-_DESCRIBE = 5                                          # dltensor_from_py_object_no_sync: a word of the table
+# dltensor_from_py_object_no_sync: a word of the table
+_DESCRIBE = 5
 
-# Functions of TorchCalls, in its order: of torch's stable C interface, and of C++ by their mangled names
+# Functions of TorchCalls, in its order: of torch's stable C interface, and of C++ by their mangled
+# names
 _AOTI = ["aoti_torch_" + n for n in
-         "get_data_ptr get_dtype get_device_type get_device_index get_layout get_dim get_sizes get_strides "
-         "get_storage_offset get_storage_size is_defined assign_tensors".split()]
-_CXX = ["_ZNK3c1010TensorImpl4gradEv", "_ZN2at6native6is_negERKNS_6TensorE",
-        "_ZN2at6native12is_inferenceERKNS_6TensorE", "_ZN5torch8autograd4impl15version_counterERKN2at6TensorE",
-        "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"]
+         "get_data_ptr get_dtype get_device_type get_device_index get_layout get_dim get_sizes "
+         "get_strides get_storage_offset get_storage_size is_defined assign_tensors".split()]
+_CXX = [
+    "_ZNK3c1010TensorImpl4gradEv", "_ZN2at6native6is_negERKNS_6TensorE",
+    "_ZN2at6native12is_inferenceERKNS_6TensorE",
+    "_ZN5torch8autograd4impl15version_counterERKN2at6TensorE",
+    "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"
+]
 
 
-class _TorchCalls(ctypes.Structure):                   # of tensor_objects.c, as _Calls (PythonCalls) and _Seen
+# of tensor_objects.c, as _Calls (PythonCalls) and _Seen
+class _TorchCalls(ctypes.Structure):
     _fields_ = [(n, _P) for n in
-                "data dtype device_type device_index layout dims sizes strides offset storage_bytes is_defined assign "
-                "grad is_neg is_inference version_counter bump_version".split()] + [("slot", ctypes.c_ssize_t)]
+                "data dtype device_type device_index layout dims sizes strides offset "
+                "storage_bytes is_defined assign grad is_neg is_inference version_counter "
+                "bump_version".split()] + [("slot", ctypes.c_ssize_t)]
 
 
 class _Calls(ctypes.Structure):
     _fields_ = [(n, _P) for n in
-                "get_grad get_slot get_item get_type append drop describe grad local spec tensor none".split()]
+                "get_grad get_slot get_item get_type append drop describe grad local spec tensor "
+                "none".split()]
     _fields_ += [("torch", _TorchCalls)]
 
 
 class _Seen(ctypes.Structure):
-    _fields_ = [(n, _P) for n in "param grad param_end dims count stepped spec sizes like_param like_grad".split()]
+    _fields_ = [(n, _P) for n in "param grad param_end dims count stepped spec sizes like_param "
+                                 "like_grad".split()]
     _fields_ += [("item", ctypes.c_uint64)]
 
 
@@ -57,7 +66,8 @@ def _describe():
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if table is None:
         return None
-    get = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    get = ctypes.PYFUNCTYPE(_P, ctypes.py_object,
+                            ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     try:
         words = (ctypes.c_size_t * (_DESCRIBE + 1)).from_address(get(table, b"dlpack_exchange_api"))
     except ValueError:                                 # no capsule, or one of another name
@@ -67,16 +77,20 @@ def _describe():
 
 def _reader(descriptor):
     """The address of the function that reads an attribute by its descriptor."""
-    slot = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_int)(("PyType_GetSlot", ctypes.pythonapi))
+    slot = ctypes.PYFUNCTYPE(_P, ctypes.py_object,
+                             ctypes.c_int)(("PyType_GetSlot", ctypes.pythonapi))
     return slot(type(descriptor), _DESCR_GET)
 
 
 def _slot():
-    """The offset in a tensor's Python object of the at::Tensor, the address of a TensorImpl. It is found by comparison
-    with `_cdata`, and must follow a swap of two tensors. 0: there is no such word."""
+    """The offset in a tensor's Python object of the at::Tensor, the address of a TensorImpl. It is
+    found by comparison with `_cdata`, and must follow a swap of two tensors. 0: there is no such
+    word."""
     def found(x):
-        return {at for at in range(object.__basicsize__, torch.Tensor.__basicsize__, ctypes.sizeof(_P))
-                if _P.from_address(id(x) + at).value == x._cdata}
+        return {
+            at for at in range(object.__basicsize__, torch.Tensor.__basicsize__, ctypes.sizeof(_P))
+            if _P.from_address(id(x) + at).value == x._cdata
+        }
     pair = [torch.empty(0, device="cpu") for _ in range(2)]
     before = found(pair[0]) & found(pair[1])
     torch._C._swap_tensor_impl(*pair)
@@ -85,16 +99,18 @@ def _slot():
 
 
 def _torch_calls():
-    """torch's functions, from the libraries that it has loaded. None are used if one is missing. Without the GIL
-    another thread could free a gradient while it is read."""
+    """torch's functions, from the libraries that it has loaded. None are used if one is missing.
+    Without the GIL another thread could free a gradient while it is read."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return _TorchCalls()
     try:
-        library = ctypes.CDLL(torch._C.__file__)       # a name is also looked up in the libraries that this one needs
+        # a name is also looked up in the libraries that this one needs
+        library = ctypes.CDLL(torch._C.__file__)
         functions = [ctypes.cast(getattr(library, n), _P) for n in _AOTI + _CXX]
         with torch.inference_mode(False):
             return _TorchCalls(*functions, _slot())
-    except Exception:                                  # no such function or library, or a torch that swaps otherwise
+    # no such function or library, or a torch that swaps otherwise
+    except Exception:
         return _TorchCalls()
 
 
@@ -102,14 +118,17 @@ def _calls():
     c = ctypes.pythonapi
     functions = (c.PyList_GetItem, c.PyObject_Type, c.PyList_Append, c.Py_DecRef)
     describe = _describe()
-    grad = _reader(GRAD) if describe else None         # Python 3.9, which fails here, has no torch that describes
-    return _Calls(grad, None, *(ctypes.cast(f, _P) for f in functions), describe, id(GRAD), None, None,
-                  id(torch.Tensor), id(None), _torch_calls() if describe else _TorchCalls())
+    # Python 3.9, which fails here, has no torch that describes
+    grad = _reader(GRAD) if describe else None
+    return _Calls(grad, None, *(ctypes.cast(f, _P) for f in functions), describe, id(GRAD), None,
+                  None, id(torch.Tensor), id(None),
+                  _torch_calls() if describe else _TorchCalls())
 
 
 # These functions hold the GIL.
 _compare = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.c_int,
-                             ctypes.POINTER(_Seen), ctypes.POINTER(_Now))(("optc_objects_compare", _lib.lib))
+                             ctypes.POINTER(_Seen),
+                             ctypes.POINTER(_Now))(("optc_objects_compare", _lib.lib))
 _release = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_Calls), ctypes.POINTER(_Seen), _P, ctypes.c_int)(
     ("optc_objects_release", _lib.lib))
 _same = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.py_object,
@@ -138,13 +157,16 @@ def _has_slots(specs):
     if not any(specs):
         return True
     from torch.distributed.tensor import DTensor
-    if not CALLS.get_slot and type(DTensor._spec) is type(DTensor._local_tensor) is MemberDescriptorType:
-        CALLS.get_slot, CALLS.local, CALLS.spec = _reader(DTensor._spec), id(DTensor._local_tensor), id(DTensor._spec)
+    if not CALLS.get_slot and type(DTensor._spec) is type(
+            DTensor._local_tensor) is MemberDescriptorType:
+        CALLS.get_slot, CALLS.local, CALLS.spec = _reader(DTensor._spec), id(
+            DTensor._local_tensor), id(DTensor._spec)
     return bool(CALLS.get_slot)
 
 
 def readable(params, specs):
-    """Whether the library can compare these parameters. It reads attributes as torch's own classes have them."""
+    """Whether the library can compare these parameters. It reads attributes as torch's own classes
+    have them."""
     return AVAILABLE and all(c.grad is GRAD for c in set(map(type, params))) and _has_slots(specs)
 
 
@@ -173,22 +195,30 @@ def _is_alone():
 
 
 class AddressCheck:
-    """The addresses of a binding: its parameters are row-major, and so are its gradients, or they are None. specs: by
-    tensor, the _spec of a DTensor, or None."""
+    """The addresses of a binding: its parameters are row-major, and so are its gradients, or they
+    are None. specs: by tensor, the _spec of a DTensor, or None."""
 
     def __init__(self, b, specs):
         self.owners, self.params = b.owners, b.params
-        self.compared = b.params, specs                # objects whose ids are compared: a freed one's may be reused
+        # objects whose ids are compared: a freed one's may be reused
+        self.compared = b.params, specs
         first = b.params[0]
-        self.like = [torch.empty(0, dtype=dtype, device=first.device) for dtype in (first.dtype, b.dtype)]
+        self.like = [
+            torch.empty(0, dtype=dtype, device=first.device) for dtype in (first.dtype, b.dtype)
+        ]
         shapes = list(map(tuple, b.shapes))
-        ends = [(p.storage_offset() + n) * p.element_size() if n else 0 for p, n in zip(b.params, b.sizes)]
-        rows = {"param": b.where, "grad": b.ptrs, "param_end": ends, "dims": map(len, shapes), "count": b.sizes,
-                "stepped": map(id, b.params), "spec": [0 if s is None else id(s) for s in specs],
-                "sizes": chain.from_iterable(shapes)}
+        ends = [(p.storage_offset() + n) * p.element_size() if n else 0
+                for p, n in zip(b.params, b.sizes)]
+        rows = {
+            "param": b.where, "grad": b.ptrs, "param_end": ends, "dims": map(len, shapes),
+            "count": b.sizes, "stepped": map(id, b.params),
+            "spec": [0 if s is None else id(s) for s in specs], "sizes": chain.from_iterable(shapes)
+        }
         self.columns = {name: array("Q", row) for name, row in rows.items()}
-        self.seen = _Seen(*map(_first, self.columns.values()), *map(id, self.like), b.dtype.itemsize)
-        self.grads = array("Q", bytes(8 * len(b.ptrs)))        # addresses of the gradients of this step
+        self.seen = _Seen(*map(_first, self.columns.values()), *map(id, self.like),
+                          b.dtype.itemsize)
+        # addresses of the gradients of this step
+        self.grads = array("Q", bytes(8 * len(b.ptrs)))
         self.hints = array("Q", bytes(8 * len(b.ptrs)))
         self.held = array("Q", bytes(8 * len(b.ptrs)))
         self.now, self.found, self.holds = _Now(hint=_first(self.hints)), [], False
@@ -199,8 +229,9 @@ class AddressCheck:
             self.release()
 
     def compare(self):
-        """STAY, MOVED or DIFFER. STAY: nothing moved, and all gradients have the same type, size and order as before.
-        MOVED: only addresses of gradients changed; `grads` has them. The gradients are held until `release`."""
+        """STAY, MOVED or DIFFER. STAY: nothing moved, and all gradients have the same type, size
+        and order as before. MOVED: only addresses of gradients changed; `grads` has them. The
+        gradients are held until `release`."""
         self.found = []
         self.now.grad, self.now.found = _first(self.grads), id(self.found)
         alone = _is_alone()
@@ -211,13 +242,16 @@ class AddressCheck:
                 if found and not CALLS.torch.slot and not self._fits():
                     return DIFFER
                 return found
-        except Exception:                              # a gradient of another kind: the checks in Python tell which
+        # a gradient of another kind: the checks in Python tell which
+        except Exception:
             return DIFFER
 
     def _fits(self):
-        """What DLPack does not tell: whether elements are negated, and whether they end within their storages."""
+        """What DLPack does not tell: whether elements are negated, and whether they end within
+        their storages."""
         lengths = compress(self.columns["count"], self.grads)
-        return not any(map(torch.Tensor.is_neg, self.params)) and not any(map(torch.Tensor.is_neg, self.found)) and \
+        is_neg = torch.Tensor.is_neg
+        return not any(map(is_neg, self.params)) and not any(map(is_neg, self.found)) and \
             inside(self.params, self.columns["count"], self.like[0].dtype) and \
             inside(self.found, lengths, self.like[1].dtype)
 

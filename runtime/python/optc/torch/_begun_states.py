@@ -13,14 +13,17 @@ WIDE = (torch.float32, torch.float64)
 
 
 def begin(opt, params=None):
-    """Adds the states to opt.state, for some parameters or for all. Those of narrow types are f32, as optc keeps them:
-    the first value is exact."""
+    """Adds the states to opt.state, for some parameters or for all. Those of narrow types are f32,
+    as optc keeps them: the first value is exact."""
     for group in opt.param_groups if opt._rule.row == "adagrad" else ():
         value = number(group["initial_accumulator_value"])
         for p in group["params"]:
             if params is None or p in params:
-                opt.state[p] = {"step": torch.tensor(0.0), "sum": torch.full_like(
-                    p, value, dtype=p.dtype if p.dtype in WIDE else torch.float32, requires_grad=False)}
+                opt.state[p] = {
+                    "step": torch.tensor(0.0), "sum": torch.full_like(
+                        p, value, dtype=p.dtype if p.dtype in WIDE else torch.float32,
+                        requires_grad=False)
+                }
 
 
 def _is_begun(own, value):
@@ -31,8 +34,8 @@ def _is_begun(own, value):
 
 @contextlib.contextmanager
 def dropped(opt):
-    """A context in which opt.state lacks the states as `begin` made them: while a binding allocates its own, which
-    start with the same values. They come back after a failure."""
+    """A context in which opt.state lacks the states as `begin` made them: while a binding allocates
+    its own, which start with the same values. They come back after a failure."""
     found = set()
     for group in opt.param_groups if opt._bounds is None and opt._rule.row == "adagrad" else ():
         value = group["initial_accumulator_value"]

@@ -1,5 +1,6 @@
-"""Rules whose step needs the other ranks: reductions over cut tensors, and matrices that one rank computes for all
-(optc_bind_sharded of optc.h). One binding has all tensors, also plain ones, of which every rank has the whole."""
+"""Rules whose step needs the other ranks: reductions over cut tensors, and matrices that one rank
+computes for all (optc_bind_sharded of optc.h). One binding has all tensors, also plain ones, of
+which every rank has the whole."""
 import functools
 
 import torch
@@ -22,8 +23,8 @@ from ._tensor_checks import row_major, tensor_name
 # ---- which ranks step together ----
 @functools.lru_cache(maxsize=None)
 def _steps_pieces(what, dims, part):
-    """Whether the rule steps pieces of tensors of so many dimensions without the other ranks. what: arguments of
-    Engine.compile, as pairs."""
+    """Whether the rule steps pieces of tensors of so many dimensions without the other ranks. what:
+    arguments of Engine.compile, as pairs."""
     whole = (2 * max(part.split, 1),) + (2,) * (dims - 1)      # one row is a part of a matrix
     rule = asked(**{**dict(what), "wrappers": dict(dict(what)["wrappers"])})
     try:
@@ -44,8 +45,9 @@ def root_ranks(params, names):
         if found is None:
             found, first = ranks, tensor_name(p, name)
         elif ranks != found:
-            raise ValueError("%s is on a mesh of the ranks %s, and %s on one of the ranks %s: use submeshes of one "
-                             "mesh, or an optimizer for each" % (first, found, tensor_name(p, name), ranks))
+            raise ValueError("%s is on a mesh of the ranks %s, and %s on one of the ranks %s: use "
+                             "submeshes of one mesh, or an optimizer for each" %
+                             (first, found, tensor_name(p, name), ranks))
     return found
 
 
@@ -58,7 +60,8 @@ def _root(mesh):
 
 def _stage_ranks(params):
     """The ranks of the parameters' own meshes. The root mesh may have the other stages too."""
-    return sorted({r for p in params if is_sharded(p) for r in p.device_mesh.mesh.flatten().tolist()})
+    return sorted(
+        {r for p in params if is_sharded(p) for r in p.device_mesh.mesh.flatten().tolist()})
 
 
 def ranks_of(opt, parts):
@@ -71,13 +74,18 @@ def ranks_of(opt, parts):
         return None
     if all(_is_elementwise(opt, k, parts[k]) for k in {k for _, _, k in rows}):
         return None
-    meshes = _stage_ranks([p for p, _, _ in rows]) if opt._group is not None and opt._process_group is None else \
+    meshes = _stage_ranks([p for p, _, _ in rows]) \
+        if opt._group is not None and opt._process_group is None else \
         root_ranks([p for p, _, _ in rows], [name for _, name, _ in rows])
-    ranks = meshes if opt._process_group is None else sorted(dist.get_process_group_ranks(opt._process_group))
+    ranks = meshes if opt._process_group is None else sorted(
+        dist.get_process_group_ranks(opt._process_group))
     if meshes and not set(ranks) <= set(meshes):
-        raise ValueError("process_group has the ranks %s, and the parameters' mesh has the ranks %s" % (ranks, meshes))
+        raise ValueError(
+            "process_group has the ranks %s, and the parameters' mesh has the ranks %s" %
+            (ranks, meshes))
     if opt._release and len(ranks) > 1:
-        raise ValueError("%s needs all ranks for a step of these parameters: release_grads=True cannot be used with it"
+        raise ValueError("%s needs all ranks for a step of these parameters: release_grads=True "
+                         "cannot be used with it"
                          % opt._rule.spec)
     return tuple(ranks) if len(ranks) > 1 else None
 
@@ -89,7 +97,9 @@ def steps_pieces_of(opt, k):
 
 
 def _as_key(what):
-    return tuple(sorted((n, tuple(v.items()) if n == "wrappers" else v) for n, v in what.items() if n != "types"))
+    return tuple(
+        sorted((n, tuple(v.items()) if n == "wrappers" else v) for n, v in what.items()
+               if n != "types"))
 
 
 def _is_elementwise(opt, k, parts):
@@ -105,8 +115,8 @@ def _is_elementwise(opt, k, parts):
 
 # ---- a binding ----
 class Collective(Sharded):
-    """ranks: the global ranks of the processes that step together. Binding, steps, and reading and writing states that
-    one rank holds are collective."""
+    """ranks: the global ranks of the processes that step together. Binding, steps, and reading and
+    writing states that one rank holds are collective."""
 
     def __init__(self, ranks, *given):
         self.ranks = ranks
@@ -118,7 +128,8 @@ class Collective(Sharded):
         return piece(p, here) or {"global_shape": tuple(p.shape), "offset": (0,) * p.dim()}
 
     def _taken_over(self, _at):
-        return None                                    # another binding may have other owners: states are copied
+        # another binding may have other owners: states are copied
+        return None
 
     def _bind(self, hypers):
         self.comm = comm_of(self.ranks, self.device)
@@ -134,14 +145,16 @@ class Collective(Sharded):
                 if d != "group" and not n.startswith(HIDDEN) and self.binding.has_state(i, n)]
 
     def _find_owned(self):
-        """Finds the states that opt.state cannot show with the cuts of their parameters. Ranks tell what they hold."""
+        """Finds the states that opt.state cannot show with the cuts of their parameters. Ranks tell
+        what they hold."""
         mine = {}
         for i, p in enumerate(self.owners):
             for name, domain in self._kept(i):
                 rank = self.binding.state_rank(i, name)
-                if rank == self.comm.rank or (rank < 0 and is_cut(p) and self._is_stacked(i, domain)):
-                    address, count, kind = self.binding.state(i, name) if self.params[i].numel() or rank >= 0 else \
-                        (None, 0, None)
+                if rank == self.comm.rank or (rank < 0 and is_cut(p) and
+                                              self._is_stacked(i, domain)):
+                    address, count, kind = self.binding.state(i, name) \
+                        if self.params[i].numel() or rank >= 0 else (None, 0, None)
                     mine[i, name] = rank, count, kind, self._first(i)
         every = self.comm.gathered(mine)
         self._kinds, self._owned = {}, [{} for _ in self.params]
@@ -150,8 +163,9 @@ class Collective(Sharded):
             self._owned[i].update(self._make_owned(i, name, [x or (0, 0, None, 0) for x in rows]))
 
     def _is_stacked(self, i, domain):
-        """Whether a state has values for each matrix of a stack, in no form that has the parameter's dimensions. If the
-        parameter is one matrix, all ranks have the same value per matrix."""
+        """Whether a state has values for each matrix of a stack, in no form that has the
+        parameter's dimensions. If the parameter is one matrix, all ranks have the same value per
+        matrix."""
         split = self.asked[i].split > 1
         return domain not in ("elem", "tensor", "row", "slice") or (domain == "slice" and split)
 
@@ -166,8 +180,11 @@ class Collective(Sharded):
         counts, begin = {first: count for _, count, _, first in rows if count}, {}
         for first in sorted(counts):
             begin[first] = sum(n for k, n in counts.items() if k < first)
-        holds = [(begin[first], begin[first] + count) if count else (0, 0) for _, count, _, first in rows]
-        total, kind = sum(counts.values()), next((kind for _, count, kind, _ in rows if count), _lib.F32)
+        holds = [
+            (begin[first], begin[first] + count) if count else (0, 0) for _, count, _, first in rows
+        ]
+        total, kind = sum(counts.values()), next((kind for _, count, kind, _ in rows if count),
+                                                 _lib.F32)
         self._kinds[i, name] = kind
         memory = self._tensor(i, name) if rows[me][1] else None
         shape = tuple(shaped(torch.empty(total, device="meta"), torch.empty(p.shape, device="meta"),
@@ -175,8 +192,9 @@ class Collective(Sharded):
         made = {outer: Owned(self.comm, shape, DTYPES[kind], self.device, holds, memory)}
         if kind in CODES:
             scales = [(0, blocks(total)) if count else (0, 0) for _, count, _, _ in rows]
-            made[outer + SCALE] = Owned(self.comm, (blocks(total),), torch.float32, self.device, scales,
-                                        TensorBinding._scales(self, i, name) if memory is not None else None)
+            made[outer + SCALE] = Owned(
+                self.comm, (blocks(total),), torch.float32, self.device, scales,
+                TensorBinding._scales(self, i, name) if memory is not None else None)
         return made
 
     def owned(self, i):
@@ -217,16 +235,20 @@ class Collective(Sharded):
         return views
 
     def _place_state(self, i, name, domain):
-        """A state that this rank holds, as a DTensor with the cuts of its parameter in the dimensions that it has."""
+        """A state that this rank holds, as a DTensor with the cuts of its parameter in the
+        dimensions that it has."""
         p, here = self.owners[i], self.params[i]
         lies = self.staged.get(i, here)
         count = self.binding.state(i, name)[1] if here.numel() or domain == "tensor" else 0
-        flat = self._tensor(i, name) if count else torch.empty(0, dtype=here.dtype, device=here.device)
+        flat = self._tensor(i, name) if count else torch.empty(0, dtype=here.dtype,
+                                                               device=here.device)
         view = shaped(flat, lies, domain)
         if not is_cut(p) or view.dim() != p.dim():
             return view
-        gone = () if domain == "elem" else (p.dim() - (1 if domain == "row" else 2),)      # the dimension of a mean
-        shape, mine = ([1 if d in gone else n for d, n in enumerate(x)] for x in (p.shape, here.shape))
+        # the dimension of a mean
+        gone = () if domain == "elem" else (p.dim() - (1 if domain == "row" else 2),)
+        shape, mine = (
+            [1 if d in gone else n for d, n in enumerate(x)] for x in (p.shape, here.shape))
         if list(view.shape) != mine:
             return view                                # every rank has all of it
         from torch.distributed.tensor import Replicate

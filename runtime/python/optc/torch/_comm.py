@@ -1,6 +1,7 @@
-"""Communication of sharded bindings: fills in an optc_comm by torch.distributed. Every set of ranks has a process group
-of its own, because collectives of a step that shared FSDP's group could be ordered differently on two ranks. Parameters
-on the CPU use gloo, parameters on GPUs NCCL, also if the default group has only the other one."""
+"""Communication of sharded bindings: fills in an optc_comm by torch.distributed. Every set of ranks
+has a process group of its own, because collectives of a step that shared FSDP's group could be
+ordered differently on two ranks. Parameters on the CPU use gloo, parameters on GPUs NCCL, also if
+the default group has only the other one."""
 import ctypes
 import os
 
@@ -10,21 +11,27 @@ import torch.distributed as dist
 from .. import _lib
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
-VIEWS = 256                                            # tensors over exchanged memory that a Comm keeps
-_made = {}                                             # (pid, ranks, device type): (the world at that time, Comm)
+# tensors over exchanged memory that a Comm keeps
+VIEWS = 256
+# (pid, ranks, device type): (the world at that time, Comm)
+_made = {}
 
 
 def comm_of(ranks, device):
-    """The Comm of these global ranks for tensors of a device. The first call is collective: all ranks make it."""
+    """The Comm of these global ranks for tensors of a device. The first call is collective: all
+    ranks make it."""
     if not dist.is_initialized():
-        raise RuntimeError("sharded parameters need torch.distributed: call init_process_group first")
+        raise RuntimeError("sharded parameters need torch.distributed: call init_process_group "
+                           "first")
     ranks = tuple(sorted(ranks))
     if dist.get_rank() not in ranks:
-        raise ValueError("this process has rank %d, which is not one of the ranks that step these parameters: %s"
+        raise ValueError("this process has rank %d, which is not one of the ranks that step these "
+                         "parameters: %s"
                          % (dist.get_rank(), ", ".join(map(str, ranks))))
     key = os.getpid(), ranks, device.type
     world, comm = _made.get(key, (None, None))
-    if comm is None or world is not dist.group.WORLD:          # the group was destroyed, and another one was made
+    # the group was destroyed, and another one was made
+    if comm is None or world is not dist.group.WORLD:
         world = dist.group.WORLD
         comm = Comm(_new_group(ranks, BACKENDS[device.type]), device)
         _made[key] = world, comm
@@ -32,11 +39,13 @@ def comm_of(ranks, device):
 
 
 def _new_group(ranks, backend):
-    return dist.new_group(list(ranks), backend=backend, timeout=_timeout(backend), use_local_synchronization=True)
+    return dist.new_group(list(ranks), backend=backend, timeout=_timeout(backend),
+                          use_local_synchronization=True)
 
 
 def _timeout(backend):
-    """The time limit that the caller gave to init_process_group, if that is known; None: torch's default."""
+    """The time limit that the caller gave to init_process_group, if that is known; None: torch's
+    default."""
     for device, name in BACKENDS.items():
         if name == backend:
             try:
@@ -47,7 +56,8 @@ def _timeout(backend):
 
 
 def _options(name):
-    """Options of a collective that its caller waits for: NCCL then runs it in the current stream."""
+    """Options of a collective that its caller waits for: NCCL then runs it in the current
+    stream."""
     options = getattr(torch.distributed.distributed_c10d, name)()
     if hasattr(options, "asyncOp"):
         options.asyncOp = False
@@ -58,22 +68,27 @@ class _DeviceMemory:
     """Memory of a GPU, for torch.as_tensor."""
 
     def __init__(self, address, count):
-        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "|u1", "data": (address, False), "version": 3}
+        self.__cuda_array_interface__ = {
+            "shape": (count,), "typestr": "|u1", "data": (address, False), "version": 3
+        }
 
 
 class Comm:
-    """rank, ranks; table: the optc_comm. Functions of the table cannot raise, so the first exception is kept: `failed`
-    returns it, and the caller raises it."""
+    """rank, ranks; table: the optc_comm. Functions of the table cannot raise, so the first
+    exception is kept: `failed` returns it, and the caller raises it."""
 
     def __init__(self, group, device):
         self.group, self.device = group, device
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
         self._error = self._mesh = None
         self._views = {}
-        self._gather = getattr(group, "all_gather_single", None) or group._allgather_base      # before torch 2.13
+        # before torch 2.13
+        self._gather = getattr(group, "all_gather_single", None) or group._allgather_base
         self._swap = getattr(group, "all_to_all_single", None) or group.alltoall_base
-        self._gather_options, self._swap_options = _options("AllgatherOptions"), _options("AllToAllOptions")
-        self.table = _lib.Comm(rank=self.rank, ranks=self.ranks, all_gather=_lib.ALL_GATHER(self._all_gather),
+        self._gather_options, self._swap_options = _options("AllgatherOptions"), _options(
+            "AllToAllOptions")
+        self.table = _lib.Comm(rank=self.rank, ranks=self.ranks,
+                               all_gather=_lib.ALL_GATHER(self._all_gather),
                                all_to_all=_lib.ALL_TO_ALL(self._all_to_all))
 
     def failed(self):
@@ -81,16 +96,17 @@ class Comm:
         error, self._error = self._error, None
         return error
 
-    # ---- functions of the table; a thread of the library calls them, not always the one that called the library ----
-    # They call the process group itself: the functions of torch.distributed around it take as long as a small exchange.
+    # ---- functions of the table; a thread of the library calls them, not always the one that
+    # called the library ---- They call the process group itself: the functions of torch.distributed
+    # around it take as long as a small exchange.
     def _all_gather(self, _context, send, recv, count, stream):
-        return self._run(stream, self._gather, self._bytes(recv, count * self.ranks), self._bytes(send, count),
-                         self._gather_options) if count else 0
+        return self._run(stream, self._gather, self._bytes(recv, count * self.ranks),
+                         self._bytes(send, count), self._gather_options) if count else 0
 
     def _all_to_all(self, _context, send, send_bytes, recv, recv_bytes, stream):
         out, into = send_bytes[:self.ranks], recv_bytes[:self.ranks]
-        return self._run(stream, self._swap, self._bytes(recv, sum(into)), self._bytes(send, sum(out)), into, out,
-                         self._swap_options)
+        return self._run(stream, self._swap, self._bytes(recv, sum(into)),
+                         self._bytes(send, sum(out)), into, out, self._swap_options)
 
     def _run(self, stream, call, *given):
         try:
@@ -114,8 +130,8 @@ class Comm:
                                  torch.cuda.default_stream(self.device))
 
     def _bytes(self, address, count):
-        """Memory as a tensor of bytes, without a copy. A step uses the same few ranges again: their tensors are kept,
-        which own nothing."""
+        """Memory as a tensor of bytes, without a copy. A step uses the same few ranges again: their
+        tensors are kept, which own nothing."""
         found = self._views.get((address, count))
         if found is None:
             if len(self._views) >= VIEWS:

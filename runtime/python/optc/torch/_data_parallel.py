@@ -1,5 +1,5 @@
-"""Parameters of torch's older data parallelism: ZeroRedundancyOptimizer, whose ranks have some of the
-parameters each, and FSDP1, whose parameters are flat shards of several tensors."""
+"""Parameters of torch's older data parallelism: ZeroRedundancyOptimizer, whose ranks have some of
+the parameters each, and FSDP1, whose parameters are flat shards of several tensors."""
 import re
 import sys
 
@@ -30,8 +30,9 @@ def _is_flat(p):
 
 
 def _is_global_only(plan):
-    """Whether sums of single tensors, rows or columns are used for sums over all tensors alone. Stages of
-    other kinds than group and map then write nothing, and no stage reads what they finish."""
+    """Whether sums of single tensors, rows or columns are used for sums over all tensors alone.
+    Stages of other kinds than group and map then write nothing, and no stage reads what they
+    finish."""
     def names(word, text):
         return set(" ".join(re.findall(r"(?m)^ +%s +(.*)$" % word, text)).split())
     stages = [s for s in re.split(r"(?m)^ +\d+ (?=[a-z])", plan)[1:]]
@@ -41,11 +42,12 @@ def _is_global_only(plan):
 
 
 def refuse_flat(opt):
-    """Refuses rules whose values over tensors would be those of flat shards. Sums over all tensors are
-    right with group=, the processes that have the other shards."""
+    """Refuses rules whose values over tensors would be those of flat shards. Sums over all tensors
+    are right with group=, the processes that have the other shards."""
     params = [(p, k, i) for k, g in enumerate(opt.param_groups) for i, p in enumerate(g["params"])
               if _is_flat(p)]
-    if not params or any(p.dim() > 1 for p, _, _ in params):           # NO_SHARD with use_orig_params
+    # NO_SHARD with use_orig_params
+    if not params or any(p.dim() > 1 for p, _, _ in params):
         return
     for k in {k for _, k, _ in params}:
         if steps_pieces_of(opt, k):
@@ -53,10 +55,13 @@ def refuse_flat(opt):
         p, _, i = next(x for x in params if x[1] == k)
         what = tensor_name(p, names_of(opt.param_groups[k])[i] or "param_groups[%d][%d]" % (k, i))
         rule = "+".join(x for x in (opt._rule.spec, opt._rule.what["with_"].replace(",", "+")) if x)
-        if not _is_global_only(asked(**opt._rule.compiled(*opt._rule.rule(opt.param_groups[k], k))).plan):
-            raise ValueError("%s has values of whole tensors, rows or columns, and %s is a flat shard of FSDP1, "
-                             "which has pieces of several tensors: shard by torch.distributed.fsdp.fully_shard "
-                             "(FSDP2), or choose an elementwise rule" % (rule, what))
+        if not _is_global_only(
+                asked(**opt._rule.compiled(*opt._rule.rule(opt.param_groups[k], k))).plan):
+            raise ValueError("%s has values of whole tensors, rows or columns, and %s is a flat "
+                             "shard of FSDP1, which has pieces of several tensors: shard by "
+                             "torch.distributed.fsdp.fully_shard (FSDP2), or choose an elementwise "
+                             "rule" % (rule, what))
         if opt._group is None:
-            raise ValueError("%s has values over all tensors, such as clip's norm, and %s is a flat shard of "
-                             "FSDP1: pass group=, the process group over which FSDP1 shards" % (rule, what))
+            raise ValueError("%s has values over all tensors, such as clip's norm, and %s is a "
+                             "flat shard of FSDP1: pass group=, the process group over which FSDP1 "
+                             "shards" % (rule, what))

@@ -21,7 +21,8 @@ def memory_info(device: Optional[Any] = None) -> Dict[str, int]:
     found = {"total": 0, "free": 0, "ours": 0, "peak": 0, "functions": 0}
     for engine in engines(device) or [device_of(device).engine]:
         m = engine.memory()
-        found.update(total=m["total"], free=m["free"], ours=found["ours"] + m["ours"], peak=found["peak"] + m["peak"])
+        found.update(total=m["total"], free=m["free"], ours=found["ours"] + m["ours"],
+                     peak=found["peak"] + m["peak"])
         held = ctypes.c_int64()
         _lib.lib.optc_functions_held(engine.handle, held)
         found["functions"] += held.value
@@ -36,7 +37,8 @@ def _device(device):
         device = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if device.type not in ("cpu", "cuda"):
-        raise ValueError("optc.torch.memory_info: %s is not supported: use the CPU or an NVIDIA GPU" % device)
+        raise ValueError(
+            "optc.torch.memory_info: %s is not supported: use the CPU or an NVIDIA GPU" % device)
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError("optc.torch.memory_info: torch has no CUDA here: use 'cpu'")
@@ -49,17 +51,19 @@ def _device(device):
 
 
 def empty_cache() -> None:
-    """Frees the memory that functions hold for their next call, except memory that captured graphs use."""
+    """Frees the memory that functions hold for their next call, except memory that captured graphs
+    use."""
     for engine in engines():
         _lib.lib.optc_functions_drop(engine.handle)
 
 
 def best_device(why: bool = False) -> Union[torch.device, Tuple[torch.device, str]]:
-    """The best device for both torch and optc: the GPU with the most multiprocessors, otherwise the CPU. why=True:
-    returns (device, reason). Never raises."""
+    """The best device for both torch and optc: the GPU with the most multiprocessors, otherwise the
+    CPU. why=True: returns (device, reason). Never raises."""
     try:
         name, reason = _best()
-    except Exception as e:                             # for example a damaged driver: the reason is reported
+    # for example a damaged driver: the reason is reported
+    except Exception as e:
         name, reason = "cpu", "no GPU can be asked: %s" % e
     return (torch.device(name), reason) if why else torch.device(name)
 
@@ -67,14 +71,16 @@ def best_device(why: bool = False) -> Union[torch.device, Tuple[torch.device, st
 def _best():
     if not torch.cuda.is_available():
         built = torch.version.cuda is not None
-        return "cpu", "torch has no GPU to use here" if built else "this torch is built without CUDA"
+        return "cpu", ("torch has no GPU to use here" if built else
+                       "this torch is built without CUDA")
     name = best_of_optc()
     if not name.startswith("cuda"):
         return "cpu", "torch sees a GPU, and optc %s" % (
-            "finds no NVRTC to compile rules for it (optc doctor says more)" if device_count() else "no NVIDIA driver")
+            "finds no NVRTC to compile rules for it (optc doctor says more)"
+            if device_count() else "no NVIDIA driver")
     index = int(name.partition(":")[2])
     if index >= torch.cuda.device_count():             # torch may see fewer GPUs
         return "cuda:0", "the only one that torch sees of several"
     return name, "%s, the GPU with the most multiprocessors (%d) of %d" % (
-        torch.cuda.get_device_name(index), torch.cuda.get_device_properties(index).multi_processor_count,
-        torch.cuda.device_count())
+        torch.cuda.get_device_name(index),
+        torch.cuda.get_device_properties(index).multi_processor_count, torch.cuda.device_count())

@@ -12,7 +12,8 @@ from .._api import Engine
 DTYPES = {t.number: getattr(torch, t.dtype) for t in _lib.TYPES if hasattr(torch, t.dtype)}
 TYPES = _lib.first_of((d, t.name) for t in _lib.TYPES
                       if (d := DTYPES.get(t.number)) is not None and d.is_floating_point)
-_open = {}                                             # (pid, device, threads, workspace): Device, shared
+# (pid, device, threads, workspace): Device, shared
+_open = {}
 
 
 class Device:
@@ -26,7 +27,8 @@ class Device:
         self._passing = threading.local()              # on: the same call frees what it allocates
 
         def alloc(size, _stream):
-            with self._outside():                      # torch.empty may fill memory, in a stream that is not waited for
+            # torch.empty may fill memory, in a stream that is not waited for
+            with self._outside():
                 storage = torch.UntypedStorage(max(size, 1), device=device)
                 memory = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
             with self._lock:
@@ -42,9 +44,9 @@ class Device:
         self.engine = Engine(name, threads=threads, allocator=(alloc, release), workspace=workspace)
 
     def _outside(self):
-        """A context for allocating memory that outlives a capture. Memory from a stream that is being captured belongs
-        to the graph, and work that was captured earlier may write to it at every replay. So this uses another
-        stream."""
+        """A context for allocating memory that outlives a capture. Memory from a stream that is
+        being captured belongs to the graph, and work that was captured earlier may write to it at
+        every replay. So this uses another stream."""
         if not capturing(self.device) or getattr(self._passing, "on", False):
             return contextlib.nullcontext()
         if self._side is None:
@@ -54,8 +56,8 @@ class Device:
 
     @contextlib.contextmanager
     def passing(self):
-        """A context for calls that free everything they allocate. During a capture their memory comes from the graph:
-        it is free for other work after the call, and replays write to it."""
+        """A context for calls that free everything they allocate. During a capture their memory
+        comes from the graph: it is free for other work after the call, and replays write to it."""
         self._passing.on = True
         try:
             yield
@@ -65,12 +67,14 @@ class Device:
     def rule(self, **what):
         key = repr(sorted(what.items()))
         if key not in self.rules:
-            self.rules[key] = self.engine.compile(check=False, **what)     # GroupKeys.consider checks the spec
+            # GroupKeys.consider checks the spec
+            self.rules[key] = self.engine.compile(check=False, **what)
         return self.rules[key]
 
     def tensor(self, address, count, kind, memory=None):
-        """The live memory at an address as a flat tensor. It has its own storage, so that saving or copying it takes
-        only its own bytes. The storage keeps the memory that it is a part of alive (`memory`, if the caller has it)."""
+        """The live memory at an address as a flat tensor. It has its own storage, so that saving or
+        copying it takes only its own bytes. The storage keeps the memory that it is a part of alive
+        (`memory`, if the caller has it)."""
         memory = self.holding(address) if memory is None else memory
         at = address - memory.data_ptr()
         part = memory.untyped_storage()[at:at + count * _lib.TYPE_BYTES[kind]]
@@ -91,8 +95,8 @@ class Device:
     _empty = None
 
     def used_in(self, stream, more=()):
-        """Tells torch that all buffers are used in another stream, so that it does not reuse them before that work is
-        done."""
+        """Tells torch that all buffers are used in another stream, so that it does not reuse them
+        before that work is done."""
         with self._lock:
             every = (*self.buffers.values(), *more)
         for memory in every:
@@ -100,7 +104,8 @@ class Device:
 
 
 def capturing(device):
-    """Whether torch's current stream of that device is being captured. The device need not be the current one."""
+    """Whether torch's current stream of that device is being captured. The device need not be the
+    current one."""
     if device.type != "cuda":
         return False
     if torch.cuda.current_device() == device.index:
@@ -110,7 +115,8 @@ def capturing(device):
 
 
 def asked(**what):
-    """A rule for reading its declarations only: without a compiler, and without a warning about that."""
+    """A rule for reading its declarations only: without a compiler, and without a warning about
+    that."""
     if "asked" not in _open:
         _open["asked"] = Engine(compiler="", cache_dir="")
     return _open["asked"].compile(warn=False, **what)
@@ -122,10 +128,13 @@ def device_of(device, workspace=0):
         raise ValueError("optc steps tensors on the CPU and on NVIDIA GPUs, not on %s" % device)
     threads = torch.get_num_threads() if device.type == "cpu" else 0
     key = os.getpid(), str(device), threads, workspace
-    return _open.get(key) or _open.setdefault(key, Device(device, threads, workspace))     # all threads share it
+    # all threads share it
+    return _open.get(key) or _open.setdefault(key, Device(device, threads, workspace))
 
 
 def engines(device=None):
     """The engines that this process has open, on a torch device or on all."""
-    return [d.engine for key, d in list(_open.items())
-            if key != "asked" and key[0] == os.getpid() and (device is None or key[1] == str(device))]
+    return [
+        d.engine for key, d in list(_open.items())
+        if key != "asked" and key[0] == os.getpid() and (device is None or key[1] == str(device))
+    ]

@@ -1,5 +1,5 @@
-"""How an optimizer runs entries of its rule: a step, the entries between the gradients of sam and its
-kin, and others."""
+"""How an optimizer runs entries of its rule: a step, the entries between the gradients of sam and
+its kin, and others."""
 import contextlib
 import warnings
 
@@ -16,21 +16,25 @@ ESTIMATES = {"set_hessian", "update_hessian"}          # entries of AdaHessian a
 
 
 class EntryRuns:
-    """The part of Optimizer that runs entries. It needs the attributes _rule, _bounds, _shared, _handles, _scaled."""
+    """The part of Optimizer that runs entries. It needs the attributes _rule, _bounds, _shared,
+    _handles, _scaled."""
 
-    _climbed = False                                   # an entry beside "step" ran, or the user was warned
+    # an entry beside "step" ran, or the user was warned
+    _climbed = False
 
     def _warn_of_one_gradient(self):
-        """Warns at the first step of sam and its kin that got one gradient: a loop that knows nothing of them would
-        train without them. A step without gradients is no such step."""
+        """Warns at the first step of sam and its kin that got one gradient: a loop that knows
+        nothing of them would train without them. A step without gradients is no such step."""
         if not any(any(b.ptrs or ()) for b in self._bounds):
             return
         self._climbed = True
         entries = self._next_entries()
         if len(entries) > 1:
-            warnings.warn("optc: this rule takes %d gradients in a step (%s), and step() was called without a closure "
-                          "and without %s(): it stepped by one gradient only; pass a closure that computes the loss "
-                          "and its gradients" % (len(entries), ", ".join(entries), entries[0]), stacklevel=user_level())
+            warnings.warn(
+                "optc: this rule takes %d gradients in a step (%s), and step() was "
+                "called without a closure and without %s(): it stepped by one gradient "
+                "only; pass a closure that computes the loss and its gradients" %
+                (len(entries), ", ".join(entries), entries[0]), stacklevel=user_level())
 
     def _warn_of_no_estimate(self, entry):
         """Warns at the first step of a rule whose estimate of the Hessian another entry takes, if
@@ -54,7 +58,8 @@ class EntryRuns:
     def _step_by_gradients(self, closure):
         """Runs the entries of this step; the closure was called for the first one."""
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
-            self._ready()                              # the count of steps is known once tensors are bound
+            # the count of steps is known once tensors are bound
+            self._ready()
         first, *others = self._next_entries()
         starts = _state.starting_points(self) if others else []
         try:
@@ -83,12 +88,15 @@ class EntryRuns:
         found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
         if scale is not None:
             wanted = CHECKING if self._checking else SCALER
-            if self._scaled not in (wanted, CHECKING):                 # needs a rule that divides by the scale
+            # needs a rule that divides by the scale
+            if self._scaled not in (wanted, CHECKING):
                 self._scaled, self._shape = wanted, None
         try:
             self._ready()
-        except _lib.RangeError:                        # torch reads no group that has nothing to step
-            if entry != "step" or any(p.grad is not None for g in self.param_groups for p in g["params"]):
+        # torch reads no group that has nothing to step
+        except _lib.RangeError:
+            if entry != "step" or any(
+                    p.grad is not None for g in self.param_groups for p in g["params"]):
                 raise
             return
         if fresh and entry == "step" and _state.is_empty_step(self):
@@ -101,8 +109,9 @@ class EntryRuns:
             for estimate in ESTIMATES.intersection(self._rule.entries):
                 self._warn_of_no_estimate(estimate)
         if found is not None:
-            comms = [b.comm for b in self._bounds] + [self._shared.stages.comm if self._shared and self._shared.stages
-                                                      else None]
+            comms = [b.comm for b in self._bounds] + [
+                self._shared.stages.comm if self._shared and self._shared.stages else None
+            ]
             for comm in {id(c): c for c in comms if c}.values():
                 found = comm.largest(found)
         loss, self._loss = self._loss, None
@@ -135,7 +144,8 @@ class EntryRuns:
         b.running = None
 
     def _recover(self):
-        """Completes runs that an interrupt ended, so that counts and states are those of the library."""
+        """Completes runs that an interrupt ended, so that counts and states are those of the
+        library."""
         for b in self._bounds or ():
             if b.running is not None:
                 self._done(b, "step" if b.recover() else None)
@@ -146,7 +156,8 @@ class EntryRuns:
             b.running = entry
         try:
             _lib.lib.optc_run_all(self._handles, len(self._bounds), entry.encode())
-        except _lib.Error:                             # the library keeps the runs before the one that failed
+        # the library keeps the runs before the one that failed
+        except _lib.Error:
             with contextlib.suppress(_lib.Error):      # a GPU that can do no more work
                 for b in self._bounds:
                     b.running = None
@@ -164,7 +175,8 @@ class EntryRuns:
         left = False
         took = set(b.taken())
         for i, p in enumerate(b.owners):
-            if i in took or i in b.firsts or isinstance(b, Sharded):   # files of all ranks need the same keys
+            # files of all ranks need the same keys
+            if i in took or i in b.firsts or isinstance(b, Sharded):
                 if b.marks[i] is None:
                     _state.show(self, b, i)
             else:

@@ -1,4 +1,5 @@
-"""What the functions on tensors share: checks of arguments, results, and the call of the library."""
+"""What the functions on tensors share: checks of arguments, results, and the call of the
+library."""
 import functools
 import re
 
@@ -13,8 +14,8 @@ from ._tensor_checks import refuse_fake_mode
 
 
 def uncompiled(f):
-    """Excludes a function from torch.compile. The detour costs more than a small function, so it is taken only while
-    compiling."""
+    """Excludes a function from torch.compile. The detour costs more than a small function, so it is
+    taken only while compiling."""
     around = torch._disable_dynamo(f)
 
     @functools.wraps(f)
@@ -38,27 +39,32 @@ class _Nowhere:
 
 # ---- arguments ----
 def plain(who, **tensors):
-    """Refuses tensors that a function does not take. Returns the type that it computes in, and the device."""
+    """Refuses tensors that a function does not take. Returns the type that it computes in, and the
+    device."""
     refuse_fake_mode("optc.torch.%s" % who)
     first = None
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
-            raise TypeError("optc.torch.%s: %s must be a tensor, not %s" % (who, name, type(x).__name__))
+            raise TypeError(
+                "optc.torch.%s: %s must be a tensor, not %s" % (who, name, type(x).__name__))
         if type(x) not in (torch.Tensor, torch.nn.Parameter):
-            raise TypeError("optc.torch.%s does not take tensors of %s: %s" % (who, type(x).__name__, name))
+            raise TypeError(
+                "optc.torch.%s does not take tensors of %s: %s" % (who, type(x).__name__, name))
         if is_functorch_wrapped_tensor(x):
-            raise RuntimeError("optc.torch.%s does not run under torch.func's transforms: leading dimensions are a "
-                               "batch without vmap, and it is not differentiable" % who)
+            raise RuntimeError(
+                "optc.torch.%s does not run under torch.func's transforms: leading "
+                "dimensions are a batch without vmap, and it is not differentiable" % who)
         if x.dtype not in TYPES:
             raise TypeError("optc.torch.%s: %s has type %s; supported are %s"
                             % (who, name, x.dtype, listed(str(t).partition(".")[2] for t in TYPES)))
         if x.layout != torch.strided:
             raise TypeError("optc.torch.%s: %s is sparse; pass %s.to_dense()" % (who, name, name))
         if x.device.type not in ("cpu", "cuda"):
-            raise ValueError("optc.torch.%s runs on the CPU and on NVIDIA GPUs, not on %s" % (who, x.device))
+            raise ValueError(
+                "optc.torch.%s runs on the CPU and on NVIDIA GPUs, not on %s" % (who, x.device))
         if x.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError("optc.torch.%s is not differentiable, and %s requires grad: pass %s.detach(), or call "
-                               "it under torch.no_grad()" % (who, name, name))
+            raise RuntimeError("optc.torch.%s is not differentiable, and %s requires grad: pass "
+                               "%s.detach(), or call it under torch.no_grad()" % (who, name, name))
         if first is None:
             first = name, x
         elif x.dtype != first[1].dtype or x.device != first[1].device:
@@ -89,8 +95,8 @@ def number(who, name, x, least=None):
 
 
 def tf32(device, dtype):
-    """Whether torch rounds this type to tf32 in products. A setting made by torch's new names must not be read by the
-    old ones."""
+    """Whether torch rounds this type to tf32 in products. A setting made by torch's new names must
+    not be read by the old ones."""
     if device.type != "cuda" or dtype != torch.float32:
         return False
     try:

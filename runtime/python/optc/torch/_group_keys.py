@@ -1,5 +1,5 @@
-"""The rule of an optimizer, and how it reads the keys of parameter groups: torch's keys for rules that torch has,
-otherwise the rule's hyperparameters by their names."""
+"""The rule of an optimizer, and how it reads the keys of parameter groups: torch's keys for rules
+that torch has, otherwise the rule's hyperparameters by their names."""
 import os
 import re
 import sys
@@ -13,56 +13,71 @@ from . import _rules
 from ._engines import asked
 from ._key_suggestions import refuse_sorting, unknown
 
-# The wrapper of maximize=True: it negates the gradient. It is outermost, because torch negates first.
+# The wrapper of maximize=True: it negates the gradient. It is outermost, because torch negates
+# first.
 NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
 GLOBAL = r"\bglobal_"                                 # in a plan: a reduction over all tensors
-FASTER = ("foreach", "fused", "capturable")            # torch's keys for speed: accepted, without effect here
+# torch's keys for speed: accepted, without effect here
+FASTER = ("foreach", "fused", "capturable")
 
 
 # Keywords of optc.torch.Optimizer that apply to all groups together.
 WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "static_grads",
          "release_grads", "split", "workspace", "follow_lr", "caution", "corrected_weight_decay")
-# A scheduler that reaches 0 by a recurrence (LinearLR) may end a few units of 2^-53 of its first rate below 0. A value
-# beyond a bound by less than this share of the first value counts as the bound: 9000 such roundings, too small to be
-# intended.
+# A scheduler that reaches 0 by a recurrence (LinearLR) may end a few units of 2^-53 of its first
+# rate below 0. A value beyond a bound by less than this share of the first value counts as the
+# bound: 9000 such roundings, too small to be intended.
 ROUNDING = 1e-12
-# The last parts of the names of states that are not 0 while entry to_eval has put averages into the parameters. Under
-# the wrapper ema a step puts the weights back on purpose.
+# The last parts of the names of states that are not 0 while entry to_eval has put averages into the
+# parameters. Under the wrapper ema a step puts the weights back on purpose.
 FLAGS, EMA = ("evaluated", "exchanged"), "ema.exchanged"
 # Folders whose frames are not the user's: a user's optimizer is made through both of them.
-FOLDERS = tuple(os.path.dirname(os.path.abspath(x)) + os.sep for x in (torch.__file__, os.path.dirname(__file__)))
+FOLDERS = tuple(
+    os.path.dirname(os.path.abspath(x)) + os.sep
+    for x in (torch.__file__, os.path.dirname(__file__)))
 
 
 def user_level():
-    """The stacklevel at which warnings.warn names the user's line, for the caller of this function."""
+    """The stacklevel at which warnings.warn names the user's line, for the caller of this
+    function."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(FOLDERS):
+    while frame.f_back is not None and os.path.abspath(
+            frame.f_code.co_filename).startswith(FOLDERS):
         frame, level = frame.f_back, level + 1
     return level
 
 
 class GroupKeys:
-    """what: arguments of Engine.compile without types and options. keys: (a group's key, its hyperparameters). choices:
-    {a group's key: option of the spec}. aliases: {another name: ((a group's key, index in it or None), …)}. names: the
-    public names of states. ranges: the rule's hyperparameters."""
+    """what: arguments of Engine.compile without types and options. keys: (a group's key, its
+    hyperparameters). choices: {a group's key: option of the spec}. aliases: {another name: ((a
+    group's key, index in it or None), …)}. names: the public names of states. ranges: the rule's
+    hyperparameters."""
 
     def __init__(self, rule, spec, with_, options, types, wrappers, products):
         rule = os.fspath(rule) if isinstance(rule, os.PathLike) else rule
-        for what, x in (("a rule's name or path", rule), ("spec=, the text of a spec,", spec), ("products=", products)):
+        for what, x in (("a rule's name or path", rule), ("spec=, the text of a spec,", spec),
+                        ("products=", products)):
             if not isinstance(x, (str, type(None))):
                 raise TypeError("%s is a str, not %s" % (what, type(x).__name__))
         with_ = [with_] if isinstance(with_, (str, int, float)) else list(with_ or ())
         if not all(isinstance(x, str) for x in with_):
-            raise TypeError("with_ must name wrappers, as in with_=[\"clip(1.0)\"], not %r" % (with_,))
+            raise TypeError(
+                "with_ must name wrappers, as in with_=[\"clip(1.0)\"], not %r" % (with_,))
         if spec is None:
             rule, *plus = split_wrappers(rule)
             with_ = plus + with_
         self.spec, self.types = rule or "spec", types_of(types)
-        self.what = {"text": spec, "with_": ",".join(with_), "wrappers": dict(wrappers or {}), "products": products}
+        self.what = {
+            "text": spec, "with_": ",".join(with_), "wrappers": dict(wrappers or {}),
+            "products": products
+        }
         self.rest = None                               # the fallback rule; defaults() sets it
         self.row = self.spec if spec is None and self.spec in _rules.TORCH else None
         if isinstance(options, str):
-            options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
+            options = {
+                k: _rules.literal(v)
+                for k, v in (part.split("=", 1) for part in options.split(",") if part)
+            }
         self.options = dict(options or {})
         self.told = set()                              # warnings of types that were issued
         self.switches = {}                             # {an option: the keys that switch it on}
@@ -71,11 +86,14 @@ class GroupKeys:
         """Older pickles have one type for all states, and do not list gradients."""
         state = dict(state)
         state.setdefault("switches", {})
-        state.setdefault("beside", set(state.get("entries", ())) - {"step"})       # entries that read gradients
+        # entries that read gradients
+        state.setdefault("beside", set(state.get("entries", ())) - {"step"})
         state.setdefault("is_periodic", False)
-        state.setdefault("flags", {EMA})                # older versions took steps in evaluation mode
+        # older versions took steps in evaluation mode
+        state.setdefault("flags", {EMA})
         state.setdefault("asks", {})
-        state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
+        state.setdefault("gradients",
+                         ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
             state["types"] = {"state": kind} if kind else {}
@@ -83,12 +101,14 @@ class GroupKeys:
         self.told = set(state.get("told", ()))
 
     def __getattr__(self, name):
-        """An attribute that the version which made the pickle did not have: as for a rule that is new."""
+        """An attribute that the version which made the pickle did not have: as for a rule that is
+        new."""
         if name.startswith("__") or not {"what", "spec"} <= self.__dict__.keys():
             raise AttributeError("'GroupKeys' object has no attribute '%s'" % name)
         what, new = self.what, GroupKeys.__new__(GroupKeys)
-        new.__init__(None if what["text"] else self.spec, what["text"], (), dict(self.__dict__.get("options", {})),
-                     self.__dict__.get("types"), what["wrappers"], what["products"])
+        new.__init__(None if what["text"] else self.spec, what["text"], (),
+                     dict(self.__dict__.get("options", {})), self.__dict__.get("types"),
+                     what["wrappers"], what["products"])
         new.what, new.spec = what, self.spec
         new.defaults({})
         for key, value in new.__dict__.items():
@@ -102,14 +122,16 @@ class GroupKeys:
         self._consider_nothing()
         rule = self._consider(self.spec, self.options)
         self.ranges, self.rest = rule.hypers(), rule.field("fallback") or None
-        self.declared = {n: v for n, v in rule.options().items()      # without the options of wrappers
+        # without the options of wrappers
+        self.declared = {n: v for n, v in rule.options().items()
                          if "." not in n or n.split(".", 1)[0] == self.rest}
         base = self._torchs() if self.row else self._own()
         self.aliases = self._aliases(base)
         for name in [n for n in self.options if n in base or n in self.aliases]:
             given.setdefault(name, self.options.pop(name))             # options= may name keys too
         fixed = []
-        if self.row:                                   # torch's AdamW has keys of Adam that its constructor refuses
+        # torch's AdamW has keys of Adam that its constructor refuses
+        if self.row:
             torchs = [p.name for p in _rules.torch_parameters(self.row)]
             fixed = _rules.torch_defaults(self.row, {}).keys() - torchs
         self._only_known(given, [k for k in base if k not in fixed])
@@ -129,8 +151,9 @@ class GroupKeys:
         return dict(found)
 
     def consider(self, group, where=None):
-        """Adds the entries and the reductions over all tensors of the group's rule, which depend on its options. Warns
-        about probable mistakes in a spec given as text or by path, once for each set of options."""
+        """Adds the entries and the reductions over all tensors of the group's rule, which depend on
+        its options. Warns about probable mistakes in a spec given as text or by path, once for each
+        set of options."""
         spec, options, _ = self.rule(group, where)
         if (spec, option_text(options)) not in self.seen:
             rule = self._consider(spec, options)
@@ -145,12 +168,14 @@ class GroupKeys:
         self.warn_of_unread(given, base, groups)
 
     def warn_of_unread(self, given, base, groups):
-        """Warns of given values that nothing reads with the options of any group, unless they are the defaults, or
-        the spec has a warning about that hyperparameter anyway. base: the defaults."""
+        """Warns of given values that nothing reads with the options of any group, unless they are
+        the defaults, or the spec has a warning about that hyperparameter anyway. base: the
+        defaults."""
         changed = []
         for key, names in self.keys:
             if given.get(key) is not None:
-                usual = (0,) * len(names) if base[key] is None else self._parts(key, names, base[key], None)
+                usual = (0,) * len(names) if base[key] is None else self._parts(
+                    key, names, base[key], None)
                 changed += [(key, name) for name, x, default in
                             zip(names, self._parts(key, names, given[key], None), usual)
                             if isinstance(x, torch.Tensor) or x != default]
@@ -161,12 +186,16 @@ class GroupKeys:
         for key, name in changed:
             why = [rule.unread(name) for rule in rules]
             if why and all(why) and not any(text.endswith(why[0]) for text in rules[0].warnings()):
-                warnings.warn("optc: %s: %s; leave %s out, or choose other options" % (self.spec, why[0], key),
-                              stacklevel=user_level())
+                warnings.warn(
+                    "optc: %s: %s; leave %s out, or choose other options" %
+                    (self.spec, why[0], key), stacklevel=user_level())
 
     def warn_of_types(self, rule, hyper):
         """Warns once of types that cannot work with a group's hyperparameters."""
-        values = {n: number(v) for n, v in hyper.items() if not isinstance(v, torch.Tensor) or v.device.type == "cpu"}
+        values = {
+            n: number(v) for n, v in hyper.items()
+            if not isinstance(v, torch.Tensor) or v.device.type == "cpu"
+        }
         for text in rule.type_warnings(**values):
             if text not in self.told:
                 self.told.add(text)
@@ -175,7 +204,8 @@ class GroupKeys:
     def _consider_nothing(self):
         self.entries, self.gradients, self.beside, self.seen = [], [], set(), set()
         self.is_global = self.is_periodic = False
-        self.flags = set()                             # states that tell whether averages are in the parameters
+        # states that tell whether averages are in the parameters
+        self.flags = set()
         self.asks = {}                                 # {(spec, options): tags the rule looks for}
 
     def _consider(self, spec, options):
@@ -183,7 +213,9 @@ class GroupKeys:
         self.entries = self.entries + [e for e in rule.entries() if e not in self.entries]
         self.gradients = max(self.gradients, rule.gradients(), key=len)
         self.flags = self.flags | {n for n in rule.states() if n.rpartition(".")[2] in FLAGS}
-        self.beside = self.beside | {e for e in rule.entries() if e != "step" and rule.reads_gradient(e)}
+        self.beside = self.beside | {
+            e for e in rule.entries() if e != "step" and rule.reads_gradient(e)
+        }
         self.is_global = self.is_global or has_global(rule)
         self.is_periodic = self.is_periodic or rule.has_periods()
         self.seen.add((spec, option_text(options)))
@@ -203,10 +235,13 @@ class GroupKeys:
         row = _rules.TORCH[self.row]
         base = {**_rules.torch_defaults(self.row, {}), **row["own"]}
         base.setdefault("maximize", False)
-        # a wrapper may fix a hyperparameter: galore sets weight_decay of rules that it cannot take apart to 0
+        # a wrapper may fix a hyperparameter: galore sets weight_decay of rules that it cannot take
+        # apart to 0
         base.update({n: h[0] for n, h in self.ranges.items() if h[1] == h[2] and n in base})
         self.names = row["states"]
-        self.keys = [(k, row["keys"].get(k, (k,))) for k in base if k in row["keys"] or k in self.ranges]
+        self.keys = [
+            (k, row["keys"].get(k, (k,))) for k in base if k in row["keys"] or k in self.ranges
+        ]
         held = {n for _, names in self.keys for n in names}
         self.keys += [(n, (n,)) for n in self.ranges if n not in held]
         base.update((n, self.ranges[n][0]) for n in self.ranges if n not in held)
@@ -214,7 +249,8 @@ class GroupKeys:
         return self._with_choices(base, [n for n in self.declared if "." in n])
 
     def _own(self):
-        """Hyperparameters by their names, except beta1, beta2, …, which become `betas` as in PyTorch."""
+        """Hyperparameters by their names, except beta1, beta2, …, which become `betas` as in
+        PyTorch."""
         self.names, self.choices = {}, {}
         held = {n: k for k, names in self._series() for n in names}
         self.keys = self._series() + [(n, (n,)) for n in self.ranges if n not in held]
@@ -222,9 +258,11 @@ class GroupKeys:
         self.keys.sort(key=lambda pair: order.index(pair[1][0]))
         base = {}
         for key, names in self.keys:
-            base[key] = self.ranges[key][0] if names == (key,) else tuple(self.ranges[n][0] for n in names)
+            base[key] = self.ranges[key][0] if names == (key,) else tuple(
+                self.ranges[n][0] for n in names)
         if "base_lr" in base:
-            base["base_lr"] = None                     # filled from each group's first lr: complete()
+            # filled from each group's first lr: complete()
+            base["base_lr"] = None
         self._with_choices(base, list(self.declared))
         self.switches = {o: keys for o, keys in _rules.SWITCHES.get(self.spec, {}).items()
                          if o in self.choices and all(k in base for k in keys)}
@@ -233,19 +271,22 @@ class GroupKeys:
         return {**base, "maximize": False, "differentiable": False}
 
     def _with_choices(self, base, names):
-        """Options of the spec as keys of groups. If a hyperparameter has the same name, the key is the
-        hyperparameter's."""
+        """Options of the spec as keys of groups. If a hyperparameter has the same name, the key is
+        the hyperparameter's."""
         for n in names:
             if n not in base:
                 self.choices[n] = n
-                base[n] = self.declared[n][0] if isinstance(self.declared[n], tuple) else self.declared[n]
+                base[n] = self.declared[n][0] if isinstance(self.declared[n],
+                                                            tuple) else self.declared[n]
         return base
 
     def _series(self):
         """Series of hyperparameters: [("betas", ("beta1", "beta2")), ("eps", ("eps1", "eps2"))]"""
         found = []
-        for key, stem, most in (("betas", "beta", _rules.FEWER_BETAS.get(self.spec, 9)), ("eps", "eps", 9)):
-            names = tuple(n for n in ("%s%d" % (stem, i + 1) for i in range(most)) if n in self.ranges)
+        for key, stem, most in (("betas", "beta", _rules.FEWER_BETAS.get(self.spec,
+                                                                         9)), ("eps", "eps", 9)):
+            names = tuple(
+                n for n in ("%s%d" % (stem, i + 1) for i in range(most)) if n in self.ranges)
             if len(names) > 1 and key not in self.ranges and key not in self.declared:
                 found.append((key, names))
         return found + [(key, names) for key, names in _rules.SERIES.get(self.spec, {}).items()
@@ -255,7 +296,8 @@ class GroupKeys:
         found = {}
         for key, names in self.keys:
             if names != (key,):
-                found.update((n, ((key, i if len(names) > 1 else None),)) for i, n in enumerate(names))
+                found.update(
+                    (n, ((key, i if len(names) > 1 else None),)) for i, n in enumerate(names))
         if self.row:
             found.update((n, ((key, None),)) for n, key in _rules.TORCH[self.row]["alias"].items())
         for name in ("decoupled", "decouple"):         # timm's name of the option
@@ -263,7 +305,8 @@ class GroupKeys:
                 found["decoupled_decay"] = ((name, None),)
         pairs = {n.rsplit(".", 1)[0] for n in self.ranges if n.endswith(".beta1")}
         for x in pairs:                                # adamw.betas
-            found[x + ".betas"] = tuple((n, None) for n in (x + ".beta1", x + ".beta2") if n in self.ranges)
+            found[x + ".betas"] = tuple(
+                (n, None) for n in (x + ".beta1", x + ".beta2") if n in self.ranges)
         for name in [*base, *found]:
             if "." in name and name.replace(".", "_") not in base:     # clip_max_norm, adamw_betas
                 found[name.replace(".", "_")] = found.get(name, ((name, None),))
@@ -282,50 +325,59 @@ class GroupKeys:
 
     # ---- names of keys ----
     def fold(self, values, base, twice=False):
-        """Moves the values of aliases (beta1, clip_max_norm) to the keys of groups, in place. base: supplies the other
-        values of a pair; twice: refuses a key that is given by both names."""
+        """Moves the values of aliases (beta1, clip_max_norm) to the keys of groups, in place. base:
+        supplies the other values of a pair; twice: refuses a key that is given by both names."""
         direct = set(values) if twice else ()
         for name in [n for n in values if n in self.aliases]:
             to, value = self.aliases[name], values.pop(name)
             each = (value,) if len(to) == 1 else value
             if len(to) > 1 and (not isinstance(value, (tuple, list)) or len(value) != len(to)):
-                raise ValueError("%s: %s holds %s, not %r" % (self.spec, name, ", ".join(k for k, _ in to), value))
+                raise ValueError("%s: %s holds %s, not %r" %
+                                 (self.spec, name, ", ".join(k for k, _ in to), value))
             for (key, place), x in zip(to, each):
                 if key in direct:
-                    raise TypeError("%s: %s and %s are the same, give one of them" % (self.spec, name, key))
+                    raise TypeError(
+                        "%s: %s and %s are the same, give one of them" % (self.spec, name, key))
                 if self.row and name in _rules.TORCH[self.row]["negative"]:
                     x = -x
-                values[key] = x if place is None else _replaced(values.get(key, base[key]), place, x)
+                values[key] = x if place is None else _replaced(values.get(key, base[key]), place,
+                                                                x)
         if twice and self.row:
             for key, (other, value) in _rules.TORCH[self.row]["implied"].items():
                 if values.get(key) is not None:
                     values.setdefault(other, value)
 
     def refuse_in_group(self, group, where, whole):
-        """Refuses keys that apply to all groups together, unless they are equal to those of the optimizer (whole),
-        and keys of wrappers that the rule does not have."""
+        """Refuses keys that apply to all groups together, unless they are equal to those of the
+        optimizer (whole), and keys of wrappers that the rule does not have."""
         if self.rest:
             refuse_sorting(group, self.rest, where)
         for key in list(group):
             if key in whole and _listed(group[key]) == _listed(whole[key]):
-                del group[key]                         # ZeroRedundancyOptimizer copies all arguments into groups
-            elif key in WHOLE and key not in self.base:                # a spec may have the names of timm's keys
-                raise TypeError("%s: %s= applies to all groups of an optimizer; pass it to the constructor, or make "
-                                "another optimizer for this group" % (_said(self.spec, key, where), key))
-            if isinstance(key, str) and "." in key and key not in self.base and key not in self.aliases and any(
+                # ZeroRedundancyOptimizer copies all arguments into groups
+                del group[key]
+            # a spec may have the names of timm's keys
+            elif key in WHOLE and key not in self.base:
+                raise TypeError("%s: %s= applies to all groups of an optimizer; pass it to the "
+                                "constructor, or make another optimizer for this group" %
+                                (_said(self.spec, key, where), key))
+            if isinstance(
+                    key, str
+            ) and "." in key and key not in self.base and key not in self.aliases and any(
                     n.startswith(key.split(".", 1)[0] + ".") for n in self.base):
                 known = [n for n in self.base if "." in n]
                 raise TypeError("param_groups[%d]: %s" % (where, unknown(self.spec, [key], known)))
 
     def complete(self, group, base=None):
-        """Sets base_lr, if the rule has it and the user did not set it, to the first rate of the schedule. base:
-        supplies the rate of a group without one."""
+        """Sets base_lr, if the rule has it and the user did not set it, to the first rate of the
+        schedule. base: supplies the rate of a group without one."""
         if "base_lr" in self.ranges and group.get("base_lr") is None:
-            group["base_lr"] = number(group.get("initial_lr", group["lr"] if "lr" in group else base["lr"]))
+            group["base_lr"] = number(
+                group.get("initial_lr", group["lr"] if "lr" in group else base["lr"]))
 
     def loaded(self, group, base, where):
-        """A copy of a file's group under this rule's keys. base: the group that it replaces. Refuses values that the
-        rule cannot take."""
+        """A copy of a file's group under this rule's keys. base: the group that it replaces.
+        Refuses values that the rule cannot take."""
         found = dict(group)
         self.fold(found, base)
         if self.row:
@@ -339,20 +391,25 @@ class GroupKeys:
         return {"to_eval", "to_train"} <= set(self.entries) and self.flags != {EMA}
 
     def rates(self):
-        """[(key, whether it follows every change of lr)] of the rates beside lr. That of the fallback rule follows
-        schedulers only."""
+        """[(key, whether it follows every change of lr)] of the rates beside lr. That of the
+        fallback rule follows schedulers only."""
         found = [("%s.lr" % self.rest, False)] if self.rest else []
         library = [("", self.spec)] if self.what["text"] is None else []
-        library += [(w + ".", w) for w in (x.split("(")[0].strip() for x in split_wrappers(self.what["with_"], ","))
-                    if w not in self.what["wrappers"]]
-        return found + [(k, True) for k in dict.fromkeys(prefix + n for prefix, name in library
-                                                         for n in _rules.RATES.get(name, ())) if k in self.ranges]
+        library += [
+            (w + ".", w)
+            for w in (x.split("(")[0].strip() for x in split_wrappers(self.what["with_"], ","))
+            if w not in self.what["wrappers"]
+        ]
+        return found + [(k, True) for k in dict.fromkeys(
+            prefix + n for prefix, name in library for n in _rules.RATES.get(name, ()))
+                        if k in self.ranges]
 
     # ---- values ----
     def check(self, values, where=None):
         """Refuses values outside of their ranges, before tensors are bound."""
         for key, names in self.keys:
-            if key in values and (values[key] is not None or key != "base_lr"):    # complete() sets base_lr
+            # complete() sets base_lr
+            if key in values and (values[key] is not None or key != "base_lr"):
                 for name, x in zip(names, self._parts(key, names, values[key], where)):
                     if x is not None:
                         self._within(name, x, values, where, key)
@@ -372,9 +429,10 @@ class GroupKeys:
         return value
 
     def _within(self, name, x, group, where, key):
-        """x as a number, or the bound of its range if x is beyond it only by rounding. A bool is most likely an
-        argument of the authors' that stands elsewhere; torch's classes take it."""
-        if _is_bool(x) and not (self.row and key in {p.name for p in _rules.torch_parameters(self.row)}):
+        """x as a number, or the bound of its range if x is beyond it only by rounding. A bool is
+        most likely an argument of the authors' that stands elsewhere; torch's classes take it."""
+        if _is_bool(x) and not (self.row and
+                                key in {p.name for p in _rules.torch_parameters(self.row)}):
             raise TypeError("%s is a number, not %r" % (_said(self.spec, key, where), x))
         try:
             x = number(x)
@@ -389,8 +447,9 @@ class GroupKeys:
         for end, is_open in ((lo, lo_open), (hi, hi_open)):
             if not is_open and abs(end - x) <= ROUNDING * abs(first):
                 return end
-        raise RangeError("%s is %g, and must be %s" % (_said(self.spec, key, where), -x if negative else x,
-                                                       range_text(self.ranges[name], -1 if negative else 1)))
+        raise RangeError(
+            "%s is %g, and must be %s" % (_said(self.spec, key, where), -x if negative else x,
+                                          range_text(self.ranges[name], -1 if negative else 1)))
 
     def _choice(self, key, group, where):
         """The value of an option, checked for its type."""
@@ -413,13 +472,15 @@ class GroupKeys:
 
     def _may_go_up(self):
         if len(self.entries) > 1:
-            raise ValueError("maximize=True: %s has entries beside step (%s), which would still go down" % (
+            raise ValueError("maximize=True: %s has entries beside step (%s), which would still go "
+                             "down" % (
                 self.spec, ", ".join(e for e in self.entries if e != "step")))
 
     # ---- values and rule of a group ----
     def values(self, group, dtype, where, stays=lambda x: False):
-        """{hyperparameter: number} of a group for parameters of a type, each within its range. stays: a function that
-        says whether the library reads a tensor in place; such tensors are passed on without reading them."""
+        """{hyperparameter: number} of a group for parameters of a type, each within its range.
+        stays: a function that says whether the library reads a tensor in place; such tensors are
+        passed on without reading them."""
         found = {}
         for key, names in self.keys:
             for name, x in zip(names, self._parts(key, names, group[key], where)):
@@ -431,8 +492,8 @@ class GroupKeys:
         return found
 
     def _without(self, key, group, where):
-        """The value of a key that is None: 0 if another key switches their option on, otherwise the spec's. Keys that
-        switch no option must be numbers."""
+        """The value of a key that is None: 0 if another key switches their option on, otherwise the
+        spec's. Keys that switch no option must be numbers."""
         options = [o for o, keys in self.switches.items() if key in keys]
         if not options and key not in _rules.NONE.get(self.spec, ()):
             raise TypeError("%s is None, and must be a number" % _said(self.spec, key, where))
@@ -453,12 +514,14 @@ class GroupKeys:
             spec = row["spec_of"](group) if row["spec_of"] else self.row
         return spec, {**{k: v for k, v in options.items() if v is not None}, **self.options}, up
 
-    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None, bindings=0):
-        """Arguments for Engine.compile. scaler: the text of an outermost wrapper that divides gradients by a scale;
-        bindings: those that share values of all tensors."""
+    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None,
+                 bindings=0):
+        """Arguments for Engine.compile. scaler: the text of an outermost wrapper that divides
+        gradients by a scale; bindings: those that share values of all tensors."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, **self.types}
-        if types["param"] != "%ssr" % param:           # bf16sr is not for f32 parameters beside bf16 ones
+        # bf16sr is not for f32 parameters beside bf16 ones
+        if types["param"] != "%ssr" % param:
             types["param"] = param
         if param not in ("bf16", "f16"):
             types.pop("master", None)                  # others round nothing away
@@ -495,16 +558,19 @@ def number(x):
 
 
 def _is_bool(x):
-    return isinstance(x, bool) or str(getattr(x, "dtype", "")).endswith("bool")        # of NumPy, of torch
+    # of NumPy, of torch
+    return isinstance(x, bool) or str(getattr(x, "dtype", "")).endswith("bool")
 
 
 def is_constant(x):
     """Whether a value of a group cannot change in place, as lists, arrays and tensors can."""
-    return x is None or isinstance(x, (int, float, str)) or isinstance(x, tuple) and all(map(is_constant, x))
+    return x is None or isinstance(
+        x, (int, float, str)) or isinstance(x, tuple) and all(map(is_constant, x))
 
 
 def snapshot(x):
-    """A value of a group that later changes in place do not reach. Tensors stay: each step reads them."""
+    """A value of a group that later changes in place do not reach. Tensors stay: each step reads
+    them."""
     if isinstance(x, (tuple, list)):
         return tuple(map(snapshot, x))
     try:
@@ -522,8 +588,10 @@ def _replaced(value, place, x):
 
 
 def _said(spec, key, where):
-    """A key's name for messages. where: the number of its group; None: an argument of the constructor."""
-    return '%s: param_groups[%d]["%s"]' % (spec, where, key) if where is not None else "%s: %s" % (spec, key)
+    """A key's name for messages. where: the number of its group; None: an argument of the
+    constructor."""
+    return '%s: param_groups[%d]["%s"]' % (spec, where,
+                                           key) if where is not None else "%s: %s" % (spec, key)
 
 
 def range_text(h, sign=1):

@@ -1,22 +1,23 @@
-"""Hooks that capture the inputs of layers in forward and the gradients of their outputs in backward. Per-sample
-gradients and K-FAC statistics share them.
+"""Hooks that capture the inputs of layers in forward and the gradients of their outputs in
+backward. Per-sample gradients and K-FAC statistics share them.
 
 Ownership
-- The user owns the capture. The model's hooks hold it by weak references and are removed with it. Copies and pickles
-  of a hooked model have no hooks.
-- A layer's input is held by the autograd graph of its output, like autograd's own saved tensors. A forward without
-  backward (or one that checkpointing repeats) leaves nothing behind. A backward that does not retain the graph releases
-  the input, even if the loss is still referenced. No tensor is copied.
-- When the gradient of the output arrives, the capture takes both. They stay until `clear()`, or until a subclass has
-  used them. `held_bytes` is their size.
+- The user owns the capture. The model's hooks hold it by weak references and are removed with it.
+  Copies and pickles of a hooked model have no hooks.
+- A layer's input is held by the autograd graph of its output, like autograd's own saved tensors. A
+  forward without backward (or one that checkpointing repeats) leaves nothing behind. A backward
+  that does not retain the graph releases the input, even if the loss is still referenced. No tensor
+  is copied.
+- When the gradient of the output arrives, the capture takes both. They stay until `clear()`, or
+  until a subclass has used them. `held_bytes` is their size.
 
-Batches: one forward of the model, or one backward, forms a batch. Row i of every layer in it is sample i. Contributions
-of several calls of a layer, or of several layers with one parameter, are added. Every further batch adds further
-samples, so micro-batches accumulate. A second backward through the same graph adds to the samples of the first one
-while they are held.
+Batches: one forward of the model, or one backward, forms a batch. Row i of every layer in it is
+sample i. Contributions of several calls of a layer, or of several layers with one parameter, are
+added. Every further batch adds further samples, so micro-batches accumulate. A second backward
+through the same graph adds to the samples of the first one while they are held.
 
-The gradient is taken at the node that made the output, before in-place operations on the output. If the output is a
-view of its whole base (a Linear of three axes), it is taken at the base.
+The gradient is taken at the node that made the output, before in-place operations on the output. If
+the output is a view of its whole base (a Linear of three axes), it is taken at the base.
 """
 import threading
 import weakref
@@ -30,7 +31,8 @@ from torch.compiler import is_compiling
 from ._layers import Refused, find, mixes, own, wide
 from ._sharded import is_sharded
 
-_task = torch._C._current_graph_task_id                # number of the backward that runs in this thread; -1: none
+# number of the backward that runs in this thread; -1: none
+_task = torch._C._current_graph_task_id
 _retained = torch._C._autograd._get_current_graph_task_keep_graph
 
 
@@ -59,7 +61,8 @@ def _unhooked():
 
 
 class Hook:
-    """A method of a capture as a module's hook. Copies and pickles of the module get one that does nothing."""
+    """A method of a capture as a module's hook. Copies and pickles of the module get one that does
+    nothing."""
 
     def __init__(self, owner, method, what):
         self.owner, self.method, self.what = weakref.ref(owner), method, what
@@ -89,29 +92,35 @@ class Layer:
         return x.movedim(self.axis, 0) if self.axis else x
 
     def trained(self):
-        return {k: p for k, p in own(self.module).items() if p.requires_grad and id(p) not in self.left}
+        return {
+            k: p for k, p in own(self.module).items() if p.requires_grad and id(p) not in self.left
+        }
 
 
 class Call:
     """One call of a layer; the autograd graph holds it."""
 
     def __init__(self, owner, layer, x, params, shape, forward):
-        self.owner, self.layer, self.x, self.params, self.shape = weakref.ref(owner), layer, x, params, shape
+        self.owner, self.layer, self.x, self.params, self.shape = weakref.ref(
+            owner), layer, x, params, shape
         self.version, self.forward, self.made_in = x._version, forward, _task()
-        self.record = None                             # weak reference to the record of its last gradient
+        # weak reference to the record of its last gradient
+        self.record = None
 
     def given(self):
         if self.x is None:
-            raise RuntimeError("backward came a second time through layer '%s': call the first one with "
-                               "retain_graph=True" % self.layer.name)
+            raise RuntimeError("backward came a second time through layer '%s': call the first one "
+                               "with retain_graph=True" % self.layer.name)
         return unchanged(self.layer, self.x, self.version)
 
 
 def unchanged(layer, x, version):
-    """The layer's input, with samples first; refuses one that was changed in place since forward."""
+    """The layer's input, with samples first; refuses one that was changed in place since
+    forward."""
     if x._version != version:
-        raise RuntimeError("what layer '%s' was given has been changed in place since its forward: give it a copy, or "
-                           "change it after the gradients have been used" % layer.name)
+        raise RuntimeError(
+            "what layer '%s' was given has been changed in place since its forward: "
+            "give it a copy, or change it after the gradients have been used" % layer.name)
     return layer.first(x)
 
 
@@ -138,7 +147,8 @@ class Record:
 
     def grad(self):
         if self.g._version != self.g_version:
-            raise RuntimeError("the gradient of what layer '%s' gave has been changed in place since backward"
+            raise RuntimeError("the gradient of what layer '%s' gave has been changed in place "
+                               "since backward"
                                % self.layer.name)
         return self.g
 
@@ -156,8 +166,9 @@ class Batch:
         for r in self.records:
             if r.count != first.count:
                 raise RuntimeError(
-                    "layer '%s' saw %d samples and layer '%s' %d, in one forward or backward: every layer needs the "
-                    "samples on its axis of samples (a position's embedding, say, expanded to all of them)"
+                    "layer '%s' saw %d samples and layer '%s' %d, in one forward or backward: "
+                    "every layer needs the samples on its axis of samples (a position's embedding, "
+                    "say, expanded to all of them)"
                     % (first.layer.name, first.count, r.layer.name, r.count))
         return first.count
 
@@ -171,9 +182,11 @@ class LeftOut:
         known = {name for name, _ in (*model.named_modules(remove_duplicate=False), *params)}
         for name in given:
             if name not in known or not name:
-                raise Refused("leave_out names '%s', and the model has no such module or parameter" % name)
+                raise Refused(
+                    "leave_out names '%s', and the model has no such module or parameter" % name)
         self.given = given
-        self.params = [p for _, p in params]           # keeps them alive, so that their ids stay valid
+        # keeps them alive, so that their ids stay valid
+        self.params = [p for _, p in params]
         names = {}
         for name, p in params:
             names.setdefault(id(p), []).append(name)
@@ -193,11 +206,14 @@ class Capture:
 
     def __init__(self, model, loss, axis, leave_out):
         if loss not in ("mean", "sum"):
-            raise Refused("loss= says whether the loss is the 'mean' or the 'sum' over the samples, not %r" % (loss,))
+            raise Refused("loss= says whether the loss is the 'mean' or the 'sum' over the "
+                          "samples, not %r" % (loss,))
         if not isinstance(model, nn.Module):
-            raise TypeError("%s takes a torch.nn.Module, not %s" % (self.what, type(model).__name__))
+            raise TypeError(
+                "%s takes a torch.nn.Module, not %s" % (self.what, type(model).__name__))
         self.model, self.loss, self.scale = model, loss, 1.0
-        self._on, self._forwards, self._local, self._lock = True, 0, threading.local(), threading.Lock()
+        self._on, self._forwards, self._local, self._lock = True, 0, threading.local(
+        ), threading.Lock()
         self._handles, self._left = [], LeftOut(model, leave_out)
         self._finalizer = weakref.finalize(self, _remove, self._handles)
         self.clear()
@@ -215,8 +231,9 @@ class Capture:
             layer.left = self._left.ids
             for key, p in own(layer.module).items():
                 if not plain(p) or not p.is_floating_point():
-                    raise Refused("%s takes plain tensors of real numbers as parameters: '%s' of layer '%s' is a %s of "
-                                  "%s" % (self.what, key, layer.name, type(p.data).__name__, p.dtype))
+                    raise Refused("%s takes plain tensors of real numbers as parameters: '%s' of "
+                                  "layer '%s' is a %s of %s" %
+                                  (self.what, key, layer.name, type(p.data).__name__, p.dtype))
             self._hook(layer.module, "_forward", layer, with_kwargs=True, prepend=True)
         self._handles.append(self.model.register_forward_pre_hook(Hook(self, "_enter", None)))
         self._hook(self.model, "_leave", None, always_call=True)
@@ -227,16 +244,23 @@ class Capture:
 
     # ---- which layers ----
     def _modules(self):
-        """(name, module) without those of leave_out; a module with two names is excluded by either."""
-        left = {id(m) for name, m in self.model.named_modules(remove_duplicate=False) if name in self._left}
-        return [(name or "(the model)", m) for name, m in self.model.named_modules() if id(m) not in left]
+        """(name, module) without those of leave_out; a module with two names is excluded by
+        either."""
+        left = {
+            id(m) for name, m in self.model.named_modules(remove_duplicate=False)
+            if name in self._left
+        }
+        return [(name or "(the model)", m) for name, m in self.model.named_modules()
+                if id(m) not in left]
 
     def _refuse_wrappers(self):
         for name, m in self.model.named_modules():
             kind = type(m).__name__
             if isinstance(m, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or kind in (
-                    "OptimizedModule", "FullyShardedDataParallel", "ScriptModule", "RecursiveScriptModule"):
-                raise Refused("%s does not look through %s (%s): give it the module inside, and call that"
+                    "OptimizedModule", "FullyShardedDataParallel", "ScriptModule",
+                    "RecursiveScriptModule"):
+                raise Refused("%s does not look through %s (%s): give it the module inside, and "
+                              "call that"
                               % (self.what, kind, name or "the model"))
 
     def _choose(self):
@@ -251,7 +275,8 @@ class Capture:
         for layer in layers:
             said = by_name.get(layer.name, 0) if by_name or isinstance(axis, dict) else axis
             if not isinstance(said, int) or said < 0:
-                raise Refused("axis= is the number of the samples' axis, from 0 on, not %r" % (said,))
+                raise Refused(
+                    "axis= is the number of the samples' axis, from 0 on, not %r" % (said,))
             layer.axis = 0 if layer.kind.fixed else said
 
     # ---- forward ----
@@ -266,23 +291,26 @@ class Capture:
         self._local.depth = max(0, getattr(self._local, "depth", 0) - 1)
 
     def _forward(self, layer, module, args, kwargs, out):
-        if not self._on or not torch.is_grad_enabled() or not isinstance(out, torch.Tensor) or not out.requires_grad:
+        if not self._on or not torch.is_grad_enabled() or not isinstance(
+                out, torch.Tensor) or not out.requires_grad:
             return
         params = layer.trained()
         if not params:
             return
         if module is not layer.module:
-            raise RuntimeError("%s: layer '%s' was called as a copy of itself, as DataParallel does: its samples "
-                               "cannot be told" % (self.what, layer.name))
+            raise RuntimeError("%s: layer '%s' was called as a copy of itself, as DataParallel "
+                               "does: its samples cannot be told" % (self.what, layer.name))
         x = args[0] if args else next(iter(kwargs.values()))
         self._look(layer, x, out)
         forward = self._local.forward if getattr(self._local, "depth", 0) else None
-        made(out, x).register_hook(arrival(Call(self, layer, x.detach(), params, out.shape, forward)))
+        made(out,
+             x).register_hook(arrival(Call(self, layer, x.detach(), params, out.shape, forward)))
 
     @staticmethod
     def _look(layer, x, out):
         if not isinstance(x, torch.Tensor) or not plain(x):
-            raise RuntimeError("layer '%s' was given something else than a plain tensor" % layer.name)
+            raise RuntimeError(
+                "layer '%s' was given something else than a plain tensor" % layer.name)
         if layer.axis >= layer.kind.axes(layer.module, x):
             raise RuntimeError("layer '%s' was given %s: there is no axis of samples%s" % (
                 layer.name, tuple(x.shape), " %d" % layer.axis if layer.axis else ""))
@@ -292,13 +320,14 @@ class Capture:
         if not self._on:
             return
         if torch.is_grad_enabled():
-            raise RuntimeError("%s is not differentiable twice: neither backward(create_graph=True) nor torch.func can "
-                               "be captured; put `with ….pause():` around what is none of its business" % self.what)
+            raise RuntimeError("%s is not differentiable twice: neither "
+                               "backward(create_graph=True) nor torch.func can be captured; put "
+                               "`with ….pause():` around what is none of its business" % self.what)
         x = call.given()
         g = call.layer.first(g.reshape(call.shape))
         if x.shape[0] != g.shape[0]:
-            raise RuntimeError("layer '%s' was given %d samples and gave %d" % (call.layer.name, x.shape[0],
-                                                                               g.shape[0]))
+            raise RuntimeError("layer '%s' was given %d samples and gave %d" %
+                               (call.layer.name, x.shape[0], g.shape[0]))
         with self._lock:
             record = call.record() if call.record else None
             batch, record = self._batch(call, record)
@@ -313,10 +342,11 @@ class Capture:
         record.bring(g)
 
     def _batch(self, call, record):
-        """Merges the batches of the call's forward, of its backward and of the record it adds to. Returns the batch and
-        that record, if it is still held."""
+        """Merges the batches of the call's forward, of its backward and of the record it adds to.
+        Returns the batch and that record, if it is still held."""
         task = _task()
-        if call.made_in not in (-1, task):             # checkpointing repeated the forward inside another backward
+        # checkpointing repeated the forward inside another backward
+        if call.made_in not in (-1, task):
             self._inside[task] = call.made_in
         while task in self._inside:
             task = self._inside[task]
@@ -342,16 +372,23 @@ class Capture:
     def _held(self):
         """[(batch, number of samples, factor that makes gradients those of a sum)]"""
         if not self._batches:
-            raise RuntimeError("%s has nothing yet: no backward came through the hooked layers since it was made or "
-                               "cleared%s" % (self.what, "" if self._handles else ", and the hooks are removed"))
+            raise RuntimeError("%s has nothing yet: no backward came through the hooked layers "
+                               "since it was made or cleared%s" %
+                               (self.what, "" if self._handles else ", and the hooks are removed"))
         counts = [b.count() for b in self._batches]
-        return [(b, n, (n if self.loss == "mean" else 1) / self.scale) for b, n in zip(self._batches, counts)]
+        return [(b, n, (n if self.loss == "mean" else 1) / self.scale)
+                for b, n in zip(self._batches, counts)]
 
     @property
     def held_bytes(self):
-        """Bytes that the captured tensors keep alive besides the graph; shared memory counts once."""
-        tensors = [t for b in self._batches for r in b.records for t in r.tensors()] + self._more_tensors()
-        return sum({(t.device, t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in tensors}.values())
+        """Bytes that the captured tensors keep alive besides the graph; shared memory counts
+        once."""
+        tensors = [t for b in self._batches for r in b.records for t in r.tensors()
+                   ] + self._more_tensors()
+        return sum({
+            (t.device, t.untyped_storage().data_ptr()): t.untyped_storage().nbytes()
+            for t in tensors
+        }.values())
 
     def _more_tensors(self):
         return []
@@ -382,24 +419,27 @@ class Capture:
         self.remove()
 
     def __deepcopy__(self, memo):
-        raise TypeError("%s cannot be copied: copy the model (the copy has no hooks) and hook the copy" % self.what)
+        raise TypeError("%s cannot be copied: copy the model (the copy has no hooks) and hook the "
+                        "copy" % self.what)
 
     def __reduce__(self):
-        raise TypeError("%s cannot be pickled: save the model, and hook it when it is loaded" % self.what)
+        raise TypeError(
+            "%s cannot be pickled: save the model, and hook it when it is loaded" % self.what)
 
 
 def made(out, x):
-    """The tensor whose gradient is that of a layer's output, whatever is done in place to the output later: the base,
-    if the layer made it and the output covers all of it."""
+    """The tensor whose gradient is that of a layer's output, whatever is done in place to the
+    output later: the base, if the layer made it and the output covers all of it."""
     base = out._base if out._is_view() else None
-    if base is None or base is x or base is x._base or base.numel() != out.numel() or not base.requires_grad or not (
-            out.is_contiguous() and base.is_contiguous()):
+    if base is None or base is x or base is x._base or base.numel() != out.numel(
+    ) or not base.requires_grad or not (out.is_contiguous() and base.is_contiguous()):
         return out
     return base
 
 
 def arrival(call):
-    """The hook for the gradient of an output. It holds the capture weakly, and the layer's input."""
+    """The hook for the gradient of an output. It holds the capture weakly, and the layer's
+    input."""
     def arrived(g):
         owner = call.owner()
         if owner is not None:
@@ -415,8 +455,8 @@ def _remove(handles):
 
 
 def sort_modules(modules, left, rules=None):
-    """Sorts modules: supported layers, (name, module) of modules to watch, and texts about unsupported layers and about
-    layers that mix samples."""
+    """Sorts modules: supported layers, (name, module) of modules to watch, and texts about
+    unsupported layers and about layers that mix samples."""
     layers, watched, bad, mixed = [], [], [], []
     for name, m in modules:
         if mixes(m):

@@ -6,14 +6,17 @@
     stats.precondition(damping=1e-3)                   # p.grad = (G + …)^-1 p.grad (A + …)^-1
     opt.step()
 
-_hooks.py describes what is captured and who owns it. A layer's Fisher matrix is approximated by A (Kronecker) G of
-Martens and Grosse 2015, arXiv:1503.05671. A is computed from the inputs, with a 1 appended if there is a bias, and G
-from the gradients of the outputs of single samples (for a mean loss, multiplied by the number of samples). For a layer
-with T rows per sample (a sequence, or positions of an image, Grosse and Martens 2016, arXiv:1602.01407):
+_hooks.py describes what is captured and who owns it. A layer's Fisher matrix is approximated by A
+(Kronecker) G of Martens and Grosse 2015, arXiv:1503.05671. A is computed from the inputs, with a 1
+appended if there is a bias, and G from the gradients of the outputs of single samples (for a mean
+loss, multiplied by the number of samples). For a layer with T rows per sample (a sequence, or
+positions of an image, Grosse and Martens 2016, arXiv:1602.01407):
   "expand"  every row counts by itself: A = sum a a^T / (samples T), G = sum g g^T / samples
-  "reduce"  a is the mean and g the sum over a sample's rows: A = sum a a^T / samples, G = sum g g^T / samples
-(Eschenhagen et al. 2023, arXiv:2311.00636). Several calls of one layer add rows. The result is the Fisher matrix if the
-labels of the loss are sampled from the model, and the empirical one if they are the data's.
+  "reduce"  a is the mean and g the sum over a sample's rows: A = sum a a^T / samples, G = sum g g^T
+            / samples
+(Eschenhagen et al. 2023, arXiv:2311.00636). Several calls of one layer add rows. The result is the
+Fisher matrix if the labels of the loss are sampled from the model, and the empirical one if they
+are the data's.
 """
 import torch
 
@@ -23,8 +26,8 @@ from ._sample_factors import slices
 
 
 class KFAC(Capture):
-    """The result of optc.torch.kfac_inputs. layers: {name: layer} with factors; rest: names of parameters without
-    factors, which stay unchanged (norms, embeddings)."""
+    """The result of optc.torch.kfac_inputs. layers: {name: layer} with factors; rest: names of
+    parameters without factors, which stay unchanged (norms, embeddings)."""
     what = "kfac_inputs"
 
     def __init__(self, model, loss, axis, leave_out, decay, rows):
@@ -36,7 +39,10 @@ class KFAC(Capture):
         super().__init__(model, loss, axis, leave_out)
 
     def _choose(self):
-        layers = [x for x in sort_modules(self._modules(), self._left.ids)[0] if isinstance(x.kind, Dense)]
+        layers = [
+            x for x in sort_modules(self._modules(), self._left.ids)[0]
+            if isinstance(x.kind, Dense)
+        ]
         mine = {id(p) for x in layers for p in own(x.module).values()} - self._left.ids
         users = {}
         for name, m in self.model.named_modules():
@@ -44,9 +50,12 @@ class KFAC(Capture):
                 users.setdefault(id(p), []).append(name)
         shared = [users[i] for i in mine if len(users[i]) > 1]
         if shared:
-            raise Refused("kfac_inputs: one parameter in several layers has no factors of its own: %s; name those "
-                          "layers in leave_out" % "; ".join(" and ".join(s) for s in shared))
-        self.rest = [n for n, p in self.model.named_parameters() if p.requires_grad and id(p) not in mine]
+            raise Refused(
+                "kfac_inputs: one parameter in several layers has no factors of its own: "
+                "%s; name those layers in leave_out" % "; ".join(" and ".join(s) for s in shared))
+        self.rest = [
+            n for n, p in self.model.named_parameters() if p.requires_grad and id(p) not in mine
+        ]
         return layers
 
     def _keep(self, record, x, g):
@@ -58,8 +67,9 @@ class KFAC(Capture):
         for name, known in self.layers.items():
             if layer is known.module or layer == name:
                 return name
-        raise KeyError("%s is no layer with factors: those are %s" % (
-            "'%s'" % layer if isinstance(layer, str) else type(layer).__name__, ", ".join(self.layers) or "none"))
+        raise KeyError("%s is no layer with factors: those are %s" %
+                       ("'%s'" % layer if isinstance(layer, str) else type(layer).__name__,
+                        ", ".join(self.layers) or "none"))
 
     @staticmethod
     def _records(layer, held):
@@ -74,7 +84,9 @@ class KFAC(Capture):
     def _rows(self, record, factor, lo, hi):
         """a and g of samples lo to hi: (groups, rows, width)"""
         m, dtype = record.layer.module, wide(record.layer.module.weight.dtype)
-        a, g = (y.to(dtype) for y in record.layer.kind.rows(m, record.given()[lo:hi], record.grad()[lo:hi]))
+        a, g = (y.to(dtype) for y in record.layer.kind.rows(m,
+                                                            record.given()[lo:hi],
+                                                            record.grad()[lo:hi]))
         if self.rows == "reduce":
             a, g = a.mean(2, keepdim=True), g.sum(2, keepdim=True)
         a, g = (y.transpose(0, 1).flatten(1, 2) for y in (a, g))
@@ -84,8 +96,9 @@ class KFAC(Capture):
 
     @plainly
     def inputs(self, layer):
-        """(a, g) of a layer, given by itself or its name: a row per sample, or per row of each sample ("expand"). For a
-        convolution with groups, the first axis is the group. A = a^T a / rows and G = g^T g / samples."""
+        """(a, g) of a layer, given by itself or its name: a row per sample, or per row of each
+        sample ("expand"). For a convolution with groups, the first axis is the group. A = a^T a /
+        rows and G = g^T g / samples."""
         name = self._name(layer)
         found, _ = self._records(self.layers[name], self._held())
         if not found:
@@ -107,8 +120,9 @@ class KFAC(Capture):
     # ---- running factors ----
     @plainly
     def update(self):
-        """Adds the captured samples to the factors and releases them. At a layer's k-th update the old factors have the
-        weight min(1 - 1/k, decay), so the first ones are plain means. A factor that is not finite is skipped."""
+        """Adds the captured samples to the factors and releases them. At a layer's k-th update the
+        old factors have the weight min(1 - 1/k, decay), so the first ones are plain means. A factor
+        that is not finite is skipped."""
         held = self._held()
         for name, layer in self.layers.items():
             new = self._products(layer, held)
@@ -118,7 +132,8 @@ class KFAC(Capture):
             keep = min(1 - 1 / k, self.decay)
             old = self._factors.get(name) or tuple(torch.zeros_like(x) for x in new)
             if old[0].shape != new[0].shape:
-                raise RuntimeError("layer '%s': its bias was frozen or unfrozen, which changes the size of A" % name)
+                raise RuntimeError("layer '%s': its bias was frozen or unfrozen, which changes the "
+                                   "size of A" % name)
             fine = new[0].isfinite().all() & new[1].isfinite().all()
             self._factors[name] = tuple(o.copy_(torch.where(fine, o * keep + n * (1 - keep), o))
                                         for o, n in zip(old, new))
@@ -127,17 +142,19 @@ class KFAC(Capture):
     def _kept(self, layer):
         name = self._name(layer)
         if name not in self._factors:
-            raise RuntimeError("layer '%s' has no factors yet: call update() after a backward" % name)
+            raise RuntimeError(
+                "layer '%s' has no factors yet: call update() after a backward" % name)
         return self._factors[name]
 
     def factors(self, layer):
-        """(A, G) of a layer, given by itself or its name; the live tensors. (groups, …) for a convolution with
-        groups."""
+        """(A, G) of a layer, given by itself or its name; the live tensors. (groups, …) for a
+        convolution with groups."""
         return tuple(_one(x) for x in self._kept(layer))
 
     @plainly
     def damped(self, layer, damping):
-        """(A + pi sqrt(damping) I, G + sqrt(damping) / pi I), pi^2 the mean of A's diagonal over that of G's."""
+        """(A + pi sqrt(damping) I, G + sqrt(damping) / pi I), pi^2 the mean of A's diagonal over
+        that of G's."""
         return tuple(_one(x) for x in self._damped(layer, damping))
 
     def _damped(self, layer, damping):
@@ -147,7 +164,8 @@ class KFAC(Capture):
         means = [x.diagonal(dim1=-2, dim2=-1).mean(-1) for x in (a, g)]
         tiny = torch.finfo(a.dtype).tiny
         pi = (means[0].clamp(min=tiny) / means[1].clamp(min=tiny)).sqrt()
-        pi = torch.where((means[0] > 0) & (means[1] > 0), pi, 1.0)     # a layer with zero inputs or gradients
+        # a layer with zero inputs or gradients
+        pi = torch.where((means[0] > 0) & (means[1] > 0), pi, 1.0)
         root = damping ** 0.5
         return _ridge(a, root * pi), _ridge(g, root / pi)
 
@@ -155,25 +173,29 @@ class KFAC(Capture):
     def precondition(self, damping, inverse=None):
         """Replaces p.grad of every layer with factors by G^-1 p.grad A^-1, with the damped factors.
 
-        inverse    a function of a positive definite matrix, or of a batch (groups, n, n); None: by Cholesky"""
+        inverse    a function of a positive definite matrix, or of a batch (groups, n, n); None: by
+                   Cholesky"""
         inverse = inverse or _inverse
         if self.layers and not self._factors:
-            raise RuntimeError("kfac_inputs has no factors yet: call update() after a backward, ahead of "
-                               "precondition()")
+            raise RuntimeError("kfac_inputs has no factors yet: call update() after a backward, "
+                               "ahead of precondition()")
         for name, layer in self.layers.items():
             m, keys = layer.module, KEYS & set(layer.trained())
             if name not in self._factors or "weight" not in keys or m.weight.grad is None:
                 continue
             has_bias = "bias" in keys and m.bias.grad is not None
             a, g = self._damped(name, damping)
-            matrix = layer.kind.matrix(m, m.weight.grad.to(a.dtype), m.bias.grad.to(a.dtype) if has_bias else None)
+            matrix = layer.kind.matrix(m, m.weight.grad.to(a.dtype),
+                                       m.bias.grad.to(a.dtype) if has_bias else None)
             if matrix.shape[-1] != a.shape[-1]:
-                raise RuntimeError("layer '%s': its bias was frozen or unfrozen since update()" % name)
+                raise RuntimeError(
+                    "layer '%s': its bias was frozen or unfrozen since update()" % name)
             try:
                 weight, bias = layer.kind.apart(m, inverse(g) @ matrix @ inverse(a), has_bias)
             except torch.linalg.LinAlgError:
-                raise RuntimeError("layer '%s': a factor is not positive definite in %s; more damping than %g helps, "
-                                   "if the training has not run away" % (name, a.dtype, damping)) from None
+                raise RuntimeError("layer '%s': a factor is not positive definite in %s; more "
+                                   "damping than %g helps, if the training has not run away" %
+                                   (name, a.dtype, damping)) from None
             m.weight.grad.copy_(weight)
             if has_bias:
                 m.bias.grad.copy_(bias)
@@ -191,9 +213,11 @@ class KFAC(Capture):
             w = layer.module.weight
             groups, out, width = layer.kind.matrix(layer.module, w.detach(), None).shape
             if both[1].shape != (groups, out, out) or both[0].shape[-1] not in (width, width + 1):
-                raise ValueError("factors of layer '%s' are of another size: %s and %s were loaded" % (
-                    name, tuple(both[0].shape), tuple(both[1].shape)))
-            found[name] = tuple(x.detach().to(device=w.device, dtype=wide(w.dtype), copy=True) for x in both)
+                raise ValueError(
+                    "factors of layer '%s' are of another size: %s and %s were loaded" %
+                    (name, tuple(both[0].shape), tuple(both[1].shape)))
+            found[name] = tuple(
+                x.detach().to(device=w.device, dtype=wide(w.dtype), copy=True) for x in both)
         self._factors, self.updates = found, dict(state["updates"])
 
     def _more_tensors(self):
@@ -214,15 +238,17 @@ def _ridge(x, much):
 
 
 def kfac_inputs(model, *, loss, axis=0, leave_out=(), decay=0.95, rows="expand"):
-    """Hooks a model for K-FAC: `inputs` of a layer, or running factors by `update`, `factors`, `damped`,
+    """Hooks a model for K-FAC: `inputs` of a layer, or running factors by `update`, `factors`,
+    `damped`,
     `precondition`.
 
-    loss       "mean" or "sum": how the loss combines the samples; gradients are returned as for a sum
+    loss       "mean" or "sum": how the loss combines the samples; gradients are returned as for a
+               sum
     axis       the samples' axis in the inputs of layers: 0, or {layer's name: axis}
     leave_out  names of modules to exclude
     decay      of the running means
     rows       "expand" or "reduce": how the rows of a sequence or an image count; see `inputs`
 
-    Linear, Conv1d to 3d and transformers' Conv1D have factors; `.rest` names the other parameters. The results are not
-    differentiable."""
+    Linear, Conv1d to 3d and transformers' Conv1D have factors; `.rest` names the other parameters.
+    The results are not differentiable."""
     return KFAC(model, loss, axis, leave_out, decay, rows)

@@ -1,10 +1,11 @@
 """The layers that per-sample gradients and K-FAC statistics support, in one table, LAYERS.
 
-The input x of a layer and the gradient g of its output have the samples on their first axis here. A weight that is
-multiplied by rows of x has, for one sample, the gradient `sum over t of left_t (outer) right_t`; a row t is a position
-of the sequence or of the image. `sides` returns left and right as (samples, groups, rows, width). For a weight that is
-looked up in, left has row numbers instead of one-hot vectors. All other gradients are small; `vectors` returns them
-directly, one row per sample.
+The input x of a layer and the gradient g of its output have the samples on their first axis here. A
+weight that is multiplied by rows of x has, for one sample, the gradient `sum over t of left_t
+(outer) right_t`; a row t is a position of the sequence or of the image. `sides` returns left and
+right as (samples, groups, rows, width). For a weight that is looked up in, left has row numbers
+instead of one-hot vectors. All other gradients are small; `vectors` returns them directly, one row
+per sample.
 """
 from math import prod
 
@@ -113,7 +114,8 @@ class Conv(Dense):
             x = F.pad(x, m._reversed_padding_repeated_twice, mode=mode)
         for i, (size, step, wide_by) in enumerate(zip(m.kernel_size, m.stride, m.dilation)):
             x = x.unfold(2 + i, (size - 1) * wide_by + 1, step)[..., ::wide_by]
-        x = x.unflatten(1, (m.groups, -1))             # samples, groups, channels, positions, kernel
+        # samples, groups, channels, positions, kernel
+        x = x.unflatten(1, (m.groups, -1))
         places = list(range(3, 3 + d))
         x = x.permute(0, 1, *places, 2, *range(3 + d, 3 + 2 * d))
         return x.reshape(n, m.groups, t, width), b
@@ -212,16 +214,20 @@ class CustomLayer(Kind):
         for key in keys:
             wanted = (g.shape[0], *m._parameters[key].shape)
             if key not in found or tuple(found[key].shape) != wanted:
-                raise RuntimeError("rules= of %s: '%s' must have shape %s, one gradient per sample, and is %s" % (
-                    type(m).__name__, key, wanted, tuple(found[key].shape) if key in found else "missing"))
+                raise RuntimeError(
+                    "rules= of %s: '%s' must have shape %s, one gradient per "
+                    "sample, and is %s" % (type(m).__name__, key, wanted,
+                                           tuple(found[key].shape) if key in found else "missing"))
         return {key: found[key].to(g.dtype) for key in keys}
 
 
 _instance = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-LAYERS = [(nn.Linear, Dense()), (nn.Embedding, Lookup()), (nn.LayerNorm, LastAxes()), (nn.GroupNorm, Channels()),
-          *((c, Conv()) for c in (nn.Conv1d, nn.Conv2d, nn.Conv3d)), *((c, Channels()) for c in _instance),
+LAYERS = [(nn.Linear, Dense()), (nn.Embedding, Lookup()), (nn.LayerNorm, LastAxes()),
+          (nn.GroupNorm, Channels()), *((c, Conv()) for c in (nn.Conv1d, nn.Conv2d, nn.Conv3d)),
+          *((c, Channels()) for c in _instance),
           *((c, LastAxes()) for c in [getattr(nn, "RMSNorm", None)] if c)]
-BY_NAME = {"Conv1D": Transposed()}                     # classes of libraries that are not imported here
+# classes of libraries that are not imported here
+BY_NAME = {"Conv1D": Transposed()}
 KEYS = {"weight", "bias"}
 
 
@@ -246,7 +252,8 @@ def find(m, rules):
     if any(nn.parameter.is_lazy(p) for p in mine.values()):
         return None, "its shape is not known yet: call the model once first"
     if set(mine) - KEYS or "weight" not in mine:
-        return None, "its weight is made of others: %s" % (", ".join(sorted(set(mine) - KEYS)) or "parametrized")
+        return None, "its weight is made of others: %s" % (", ".join(sorted(set(mine) - KEYS)) or
+                                                           "parametrized")
     said = kind.why_not(m)
     return (None, said) if said else (kind, None)
 

@@ -7,7 +7,8 @@ already.
 Ids tell objects apart only while the objects live. Bindings keep them alive from the first step on.
 Before it nothing here does: replaced parameters must be freed (accelerate relies on that), and
 torch.utils.swap_tensors refuses tensors with weak references. Then names and positions decide, and
-ids only where a list became shorter or longer, or has the same ids and addresses in another order."""
+ids only where a list became shorter or longer, or has the same ids and addresses in another
+order."""
 import warnings
 from difflib import get_close_matches
 from operator import index
@@ -37,7 +38,8 @@ class Role:
         self.words, self.split, self.said, self.fixed = words, split, said, fixed
 
     def is_of(self, p):
-        """Whether this was decided for p. An object with the id of a freed one may take its memory too."""
+        """Whether this was decided for p. An object with the id of a freed one may take its memory
+        too."""
         return self.id == id(p) and self.shape == tuple(p.shape) and 0 != self.at == _address(p)
 
     def part(self, rest, asks):
@@ -55,7 +57,8 @@ class Role:
 
 def _address(p):
     """0: p has no memory of its own, such as a meta tensor, a fake tensor or a DTensor."""
-    return p.data_ptr() if type(p) in (torch.Tensor, torch.nn.Parameter) and p.layout == torch.strided else 0
+    return p.data_ptr() if type(p) in (torch.Tensor,
+                                       torch.nn.Parameter) and p.layout == torch.strided else 0
 
 
 class OfModule(list):
@@ -158,8 +161,10 @@ class Roles:
         own = {r.id: r for r in reversed(row)}
         moved = [own.get(id(p)) or every.get(id(p)) for p in params]
         # Another order of the same objects: the first of new ones would have an id of its own.
-        ordered = len(params) == len(own) and all(id(p) in own and own[id(p)].is_of(p) for p in params)
-        sure = [r is not None and (p in bound or ordered or len(params) != len(row))   # the same object
+        ordered = len(params) == len(own) and all(
+            id(p) in own and own[id(p)].is_of(p) for p in params)
+        # the same object
+        sure = [r is not None and (p in bound or ordered or len(params) != len(row))
                 for p, r in zip(params, moved)]
         taken = {r.name for r, ok in zip(moved, sure) if ok}
         given, found = set(names) - {None}, []

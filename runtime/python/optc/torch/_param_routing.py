@@ -1,8 +1,10 @@
-"""Decides which parameters a rule for matrices (Muon and others) steps as matrices, and which the fallback rule steps.
+"""Decides which parameters a rule for matrices (Muon and others) steps as matrices, and which the
+fallback rule steps.
 
-Muon's authors use Muon for hidden matrices, and AdamW for embeddings, the first convolution, heads and vectors. The
-structure of the model decides which these are: classes of modules, order, shapes, tied weights and repeated blocks.
-Names decide if there is no module, for parameters outside of torch's layers, and for heads outside of blocks."""
+Muon's authors use Muon for hidden matrices, and AdamW for embeddings, the first convolution, heads
+and vectors. The structure of the model decides which these are: classes of modules, order, shapes,
+tied weights and repeated blocks. Names decide if there is no module, for parameters outside of
+torch's layers, and for heads outside of blocks."""
 import re
 import warnings
 
@@ -12,12 +14,15 @@ from ._group_keys import user_level
 
 EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 CONVOLUTIONS = torch.nn.modules.conv._ConvNd
-# Last parts of the names of embeddings: wte, embed_tokens, word_embeddings, pos_embed, cls_token, T5's shared.
-EMBEDS = re.compile(r"(^|_)(emb|embs|embed|embeds|embedding|embeddings|embedder)(_|$)|^(wte|wpe|shared|latents?)$|"
-                    r"_tokens?$|^relative_(attention_bias|position_bias|position_bias_table)$", re.I)
+# Last parts of the names of embeddings: wte, embed_tokens, word_embeddings, pos_embed, cls_token,
+# T5's shared.
+EMBEDS = re.compile(
+    r"(^|_)(emb|embs|embed|embeds|embedding|embeddings|embedder)(_|$)|^(wte|wpe|shared|latents?)$|"
+    r"_tokens?$|^relative_(attention_bias|position_bias|position_bias_table)$", re.I)
 # Names of heads outside of repeated blocks: blocks have layers called output, too.
-HEADS = re.compile(r"(^|_)(head|classifier|score|scores|logits|unembed|unembedding|output|output_projection|fc_out|"
-                   r"embed_out|qa_outputs)$", re.I)
+HEADS = re.compile(
+    r"(^|_)(head|classifier|score|scores|logits|unembed|unembedding|output|output_projection|"
+    r"fc_out|embed_out|qa_outputs)$", re.I)
 # Modules whose layers are no heads, whatever their names.
 INSIDE = re.compile(r"attn|attention", re.I)
 NORMS = re.compile(r"norm|(^|[._])ln(_|\d|\.|$)", re.I)
@@ -39,17 +44,19 @@ class Layer:
         self.heads = bool(HEADS.search(self.name)) and not embeds and not any(
             map(INSIDE.search, path[:-1]))
         self.embeds = embeds or not (known or self.heads) and bool(EMBEDS.search(self.name))
-        self.convolves = isinstance(owner, CONVOLUTIONS) if owner is not None else p.dim() > 2 and last == "weight"
+        self.convolves = isinstance(
+            owner, CONVOLUTIONS) if owner is not None else p.dim() > 2 and last == "weight"
         self.out, self.into = p.shape[:2]
         if hasattr(owner, "nf") or isinstance(owner, torch.nn.modules.conv._ConvTransposeNd):
-            self.into, self.out = self.out, self.into                  # transformers' Conv1D stores (in, out)
+            # transformers' Conv1D stores (in, out)
+            self.into, self.out = self.out, self.into
         self.block = False
 
 
 def mark_blocks(layers):
-    """Marks layers in repeated blocks, such as h.0.attn.c_proj and h.1.attn.c_proj. Blocks of a list count as repeated
-    if they share half of their names and shapes (T5's first one has an additional table). A list of one block counts
-    too, if there are layers outside of it."""
+    """Marks layers in repeated blocks, such as h.0.attn.c_proj and h.1.attn.c_proj. Blocks of a
+    list count as repeated if they share half of their names and shapes (T5's first one has an
+    additional table). A list of one block counts too, if there are layers outside of it."""
     lists, plain = {}, set()
     for layer in layers:
         for i, part in enumerate(layer.path):
@@ -57,12 +64,14 @@ def mark_blocks(layers):
                 plain.add(tuple(layer.path[:i]))       # a list of layers: fc.0, fc.2
             elif part.isdigit():
                 blocks = lists.setdefault(tuple(layer.path[:i]), {})
-                blocks.setdefault(part, {})[(*layer.path[i + 1:], layer.last), tuple(layer.p.shape)] = layer
+                blocks.setdefault(part, {})[(*layer.path[i + 1:], layer.last),
+                                            tuple(layer.p.shape)] = layer
     for where, blocks in lists.items():
         found = list(blocks.values())
         alone = list(blocks) == ["0"] and where not in plain and len(found[0]) < len(layers)
         for block in found:
-            alike = (2 * len(block.keys() & x.keys()) >= max(len(block), len(x)) for x in found if x is not block)
+            alike = (2 * len(block.keys() & x.keys()) >= max(len(block), len(x)) for x in found
+                     if x is not block)
             if alone or any(alike):
                 for layer in block.values():
                     layer.block = True
@@ -91,7 +100,8 @@ def ends(layers, norms=()):
         if i not in found and not x.block and not x.convolves and (
                 tuple(x.p.shape) in shapes and x.out != x.into or x.heads):
             found[i] = "head"
-    for i in reversed(range(len(layers))):             # the last layers: no layer reads their output
+    # the last layers: no layer reads their output
+    for i in reversed(range(len(layers))):
         x = layers[i]
         if i in found:
             continue
@@ -207,12 +217,15 @@ def warn_of_unnamed(rows, spec, alike):
 
 
 def warn_of_vectors(rows, spec, rest):
-    """Warns if no parameter is a matrix: FSDP1 flattens parameters, and Muon would silently be AdamW."""
+    """Warns if no parameter is a matrix: FSDP1 flattens parameters, and Muon would silently be
+    AdamW."""
     flat = any(getattr(p, "_is_flat_param", False) or "_fsdp_wrapped_module" in (role.name or "")
                for p, role in rows)
     why = "all %d are vectors, embeddings or heads; optc.torch.sorted_by tells which, sort= " \
           "overrides it" % len(rows)
     if flat:
-        why = "FSDP1 hands it flattened shards of one dimension; shard by torch.distributed.fsdp.fully_shard (FSDP2)"
-    warnings.warn("optc: %s steps none of its parameters as a matrix, so this is %s: %s" % (spec, rest, why),
-                  stacklevel=user_level())
+        why = ("FSDP1 hands it flattened shards of one dimension; shard by "
+               "torch.distributed.fsdp.fully_shard (FSDP2)")
+    warnings.warn(
+        "optc: %s steps none of its parameters as a matrix, so this is %s: %s" % (spec, rest, why),
+        stacklevel=user_level())

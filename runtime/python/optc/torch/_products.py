@@ -1,8 +1,9 @@
-"""Products of matrices without a rule: batches, chains within a workspace, Gram and Kronecker products.
+"""Products of matrices without a rule: batches, chains within a workspace, Gram and Kronecker
+products.
 
-Leading dimensions are a batch; a single matrix is used for the whole batch. Sums of 16-bit values are computed in
-float32. On a GPU cuBLAS computes the products, in tf32 if torch.set_float32_matmul_precision allows it. The functions
-are not differentiable.
+Leading dimensions are a batch; a single matrix is used for the whole batch. Sums of 16-bit values
+are computed in float32. On a GPU cuBLAS computes the products, in tf32 if
+torch.set_float32_matmul_precision allows it. The functions are not differentiable.
 """
 import functools
 from math import prod
@@ -15,13 +16,14 @@ from .._api import product
 from ._engines import TYPES
 from ._function_args import matrices, on, place, plain, result_in, run_on, tf32, uncompiled
 
-BOUND = 64 << 20                                       # default workspace of bounded_matmul, in bytes
+# default workspace of bounded_matmul, in bytes
+BOUND = 64 << 20
 
 
 # ---- preparation ----
 class MatrixView:
-    """How an operand of that shape and strides is read: in place, or as a copy if neither its rows nor its columns are
-    contiguous."""
+    """How an operand of that shape and strides is read: in place, or as a copy if neither its rows
+    nor its columns are contiguous."""
 
     def __init__(self, shape, stride, batch):
         """batch: leading dimensions of the result"""
@@ -36,7 +38,8 @@ class MatrixView:
         elif between is not None and (down == 1 or rows == 1) and (across >= rows or cols == 1):
             self.turned, ld = 1, max(across, rows) if cols > 1 else rows
         else:
-            self.copied, ld, between = rows * cols * (1 if one else prod(batch)), cols, 0 if one else rows * cols
+            self.copied, ld, between = rows * cols * (1 if one else
+                                                      prod(batch)), cols, 0 if one else rows * cols
         self.ld, self.next = max(ld, 1), between or _lib.ONE
         self.one, self.whole = one, (*(() if one else batch), rows, cols)
 
@@ -68,8 +71,8 @@ def _batch(who, *shapes):
 
 
 class Ready:
-    """A prepared product for operands of these layouts; only addresses and the stream are set later. If the second of
-    two operands is None, the product is a Gram matrix."""
+    """A prepared product for operands of these layouts; only addresses and the stream are set
+    later. If the second of two operands is None, the product is a Gram matrix."""
 
     def __init__(self, who, lying, dtype, workspace, products):
         """lying: (shape, strides) of the operands, in order"""
@@ -81,12 +84,16 @@ class Ready:
         batch, gram = _batch(who, *shapes), lying[-1] is None
         m, k, last = shapes[0][-2], shapes[0][-1], shapes[0][-2] if gram else shapes[-1][-1]
         self.shape = (*batch, m, last)
-        self.nothing = not all((m, last, prod(batch))) or not all(s[-1] for s in shapes[:max(len(shapes) - 1, 1)])
+        self.nothing = not all(
+            (m, last, prod(batch))) or not all(s[-1] for s in shapes[:max(len(shapes) - 1, 1)])
         if self.nothing:
             return
         self.lies = [MatrixView(*x, batch) for x in lying if x is not None]
-        members = {"type": TYPES[dtype], "m": m, "n": last if gram else shapes[1][-1], "k": k, "batch": prod(batch),
-                   "workspace": _room(who, workspace, lying, self.lies, dtype), "products": products}
+        members = {
+            "type": TYPES[dtype], "m": m, "n": last if gram else shapes[1][-1], "k": k,
+            "batch": prod(batch), "workspace": _room(who, workspace, lying, self.lies,
+                                                     dtype), "products": products
+        }
         for name, x in zip("abd", self.lies):
             members.update(x.members(name))
         if len(shapes) == 3:
@@ -96,7 +103,8 @@ class Ready:
     def of(self, tensors, out, stream):
         """The optc_product, and the tensors that keep its operands alive."""
         held = [lies.of(x) for lies, x in zip(self.lies, tensors)]
-        p = _lib.Product.from_buffer_copy(self.product)        # a copy: other threads may use the same one
+        # a copy: other threads may use the same one
+        p = _lib.Product.from_buffer_copy(self.product)
         for name, x in zip("abd", held):
             setattr(p, name, x.data_ptr())
         p.c, p.stream = out.data_ptr(), stream
@@ -113,20 +121,22 @@ def _room(who, workspace, lying, lies, dtype):
         return workspace
     if copied >= workspace:
         odd = [tuple(x[1]) for x, y in zip(lying, lies) if y.copied]
-        raise ValueError("optc.torch.%s: operands with strides %s must be copied, which takes %d bytes of a workspace "
-                         "of %d: pass .contiguous() ones" % (who, odd, copied, workspace))
+        raise ValueError(
+            "optc.torch.%s: operands with strides %s must be copied, which takes %d "
+            "bytes of a workspace of %d: pass .contiguous() ones" % (who, odd, copied, workspace))
     return workspace - copied
 
 
 # ---- execution ----
 def _multiply(who, given, out, workspace=0):
-    """The product of two or three tensors. If the second of two is None, the product is a Gram matrix."""
+    """The product of two or three tensors. If the second of two is None, the product is a Gram
+    matrix."""
     given = [None if x is None else x.resolve_neg() for x in given]
     tensors = [x for x in given if x is not None]
     first = tensors[0]
     dtype, device = first.dtype, first.device
-    ready = _ready(who, tuple(None if x is None else (x.shape, x.stride()) for x in given), dtype, workspace,
-                   "tf32" if tf32(device, dtype) else None)
+    ready = _ready(who, tuple(None if x is None else (x.shape, x.stride()) for x in given), dtype,
+                   workspace, "tf32" if tf32(device, dtype) else None)
     with torch.no_grad(), on(device):
         to = place(who, first, ready.shape, out, tensors)
         if ready.nothing:
@@ -147,26 +157,29 @@ def _plain(who, **tensors):
 
 # ---- functions ----
 @uncompiled
-def batched_matmul(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """A @ B of the matrices in the last two dimensions, with one call for the whole batch. A single matrix is used for
-    the whole batch. Transposed operands (x.mT) are not copied."""
+def batched_matmul(A: torch.Tensor, B: torch.Tensor, *,
+                   out: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """A @ B of the matrices in the last two dimensions, with one call for the whole batch. A single
+    matrix is used for the whole batch. Transposed operands (x.mT) are not copied."""
     who = "batched_matmul"
     _plain(who, A=A, B=B)
     return _multiply(who, (A, B), out)
 
 
 @uncompiled
-def bounded_matmul(A: torch.Tensor, B: torch.Tensor, C: Optional[torch.Tensor] = None, *, workspace: int = BOUND,
-                   out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """A @ B, or A @ B @ C without storing the whole product between them: some rows of A @ B (or some columns of
-    B @ C, if that is less work) are computed and used at a time. Temporaries take at most `workspace` bytes; a product
-    that needs more is refused, with the number of bytes it needs. On the CPU the bits do not depend on workspace and
-    threads. On a GPU they may, because cuBLAS chooses by size."""
+def bounded_matmul(A: torch.Tensor, B: torch.Tensor, C: Optional[torch.Tensor] = None, *,
+                   workspace: int = BOUND, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """A @ B, or A @ B @ C without storing the whole product between them: some rows of A @ B (or
+    some columns of B @ C, if that is less work) are computed and used at a time. Temporaries take
+    at most `workspace` bytes; a product that needs more is refused, with the number of bytes it
+    needs. On the CPU the bits do not depend on workspace and threads. On a GPU they may, because
+    cuBLAS chooses by size."""
     who = "bounded_matmul"
     named = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
     _plain(who, **named)
     if not isinstance(workspace, int) or workspace < 1:
-        raise ValueError("optc.torch.bounded_matmul: workspace=%r: it must be a number of bytes" % (workspace,))
+        raise ValueError(
+            "optc.torch.bounded_matmul: workspace=%r: it must be a number of bytes" % (workspace,))
     if C is None:
         return _multiply(who, (A, B), out, workspace)
     m, k, n, p = A.shape[-2], A.shape[-1], B.shape[-1], C.shape[-1]
@@ -177,7 +190,8 @@ def bounded_matmul(A: torch.Tensor, B: torch.Tensor, C: Optional[torch.Tensor] =
 
 @uncompiled
 def gram(A: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """A @ A.mT; gram(A.mT) is A.mT @ A. The CPU computes one triangle and copies it, so both have the same bits."""
+    """A @ A.mT; gram(A.mT) is A.mT @ A. The CPU computes one triangle and copies it, so both have
+    the same bits."""
     who = "gram"
     _plain(who, A=A)
     return _multiply(who, (A, None), out)
@@ -185,8 +199,9 @@ def gram(A: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor
 
 @uncompiled
 def kron(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """The Kronecker product of the matrices in the last two dimensions: (m p) x (n q) from m x n and p x q. Leading
-    dimensions are a batch (torch.kron multiplies them too). A single matrix is used for the whole batch."""
+    """The Kronecker product of the matrices in the last two dimensions: (m p) x (n q) from m x n
+    and p x q. Leading dimensions are a batch (torch.kron multiplies them too). A single matrix is
+    used for the whole batch."""
     who = "kron"
     _plain(who, A=A, B=B)
     (m, n), (p, q) = A.shape[-2:], B.shape[-2:]

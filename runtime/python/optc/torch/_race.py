@@ -1,7 +1,7 @@
 """race: compares rules on a model of the caller, as `optc race` does on its own tasks.
 
-The report is written as JSON in the format of `optc race --json`; the optc command compares the runs and makes the HTML
-page, so that both exist once.
+The report is written as JSON in the format of `optc race --json`; the optc command compares the
+runs and makes the HTML page, so that both exist once.
 """
 import json as _json
 import math
@@ -20,35 +20,46 @@ from ._optimizer import Optimizer
 
 LEAST_SEEDS, TUNING, FAR = 6, 2, 1000000               # tuning seeds start at first_seed + FAR
 # Limits of `optc race --from`, which makes the page (tools/race/race.h, race_read.c).
-MOST_SEEDS, MOST_RULES, MOST_TRIALS, MOST_STEPS, MOST_SEED, MOST_LOSSES = 64, 16, 64, 100000, 2000000000, 10000000
-FIRST_STRIDE, LEAST_STRIDE, DECAY_TRIALS = 3.0, 0.1, 2     # of the search: log2 of the factors of rates
-DECAY_LEAST = 6                                        # fewer trials are all spent on the rate (RACE_DECAY_TRIALS)
+MOST_SEEDS, MOST_RULES, MOST_TRIALS, MOST_STEPS = 64, 16, 64, 100000
+MOST_SEED, MOST_LOSSES = 2000000000, 10000000
+# of the search: log2 of the factors of rates
+FIRST_STRIDE, LEAST_STRIDE, DECAY_TRIALS = 3.0, 0.1, 2
+# fewer trials are all spent on the rate (RACE_DECAY_TRIALS)
+DECAY_LEAST = 6
 ENTRIES = {"step", "to_eval", "to_train", "perturb"}
 
 
-def race(model_fn, data_fn, rules, *, loss_fn=None, steps=200, every=None, target=None, seeds=8, first_seed=1,
-         trials=10, schedule="linear", device=None, name="model", out="race.html", json=None, verbose=True):
-    """Trains a model with each rule, tunes the rate and decay of each with the same number of trials on other seeds,
-    and writes a page that tells which rule wins.
+def race(model_fn, data_fn, rules, *, loss_fn=None, steps=200, every=None, target=None, seeds=8,
+         first_seed=1, trials=10, schedule="linear", device=None, name="model", out="race.html",
+         json=None, verbose=True):
+    """Trains a model with each rule, tunes the rate and decay of each with the same number of
+    trials on other seeds, and writes a page that tells which rule wins.
 
-    model_fn     makes the model; it is called after torch.manual_seed(seed), so every rule starts from the same weights
-    data_fn      function of (seed, step) that returns a batch: a tuple of tensors. Step 0 is the evaluation's batch
-    rules        names or paths, also with hyperparameters, options and wrappers of their own: ["adamw", "muon",
-                 "adamw(beta2=0.95)", "adamw+clip(1)", "./mine.lua"]
+    model_fn     makes the model; it is called after torch.manual_seed(seed), so every rule starts
+                 from the same weights
+    data_fn      function of (seed, step) that returns a batch: a tuple of tensors. Step 0 is the
+                 evaluation's batch
+    rules        names or paths, also with hyperparameters, options and wrappers of their own:
+                 ["adamw", "muon", "adamw(beta2=0.95)", "adamw+clip(1)", "./mine.lua"]
     loss_fn      function of (model, batch) that returns the loss; None: model(*batch) returns it
-    steps, every the step budget, and the steps between two evaluations (None: a fortieth of the steps)
-    target       the evaluation loss to reach; None: what the first rule reached in all runs of its best trial
+    steps, every the step budget, and the steps between two evaluations (None: a fortieth of the
+    steps)
+    target       the evaluation loss to reach; None: what the first rule reached in all runs of its
+                 best trial
     seeds        number of runs that are reported of each rule, from 6; first_seed is the first seed
-    trials       number of trials of rate and decay for each rule, each on two other seeds. Fewer than six are all
-                 spent on the rate; the report says where the best rate is the last one that was tried
-    schedule     "linear": rates fall to 0 over the steps; "constant". Rules that average are always constant
+    trials       number of trials of rate and decay for each rule, each on two other seeds. Fewer
+                 than six are all spent on the rate; the report says where the best rate is the last
+                 one that was tried
+    schedule     "linear": rates fall to 0 over the steps; "constant". Rules that average are always
+                 constant
     device       where to train; None: the CPU, or a GPU if there is one
     out, json    files to write: the page, and the numbers for programs (None: no file)
 
     Returns the report as a dict. After Ctrl-C it has the runs that were done."""
     program = _lib.program()
     if program is None:
-        raise RuntimeError("the optc program was not found in the package or in the build tree: run make")
+        raise RuntimeError("the optc program was not found in the package or in the build tree: "
+                           "run make")
     rules = list(rules)
     every = max(1, steps // 40) if every is None and isinstance(steps, int) else every
     target = None if target is None else float(target)
@@ -71,16 +82,21 @@ def _check(rules, steps, every, target, seeds, first_seed, trials, schedule, nam
     """Refuses what the page's maker would refuse after the training."""
     if not 1 <= len(rules) <= MOST_RULES or len(set(rules)) < len(rules):
         raise ValueError("rules=%r: name 1 to %d rules, each of them once" % (rules, MOST_RULES))
-    for what, value, least, most, why in (
-            ("seeds", seeds, LEAST_SEEDS, MOST_SEEDS, "; fewer rarely separate two rules"),
-            ("steps", steps, 1, MOST_STEPS, ""), ("every", every, 1, MOST_STEPS, ""),
-            ("trials", trials, 1, MOST_TRIALS, ""),
-            ("first_seed", first_seed, 0, MOST_SEED + 1 - (seeds if isinstance(seeds, int) else 0), "")):
+    for what, value, least, most, why in (("seeds", seeds, LEAST_SEEDS, MOST_SEEDS,
+                                           "; fewer rarely separate two rules"), ("steps", steps, 1,
+                                                                                  MOST_STEPS, ""),
+                                          ("every", every, 1, MOST_STEPS, ""), ("trials", trials, 1,
+                                                                                MOST_TRIALS, ""),
+                                          ("first_seed", first_seed, 0,
+                                           MOST_SEED + 1 - (seeds if isinstance(seeds, int) else 0),
+                                           "")):
         if not isinstance(value, int) or not least <= value <= most:
-            raise ValueError("%s=%r: a race has a whole number from %d to %d%s" % (what, value, least, most, why))
+            raise ValueError("%s=%r: a race has a whole number from %d to %d%s" %
+                             (what, value, least, most, why))
     losses = len(rules) * seeds * (steps // every + 2)
     if losses > MOST_LOSSES:
-        raise ValueError("every=%r: the report would have %d losses, and may have %d; evaluate less often"
+        raise ValueError("every=%r: the report would have %d losses, and may have %d; evaluate "
+                         "less often"
                          % (every, losses, MOST_LOSSES))
     if schedule not in ("linear", "constant"):
         raise ValueError("schedule=%r: it must be 'linear' or 'constant'" % (schedule,))
@@ -111,13 +127,15 @@ def _render(program, report, out, json, verbose):
             with open(path, "w") as f:
                 _json.dump(report, f)
             page = out or os.path.join(folder, "race.html")
-            done = subprocess.run([program, "race", "--from", path, "-o", page] + (["--json", json] if json else []),
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            done = subprocess.run(
+                [program, "race", "--from", path, "-o", page] + (["--json", json] if json else []),
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         told = done.stderr.strip() if done.returncode else None
     except (OSError, TypeError, ValueError) as e:      # the last two: of a value that JSON lacks
         told = str(e)
     if told is not None:
-        raise RuntimeError("the report could not be written: %s; %s" % (told, _saved(report, out or json)))
+        raise RuntimeError(
+            "the report could not be written: %s; %s" % (told, _saved(report, out or json)))
     if verbose:
         print(done.stdout, end="")
 
@@ -144,37 +162,45 @@ def _value(text):
 
 
 def _settings(label):
-    """Splits "adamw(beta2=0.95)+clip(1)" into the rule with its wrappers and a dict, as `optc race` does."""
-    if not re.match(r"[^(+]*\(", label) or os.path.exists(label) or os.path.exists(label.split("+")[0]):
+    """Splits "adamw(beta2=0.95)+clip(1)" into the rule with its wrappers and a dict, as `optc race`
+    does."""
+    if not re.match(r"[^(+]*\(", label) or os.path.exists(label) or os.path.exists(
+            label.split("+")[0]):
         return label, {}
     found = re.fullmatch(r"([^(+]+)\(([^)]*)\)(|\+.*)", label)
     if not found:
-        raise ValueError("race: %r: the settings of a rule end with ')', and '+' precedes a wrapper" % label)
+        raise ValueError(
+            "race: %r: the settings of a rule end with ')', and '+' precedes a wrapper" % label)
     pairs = [x.partition("=") for x in found[2].split(",") if x.strip()]
     if not all(sep for _, sep, _ in pairs):
-        raise ValueError("race: %r: settings of a rule are NAME=VALUE: adamw(beta2=0.95,amsgrad=true)" % label)
+        raise ValueError("race: %r: settings of a rule are NAME=VALUE: "
+                         "adamw(beta2=0.95,amsgrad=true)" % label)
     return found[1] + found[3], {k.strip(): _value(v.strip()) for k, _, v in pairs}
 
 
 class _Rule:
-    """What the race changes of a rule: groups' keys of rates and decays. Rates and decays of `name` are where their
-    search starts."""
+    """What the race changes of a rule: groups' keys of rates and decays. Rates and decays of `name`
+    are where their search starts."""
 
     def __init__(self, name, model):
         self.spec, self.settings = _settings(name)
         opt = self.optimizer(model)
         other = set(opt.entries()) - ENTRIES
         if other:
-            raise ValueError("race: %s has the entry '%s', which a race cannot feed" % (name, sorted(other)[0]))
+            raise ValueError(
+                "race: %s has the entry '%s', which a race cannot feed" % (name, sorted(other)[0]))
         group = opt.param_groups[0]
         self.name, self.averages = name, "to_eval" in opt.entries()
-        self.rates = {k: float(v) for k, v in group.items() if k.split(".")[-1] == "lr" and float(v) != 0}
+        self.rates = {
+            k: float(v) for k, v in group.items() if k.split(".")[-1] == "lr" and float(v) != 0
+        }
         self.decays = [k for k in group if k.split(".")[-1] == "weight_decay"]
         # all decays get one value; others than the first stay as set
         self.decays = [k for k in self.decays if k == self.decays[0] or k not in self.settings]
         self.decay = float(group[self.decays[0]]) if self.decays else None
         self.text = _text(self.spec)
-        self.gradients = 1.0                           # per step, in the mean; _Race.train counts them
+        # per step, in the mean; _Race.train counts them
+        self.gradients = 1.0
 
     def optimizer(self, model):
         return Optimizer(model, self.spec, **self.settings)
@@ -183,8 +209,10 @@ class _Rule:
         return next(iter(self.rates.values())) * factor if self.rates else None
 
     def note(self):
-        notes = ["evaluated between to_eval and to_train, at a constant rate"] if self.averages else []
-        return "; ".join(notes + ([] if self.rates else ["no hyperparameter named lr: its rate is not tuned"]))
+        notes = ["evaluated between to_eval and to_train, at a constant rate"
+                 ] if self.averages else []
+        return "; ".join(
+            notes + ([] if self.rates else ["no hyperparameter named lr: its rate is not tuned"]))
 
 
 def _text(name):
@@ -199,14 +227,17 @@ def _text(name):
 class _Race:
     def __init__(self, model_fn, data_fn, loss_fn, steps, every, schedule, device, verbose):
         self.model_fn, self.data_fn, self.loss_fn, self.device = model_fn, data_fn, loss_fn, device
-        self.steps, self.every, self.linear, self.verbose = steps, every, schedule == "linear", verbose
+        self.steps, self.every, self.verbose = steps, every, verbose
+        self.linear = schedule == "linear"
 
     def _model(self, seed):
         torch.manual_seed(seed)
         return self.model_fn().to(self.device)
 
     def _batch(self, seed, step):
-        return tuple(x.to(self.device) if isinstance(x, torch.Tensor) else x for x in self.data_fn(seed, step))
+        return tuple(
+            x.to(self.device) if isinstance(x, torch.Tensor) else x
+            for x in self.data_fn(seed, step))
 
     def _evaluate(self, model, opt, rule, batch):
         if rule.averages:
@@ -258,12 +289,16 @@ class _Race:
                 times.append(spent)
         if calls:
             rule.gradients = calls / step
-        return {"seed": seed, "done": True, "diverged": diverged, "reached": 0, "loss": losses, "times": times,
-                "all": spent}
+        return {
+            "seed": seed, "done": True, "diverged": diverged, "reached": 0, "loss": losses,
+            "times": times, "all": spent
+        }
 
     def reach(self, run, target):
         """Fills in the step and the time at which a run reached the target."""
-        at = next((k for k, x in enumerate(run["loss"]) if k and target is not None and x <= target), None)
+        at = next(
+            (k for k, x in enumerate(run["loss"]) if k and target is not None and x <= target),
+            None)
         run["reached"] = 0 if at is None else min(at * self.every, self.steps)
         run["target"] = run["times"][at] if at else 0.0
         return run
@@ -272,12 +307,14 @@ class _Race:
         with torch.no_grad():
             first = float(self.loss_fn(self._model(seed), self._batch(seed, 0)))
         if not math.isfinite(first):
-            raise ValueError("race: the loss of the untrained model is %r with seed %d; check model_fn, data_fn and "
-                             "loss_fn" % (first, seed))
+            raise ValueError("race: the loss of the untrained model is %r with seed %d; check "
+                             "model_fn, data_fn and loss_fn" % (first, seed))
 
     def trial(self, rule, seeds, shift, decay, target):
-        t = {"rate": rule.rate(2.0 ** shift), "factor": 2.0 ** shift, "decay": decay, "shift": shift,
-             "runs": [self.train(rule, s, 2.0 ** shift, decay) for s in seeds]}
+        t = {
+            "rate": rule.rate(2.0 ** shift), "factor": 2.0 ** shift, "decay": decay, "shift": shift,
+            "runs": [self.train(rule, s, 2.0 ** shift, decay) for s in seeds]
+        }
         return self.summary(t, target)
 
     def summary(self, trial, target):
@@ -286,12 +323,13 @@ class _Race:
         ended = [r["loss"][-1] for r in runs if not r["diverged"]]
         reached = [r["reached"] for r in runs if r["reached"]]
         trial.update(seeds=len(runs), reached=len(reached), diverged=len(runs) - len(ended),
-                     steps=statistics.mean(reached) if reached else None, worst=max(ended, default=None),
-                     loss=statistics.mean(ended) if ended else None)
+                     steps=statistics.mean(reached) if reached else None,
+                     worst=max(ended, default=None), loss=statistics.mean(ended) if ended else None)
         return trial
 
     def tune(self, rule, seeds, most, target, trials):
-        """A pattern search over log2 of the rate, then other decays at the best rate. Fills `trials`."""
+        """A pattern search over log2 of the rate, then other decays at the best rate. Fills
+        `trials`."""
         stride = FIRST_STRIDE
         decays = DECAY_TRIALS if rule.decays and most >= DECAY_LEAST else 0
         others = [0.0, rule.decay * 10] if rule.decay else [0.01, 0.1]
@@ -302,7 +340,10 @@ class _Race:
                 at, tried = _best(trials)["shift"], [t["shift"] for t in trials]
                 near = []
                 while stride >= LEAST_STRIDE and not near:
-                    near = [x for x in (at + stride, at - stride) if all(abs(x - y) > 1e-9 for y in tried)]
+                    near = [
+                        x for x in (at + stride, at - stride) if all(
+                            abs(x - y) > 1e-9 for y in tried)
+                    ]
                     stride = stride if near else stride / 2
                 if not near:
                     return
@@ -326,7 +367,8 @@ class _Race:
                 if target is None:                     # of the first rule
                     target = _best(mine)["worst"]
                     if target is None:
-                        raise ValueError("race: every run of %s diverged: name a target, or another first rule"
+                        raise ValueError("race: every run of %s diverged: name a target, or "
+                                         "another first rule"
                                          % rule.name)
                     for t in mine:
                         self.summary(t, target)
@@ -334,34 +376,46 @@ class _Race:
                 best = _best(mine)
                 for i, s in enumerate(seeds):
                     self._say("%s: run %d of %d" % (rule.name, i + 1, len(seeds)))
-                    ran.append(self.reach(self.train(rule, s, best["factor"], best["decay"]), target))
+                    ran.append(
+                        self.reach(self.train(rule, s, best["factor"], best["decay"]), target))
         except KeyboardInterrupt:
             interrupted = True
         self._say("")
         clocks = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
-        return self._written(made, trials, runs, target, seeds, tuning, most, title, interrupted, clocks)
+        return self._written(made, trials, runs, target, seeds, tuning, most, title, interrupted,
+                             clocks)
 
     def _written(self, made, trials, runs, target, seeds, tuning, most, title, interrupted, clocks):
-        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
+        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(
+            self.device)
         shown = ("seeds", "reached", "diverged", "rate", "factor", "decay", "steps", "loss")
         return {
-            "format": "optc-race 1", "version": _lib.decoded(_lib.lib.optc_version()), "interrupted": interrupted,
-            "most_trials": most, "schedule": "linear" if self.linear else "constant", "seeds": seeds,
-            "tuning_seeds": tuning,
-            "tasks": [{"name": title, "about": "a model of the caller", "steps": self.steps, "every": self.every,
-                       "target": 0.0 if target is None else target}],
-            "rules": [{"name": r.name, "rate": " and ".join(r.rates), "decay": "weight_decay" if r.decays else "",
-                       "note": r.note(), "text": r.text,
-                       "gradients": r.gradients} for r in made],
-            "results": [{"task": title, "rule": r.name, "best": t.index(_best(t)) if t else -1,
-                         "rate_at_end": bool(t and r.rates and not _bracketed(t)),
-                         "trials": [{k: x[k] for k in shown} for x in t],
-                         "runs": [{k: x[k] for k in ("seed", "done", "diverged", "reached", "loss")} for x in ran]}
-                        for r, t, ran in zip(made, trials, runs)],
-            "machine": {"command": "optc.torch.race(…, rules=%r)" % [r.name for r in made], "device": device,
-                        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **clocks,
-                        "rules": [{"path": "torch %s" % torch.__version__, "compile_seconds": None} for _ in made],
-                        "times": [[{"all": x["all"], "target": x["target"]} for x in ran] for ran in runs]}}
+            "format": "optc-race 1", "version": _lib.decoded(_lib.lib.optc_version()),
+            "interrupted": interrupted, "most_trials": most,
+            "schedule": "linear" if self.linear else "constant", "seeds": seeds,
+            "tuning_seeds": tuning, "tasks": [{
+                "name": title, "about": "a model of the caller", "steps": self.steps,
+                "every": self.every, "target": 0.0 if target is None else target
+            }], "rules": [{
+                "name": r.name, "rate": " and ".join(r.rates),
+                "decay": "weight_decay" if r.decays else "", "note": r.note(), "text": r.text,
+                "gradients": r.gradients
+            } for r in made], "results": [{
+                "task": title, "rule": r.name, "best": t.index(_best(t)) if t else -1,
+                "rate_at_end": bool(t and r.rates and
+                                    not _bracketed(t)), "trials": [{k: x[k] for k in shown}
+                                                                   for x in t],
+                "runs": [{k: x[k] for k in ("seed", "done", "diverged", "reached", "loss")}
+                         for x in ran]
+            } for r, t, ran in zip(made, trials, runs)], "machine": {
+                "command": "optc.torch.race(…, rules=%r)" % [r.name for r in made],
+                "device": device, "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+                **clocks, "rules": [
+                    {"path": "torch %s" % torch.__version__, "compile_seconds": None} for _ in made
+                ],
+                "times": [[{"all": x["all"], "target": x["target"]} for x in ran] for ran in runs]
+            }
+        }
 
     def _say(self, text):
         if self.verbose and sys.stderr.isatty():
@@ -376,8 +430,9 @@ def _bracketed(trials):
 
 
 def _best(trials):
-    """More runs that reach the target, then fewer steps to it, then fewer diverged runs, then a lower final loss."""
+    """More runs that reach the target, then fewer steps to it, then fewer diverged runs, then a
+    lower final loss."""
     def order(t):
-        return (-t["reached"], t["steps"] if t["reached"] and t["steps"] is not None else 0, t["diverged"],
-                math.inf if t["loss"] is None else t["loss"])
+        return (-t["reached"], t["steps"] if t["reached"] and t["steps"] is not None else 0,
+                t["diverged"], math.inf if t["loss"] is None else t["loss"])
     return min(trials, key=order)

@@ -1,5 +1,6 @@
-"""optc.torch.AdamW and others: a class for each rule of the library, made from its spec at the first access, and the
-stubs for editors and type checkers (python -m optc.torch._rule_classes > __init__.pyi)."""
+"""optc.torch.AdamW and others: a class for each rule of the library, made from its spec at the
+first access, and the stubs for editors and type checkers (python -m optc.torch._rule_classes >
+__init__.pyi)."""
 import functools
 import inspect
 import re
@@ -13,27 +14,32 @@ from ._engines import asked
 from ._optimizer import Optimizer
 
 # Names in the authors' spelling; others are made from the words of the spec's name.
-SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adagc": "AdaGC", "adago": "AdaGO",
-           "adahessian": "AdaHessian", "adalomo": "AdaLomo", "adamod": "AdaMod", "adamp": "AdamP",
-           "adamuon": "AdaMuon", "adapnm": "AdaPNM", "adatam": "AdaTAM", "ademamix": "AdEMAMix", "adopt": "ADOPT",
-           "aggmo": "AggMo", "amuse": "AMUSE", "apollo": "APOLLO", "apollo_mini": "APOLLOMini", "aro": "ARO",
-           "asgd": "ASGD", "asgo": "ASGO", "came": "CAME", "cocob": "COCOB", "cosmos": "COSMOS",
-           "dadapt_adagrad": "DAdaptAdaGrad", "dadapt_adam": "DAdaptAdam", "dadapt_adan": "DAdaptAdan",
-           "dadapt_lion": "DAdaptLion", "dadapt_sgd": "DAdaptSGD",
-           "diffgrad": "DiffGrad", "dog": "DoG", "dowg": "DoWG", "fismo": "FISMO", "ftrl": "FTRL",
-           "gpa_adamw": "GPAAdamW", "klshampoo": "KLShampoo", "klsoap": "KLSOAP", "lamb": "LAMB", "laprop": "LaProp",
-           "lars": "LARS", "lomo": "Lomo", "madgrad": "MADGRAD", "mars": "MARS", "mop": "MOP", "moso": "MOSO",
-           "muoneq": "MuonEq", "muonh": "MuonH", "muonsq": "MuonSq", "namo": "NAMO", "normuon": "NorMuon",
-           "novograd": "NovoGrad", "pmuon": "PMuon", "pnm": "PNM", "polargrad": "PolarGrad", "psgd": "PSGD",
-           "psgd_kron": "PSGDKron", "qhadam": "QHAdam", "qhm": "QHM", "rekls": "REKLS", "rmnp": "RMNP",
-           "rmsprop_tf": "RMSpropTF", "scale": "SCALE", "schedulefree_adamw": "AdamWScheduleFree",
-           "schedulefree_radam": "RAdamScheduleFree", "schedulefree_sgd": "SGDScheduleFree", "sgd_sai": "SGDSaI",
-           "sgdp": "SGDP", "sgdw": "SGDW", "simplified_ademamix": "SimplifiedAdEMAMix", "sinkgd": "SinkGD",
-           "sm3": "SM3", "soap": "SOAP", "soap_muon": "SOAPMuon", "spel": "SPEL", "splus": "SPlus", "sron": "SRON",
-           "stable_spam": "StableSPAM", "stableadamw": "StableAdamW", "swan": "SWAN", "tam": "TAM", **_rules.CLASSES}
+SPELLED = {
+    "adabelief": "AdaBelief", "adabound": "AdaBound", "adagc": "AdaGC", "adago": "AdaGO",
+    "adahessian": "AdaHessian", "adalomo": "AdaLomo", "adamod": "AdaMod", "adamp": "AdamP",
+    "adamuon": "AdaMuon", "adapnm": "AdaPNM", "adatam": "AdaTAM", "ademamix": "AdEMAMix",
+    "adopt": "ADOPT", "aggmo": "AggMo", "amuse": "AMUSE", "apollo": "APOLLO",
+    "apollo_mini": "APOLLOMini", "aro": "ARO", "asgd": "ASGD", "asgo": "ASGO", "came": "CAME",
+    "cocob": "COCOB", "cosmos": "COSMOS", "dadapt_adagrad": "DAdaptAdaGrad",
+    "dadapt_adam": "DAdaptAdam", "dadapt_adan": "DAdaptAdan", "dadapt_lion": "DAdaptLion",
+    "dadapt_sgd": "DAdaptSGD", "diffgrad": "DiffGrad", "dog": "DoG", "dowg": "DoWG",
+    "fismo": "FISMO", "ftrl": "FTRL", "gpa_adamw": "GPAAdamW", "klshampoo": "KLShampoo",
+    "klsoap": "KLSOAP", "lamb": "LAMB", "laprop": "LaProp", "lars": "LARS", "lomo": "Lomo",
+    "madgrad": "MADGRAD", "mars": "MARS", "mop": "MOP", "moso": "MOSO", "muoneq": "MuonEq",
+    "muonh": "MuonH", "muonsq": "MuonSq", "namo": "NAMO", "normuon": "NorMuon",
+    "novograd": "NovoGrad", "pmuon": "PMuon", "pnm": "PNM", "polargrad": "PolarGrad",
+    "psgd": "PSGD", "psgd_kron": "PSGDKron", "qhadam": "QHAdam", "qhm": "QHM", "rekls": "REKLS",
+    "rmnp": "RMNP", "rmsprop_tf": "RMSpropTF", "scale": "SCALE",
+    "schedulefree_adamw": "AdamWScheduleFree", "schedulefree_radam": "RAdamScheduleFree",
+    "schedulefree_sgd": "SGDScheduleFree", "sgd_sai": "SGDSaI", "sgdp": "SGDP", "sgdw": "SGDW",
+    "simplified_ademamix": "SimplifiedAdEMAMix", "sinkgd": "SinkGD", "sm3": "SM3", "soap": "SOAP",
+    "soap_muon": "SOAPMuon", "spel": "SPEL", "splus": "SPlus", "sron": "SRON",
+    "stable_spam": "StableSPAM", "stableadamw": "StableAdamW", "swan": "SWAN", "tam": "TAM",
+    **_rules.CLASSES
+}
 AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[str, str]]", None),
-          ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
-          ("sort", "Optional[Callable]", None),
+          ("products", "Optional[str]", None), ("static_grads", "bool", False),
+          ("release_grads", "bool", False), ("sort", "Optional[Callable]", None),
           ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0),
           ("process_group", "Any", None), ("group", "Any", None), ("follow_lr", "bool", True))
 KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -48,13 +54,15 @@ def names():
     return {class_name(n): n for n in _rules.rules()}
 
 
-@functools.lru_cache(maxsize=1)                        # a class needs it for its signature and for its documentation
+# a class needs it for its signature and for its documentation
+@functools.lru_cache(maxsize=1)
 def _own(spec):
-    """The rule's declarations, the keys of its groups and the parameters of its class: torch's for torch's rules, then
-    the keys of groups, in the spec's order."""
+    """The rule's declarations, the keys of its groups and the parameters of its class: torch's for
+    torch's rules, then the keys of groups, in the spec's order."""
     keys = GroupKeys(spec, None, (), None, None, None, None)
     defaults = keys.defaults({})
-    torchs = [p.replace(annotation=inspect.Parameter.empty) for p in _rules.torch_parameters(spec)] if keys.row else []
+    torchs = [p.replace(annotation=inspect.Parameter.empty) for p in _rules.torch_parameters(spec)
+              ] if keys.row else []
     known = {p.name for p in torchs} | {"maximize", "differentiable"} | set(
         _rules.torch_defaults(spec, {}) if keys.row else ())
 
@@ -91,7 +99,8 @@ def signature(spec):
 
 
 def formula(spec):
-    """The code of the spec's entries, and of the functions that they call: the update, as in the paper."""
+    """The code of the spec's entries, and of the functions that they call: the update, as in the
+    paper."""
     text = re.sub(r"(?m)^ *--.*\n", "", library_text(spec))
     head, body = re.split(r"(?m)^return (?:optimizer|wrapper) \{\n", text)
     entries = body[re.search(r"(?m)^  \w+ *= *(?:function|rule)\b", body).start():body.rindex("}")]
@@ -108,15 +117,23 @@ def doc(spec):
     for p in params:
         names = held.get(p.name, (p.name,))
         limits = [range_text(ranges[n]) for n in names if n in ranges] if not keys.row else []
-        limits = ["one of " + ", ".join(c)] if isinstance(c := keys.declared.get(p.name), tuple) else limits
-        lines.append("%s: %s%s" % (p.name, p.default, " (%s)" % "; ".join(limits) if limits else ""))
+        limits = ["one of " +
+                  ", ".join(c)] if isinstance(c := keys.declared.get(p.name), tuple) else limits
+        lines.append(
+            "%s: %s%s" % (p.name, p.default, " (%s)" % "; ".join(limits) if limits else ""))
     for option, others in keys.switches.items():
-        lines.append("%s: None means on if %s is given and is not 0" % (option, " or ".join(others)))
+        lines.append(
+            "%s: None means on if %s is given and is not 0" % (option, " or ".join(others)))
     if spec in _rules.TORCH:
-        lines.append("Keys, defaults and states are those of torch.optim.%s." % _rules.CLASSES[spec])
-    lines.append("types=: storage of states; of 16-bit parameters too, which a step rounds unless it is "
-                 "{\"master\": \"low16\"} or {\"param\": \"bf16sr\"}: see optc.torch.Optimizer")
-    return "\n".join(lines + ["", "The update, in the language of specs:", "", textwrap.indent(formula(spec), "    ")])
+        lines.append(
+            "Keys, defaults and states are those of torch.optim.%s." % _rules.CLASSES[spec])
+    lines.append("types=: storage of states; of 16-bit parameters too, which a step rounds unless "
+                 "it is {\"master\": \"low16\"} or {\"param\": \"bf16sr\"}: see "
+                 "optc.torch.Optimizer")
+    return "\n".join(
+        lines +
+        ["", "The update, in the language of specs:", "",
+         textwrap.indent(formula(spec), "    ")])
 
 
 def make(name):
@@ -125,14 +142,16 @@ def make(name):
     if spec is None:
         raise AttributeError("module 'optc.torch' has no attribute '%s'" % name)
     known = signature(spec)
-    first, by_name = ([p.name for p in _own(spec)[2] if (p.kind == KEYWORD) is x] for x in (False, True))
+    first, by_name = (
+        [p.name for p in _own(spec)[2] if (p.kind == KEYWORD) is x] for x in (False, True))
 
     def __init__(self, params, *args, **given):
         if len(args) > len(first):
-            raise TypeError("%s: %s (%s), and %d were given; give the others by name, such as %s=" % (
-                name, "%d arguments after params are taken by position" % len(first) if first else
-                "no argument after params is taken by position", ", ".join(first) or "the authors' order is another",
-                len(args), by_name[0]))
+            raise TypeError(
+                "%s: %s (%s), and %d were given; give the others by name, such as %s=" %
+                (name, "%d arguments after params are taken by position" %
+                 len(first) if first else "no argument after params is taken by position",
+                 ", ".join(first) or "the authors' order is another", len(args), by_name[0]))
         bound = known.bind_partial(params, *args)
         positional = {k: v for k, v in bound.arguments.items() if k != "params"}
         twice = set(positional) & set(given)
@@ -141,13 +160,16 @@ def make(name):
         Optimizer.__init__(self, params, spec, **positional, **given)
     __init__.__signature__ = known.replace(parameters=[inspect.Parameter("self", EITHER)] +
                                            list(known.parameters.values()))
-    return type(name, (Optimizer,), {"__init__": __init__, "__doc__": doc(spec), "__module__": "optc.torch",
-                                     "spec": spec})
+    return type(
+        name, (Optimizer,),
+        {"__init__": __init__, "__doc__": doc(spec), "__module__": "optc.torch", "spec": spec})
 
 
 # ---- stubs ----
-COMMON = ("step", "perturb", "to_eval", "to_train")    # entries that HEAD has, with the modes eval and train
-HEAD = '''# Made by `python -m optc.torch._rule_classes`: what optc.torch has, for editors and type checkers.
+# entries that HEAD has, with the modes eval and train
+COMMON = ("step", "perturb", "to_eval", "to_train")
+HEAD = '''\
+# Made by `python -m optc.torch._rule_classes`: what optc.torch has, for editors and type checkers.
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
@@ -215,7 +237,8 @@ def _kind(p):
     if d is None:
         switches = [pair for row in _rules.SWITCHES.values() for pair in row.items()]
         number = p.name == "base_lr" or any(p.name in keys for _, keys in switches)
-        return "Optional[%s]" % ("Number" if number else "bool" if p.name in dict(switches) else "str")
+        return "Optional[%s]" % ("Number"
+                                 if number else "bool" if p.name in dict(switches) else "str")
     return "Number"
 
 
@@ -230,11 +253,15 @@ def stubs():
             if p.kind == KEYWORD and not star:
                 rows.append("*")
                 star = True
-            rows.append("%s: %s = %s" % (p.name, _kind(p), "..." if p.default == inf else repr(p.default)))
+            rows.append(
+                "%s: %s = %s" % (p.name, _kind(p), "..." if p.default == inf else repr(p.default)))
         lines = ["class %s(Optimizer):" % name]
         lines += _wrapped('"""%s. %s"""' % (rule.field("doc"), rule.field("cite")), 4, 4)
         # no line ends with an arrow, which is outside of the parentheses
-        lines += [x.replace("\0", " ") for x in _wrapped("def __init__(%s)\0->\0None: ..." % ", ".join(rows), 4, 17)]
+        lines += [
+            x.replace("\0", " ")
+            for x in _wrapped("def __init__(%s)\0->\0None: ..." % ", ".join(rows), 4, 17)
+        ]
         lines += ["    def %s(self) -> None: ..." % e for e in rule.entries() if e not in COMMON]
         found.append("\n".join(lines) + "\n")
     return "\n".join(found)
@@ -243,14 +270,16 @@ def stubs():
 def _function(f):
     """The signature of a function, for the stubs."""
     text = "def %s%s: ..." % (f.__name__, inspect.signature(f))
-    head, arrow, gives = text.rpartition(") -> ")       # the line is not broken after the last parenthesis
-    return "\n".join(_wrapped(head + arrow.replace(" ", "\0") + gives.replace(" ", "\0"), 0, 5 + len(f.__name__))
-                     ).replace("\0", " ") + "\n"
+    # the line is not broken after the last parenthesis
+    head, arrow, gives = text.rpartition(") -> ")
+    return "\n".join(
+        _wrapped(head + arrow.replace(" ", "\0") + gives.replace(" ", "\0"), 0,
+                 5 + len(f.__name__))).replace("\0", " ") + "\n"
 
 
 def _wrapped(text, first, rest):
-    return textwrap.wrap(text, 118, initial_indent=" " * first, subsequent_indent=" " * rest, break_long_words=False,
-                         break_on_hyphens=False)
+    return textwrap.wrap(text, 118, initial_indent=" " * first, subsequent_indent=" " * rest,
+                         break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""Inputs of a rule besides the gradient: tensors of a parameter, and scalars of a group. They are stored by parameter
-and name, so that they can be passed again to new bindings."""
+"""Inputs of a rule besides the gradient: tensors of a parameter, and scalars of a group. They are
+stored by parameter and name, so that they can be passed again to new bindings."""
 from ._scaling import send_scalar
 from ._sharded import local
 
 
 class RuleInputs:
-    """The part of Optimizer that sets inputs. It needs the attributes _inputs, _scalars and _bounds."""
+    """The part of Optimizer that sets inputs. It needs the attributes _inputs, _scalars and
+    _bounds."""
 
     def set_input(self, p, name, tensor):
-        """Sets an input of a parameter besides its gradient. The tensor is held, and read at every step."""
+        """Sets an input of a parameter besides its gradient. The tensor is held, and read at every
+        step."""
         if tensor.shape != p.shape or not tensor.is_contiguous():
             raise ValueError("input '%s' must be contiguous and have its parameter's shape" % name)
         self._keep_input(self._inputs, (p, name), tensor)

@@ -1,5 +1,6 @@
-"""Sums, squared norms and single gradients of a parameter, from the sides of its layers' calls (see _layers.py). Works
-on some samples at a time, so that temporaries stay below a bound for any batch size."""
+"""Sums, squared norms and single gradients of a parameter, from the sides of its layers' calls (see
+_layers.py). Works on some samples at a time, so that temporaries stay below a bound for any batch
+size."""
 import torch
 
 from ._layers import Lookup, wide
@@ -8,8 +9,8 @@ BOUND = 1 << 24                                        # elements of a temporary
 
 
 class Part:
-    """The contribution of one call to one parameter: rows, one gradient per sample, or the sides that they are made
-    of."""
+    """The contribution of one call to one parameter: rows, one gradient per sample, or the sides
+    that they are made of."""
 
     def __init__(self, record, key):
         self.rows = record.rows.get(key)
@@ -29,7 +30,8 @@ class Part:
 
 
 def slices(count, elements):
-    """Ranges (lo, hi) of samples, such that temporaries of that many elements per sample stay below the bound."""
+    """Ranges (lo, hi) of samples, such that temporaries of that many elements per sample stay below
+    the bound."""
     step = max(1, BOUND // max(1, elements))
     return [(lo, min(count, lo + step)) for lo in range(0, count, step)]
 
@@ -79,7 +81,8 @@ def summed(parts, p, weights):
             right = right * w[lo:hi, None, None, None]
             if left.dtype == torch.int64:
                 total.index_add_(0, left.flatten(), right.reshape(-1, right.shape[-1]))
-            else:                                      # samples and rows are one axis: one product per group
+            # samples and rows are one axis: one product per group
+            else:
                 left, right = (y.transpose(0, 1).flatten(1, 2) for y in (left, right))
                 total += (left.mT @ right).reshape(p.shape)
     return total
@@ -103,10 +106,13 @@ def gram(x, y):
 
 
 def ghost_square(parts, p, count):
-    """Squared norms, computed from products of rows, of every call with every other (the ghost norm)."""
+    """Squared norms, computed from products of rows, of every call with every other (the ghost
+    norm)."""
     found = torch.zeros(count, dtype=wide(p.dtype), device=p.device)
     rows = sum(part.sizes[1] for part in parts)
-    for lo, hi in slices(count, sum(part.elements() for part in parts) + 2 * parts[0].sizes[0] * rows * rows):
+    for lo, hi in slices(
+            count,
+            sum(part.elements() for part in parts) + 2 * parts[0].sizes[0] * rows * rows):
         sides = [part.sides(lo, hi, found.dtype) for part in parts]
         for i, (left, right) in enumerate(sides):
             for j, (other, across) in enumerate(sides[:i + 1]):
@@ -116,13 +122,15 @@ def ghost_square(parts, p, count):
 
 
 def lookup_square(parts, p, count):
-    """Squared norms for a weight that is only looked up in: rows of the same number are added, then squared."""
+    """Squared norms for a weight that is only looked up in: rows of the same number are added, then
+    squared."""
     found = torch.zeros(count, dtype=wide(p.dtype), device=p.device)
     for lo, hi in slices(count, sum(part.elements() for part in parts)):
         sides = [part.sides(lo, hi, found.dtype) for part in parts]
         at = torch.cat([left.flatten(1) for left, _ in sides], 1)
         g = torch.cat([right.flatten(1, 2) for _, right in sides], 1).flatten(0, 1)
-        keys, order = (at + p.shape[0] * torch.arange(hi - lo, device=p.device)[:, None]).flatten().sort()
+        keys, order = (
+            at + p.shape[0] * torch.arange(hi - lo, device=p.device)[:, None]).flatten().sort()
         first = torch.ones_like(keys, dtype=torch.bool)
         first[1:] = keys[1:] != keys[:-1]
         segment = first.cumsum(0) - 1

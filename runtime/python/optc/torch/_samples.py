@@ -1,18 +1,22 @@
-"""optc.torch.per_sample: gradients of single samples, their norms, and sums of them clipped to a norm.
+"""optc.torch.per_sample: gradients of single samples, their norms, and sums of them clipped to a
+norm.
 
     samples = optc.torch.per_sample(model, loss="mean")
     loss_of(model(x), y).backward()
     norms = samples.clip(1.0, noise=1.1, divide_by=len(x))     # p.grad: clipped, summed, with noise
     opt.step()
-    samples.remove()                                           # or: with optc.torch.per_sample(…) as samples
+    samples.remove()                                           # or: with optc.torch.per_sample(…)
+                                                               as samples
 
-_hooks.py describes what is captured and who owns it. For vectors (biases, norms) the gradient of each sample is
-computed when the output's gradient arrives, and the layer's input is released. The same holds for weights that are
-smaller than the two sides of their gradient. Other weights keep both sides: the squared norm of a sample's gradient
-`sum over t of left_t (outer) right_t` is `sum over t, s of (left_t . left_s) (right_t . right_s)`, which does not need
-the gradient (the ghost norm: Goodfellow 2015, arXiv:1510.01799; over sequences Li et al. 2021, arXiv:2110.05679; chosen
-by layer as in Bu et al. 2022, arXiv:2205.10683). With very many rows the gradient itself, for some samples at a time,
-is cheaper. Sums are computed in f32 (in f64 for f64).
+_hooks.py describes what is captured and who owns it. For vectors (biases, norms) the gradient of
+each sample is computed when the output's gradient arrives, and the layer's input is released. The
+same holds for weights that are smaller than the two sides of their gradient. Other weights keep
+both sides: the squared norm of a sample's gradient
+`sum over t of left_t (outer) right_t` is `sum over t, s of (left_t . left_s) (right_t . right_s)`,
+which does not need the gradient (the ghost norm: Goodfellow 2015, arXiv:1510.01799; over sequences
+Li et al. 2021, arXiv:2110.05679; chosen by layer as in Bu et al. 2022, arXiv:2205.10683). With very
+many rows the gradient itself, for some samples at a time, is cheaper. Sums are computed in f32 (in
+f64 for f64).
 """
 import math
 
@@ -34,12 +38,13 @@ class PerSample(Capture):
     def _choose(self):
         layers, watched, bad, mixed = sort_modules(self._modules(), self._left.ids, self._rules)
         if mixed:
-            raise Refused("per_sample: these modules mix samples, so that samples have no gradients of their own: %s; "
-                          "use GroupNorm instead, freeze them in eval mode, or name them in leave_out"
+            raise Refused("per_sample: these modules mix samples, so that samples have no "
+                          "gradients of their own: %s; use GroupNorm instead, freeze them in eval "
+                          "mode, or name them in leave_out"
                           % ", ".join(mixed))
         if bad:
-            raise Refused("per_sample does not support these layers: %s; freeze them, name them in leave_out, or pass "
-                          "rules=" % ", ".join(bad))
+            raise Refused("per_sample does not support these layers: %s; freeze them, name them in "
+                          "leave_out, or pass rules=" % ", ".join(bad))
         for name, m in watched:
             self._hook(m, "_watch", name)
         return layers
@@ -49,8 +54,8 @@ class PerSample(Capture):
         if self._on and torch.is_grad_enabled():
             _, _, bad, mixed = sort_modules([(name, module)], self._left.ids)
             if bad or mixed:
-                raise RuntimeError("per_sample: %s was frozen or in eval mode when the model was hooked, and is not "
-                                   "any more" % (bad or mixed)[0])
+                raise RuntimeError("per_sample: %s was frozen or in eval mode when the model was "
+                                   "hooked, and is not any more" % (bad or mixed)[0])
 
     # ---- arriving ----
     def _keep(self, record, x, g):
@@ -69,7 +74,10 @@ class PerSample(Capture):
     # ---- results ----
     def _named(self):
         """{name: parameter} of the parameters that are trained and not in leave_out."""
-        return {n: p for n, p in self.model.named_parameters() if p.requires_grad and id(p) not in self._left.ids}
+        return {
+            n: p for n, p in self.model.named_parameters()
+            if p.requires_grad and id(p) not in self._left.ids
+        }
 
     def _parts(self, strays=False):
         """{name: parameter}, and for every batch (samples, factor, {name: parts})."""
@@ -80,8 +88,8 @@ class PerSample(Capture):
             for r in batch.records:
                 for key, p in r.params.items():
                     if id(p) not in names:
-                        raise RuntimeError("'%s' of layer '%s' is not the model's (any more), or was frozen after "
-                                           "backward" % (key, r.layer.name))
+                        raise RuntimeError("'%s' of layer '%s' is not the model's (any more), or "
+                                           "was frozen after backward" % (key, r.layer.name))
                     parts.setdefault(names[id(p)], []).append(Part(r, key))
             found.append((count, factor, parts))
         if not strays:
@@ -92,11 +100,13 @@ class PerSample(Capture):
         for name, p in named.items():
             if any(name in parts for _, _, parts in found):
                 if p.grad is None and getattr(p, "_post_accumulate_grad_hooks", None):
-                    raise RuntimeError("the gradient of '%s' was released as it came (release_grads=True?): it was "
-                                       "stepped before anything could be clipped" % name)
+                    raise RuntimeError("the gradient of '%s' was released as it came "
+                                       "(release_grads=True?): it was stepped before anything "
+                                       "could be clipped" % name)
             elif p.grad is not None and bool(p.grad.any()):
-                raise RuntimeError("parameter '%s' has a gradient that came through no hooked layer: it is used "
-                                   "outside of its layer, its layer was added later, or zero_grad was not called"
+                raise RuntimeError("parameter '%s' has a gradient that came through no hooked "
+                                   "layer: it is used outside of its layer, its layer was added "
+                                   "later, or zero_grad was not called"
                                    % name)
 
     @property
@@ -106,22 +116,24 @@ class PerSample(Capture):
 
     @plainly
     def grad(self, p):
-        """The gradients of a parameter, given by itself or its name, for every sample, in f32: (samples, *shape). Zeros
-        if a sample does not use it."""
+        """The gradients of a parameter, given by itself or its name, for every sample, in f32:
+        (samples, *shape). Zeros if a sample does not use it."""
         named, found = self._parts()
         name = p if isinstance(p, str) else next((n for n, q in named.items() if q is p), None)
         if name not in named:
-            raise KeyError("there is no trained parameter %s in the hooked model" % (p if isinstance(p, str) else
-                                                                                    tuple(p.shape),))
+            raise KeyError("there is no trained parameter %s in the hooked model" %
+                           (p if isinstance(p, str) else tuple(p.shape),))
         return self._grad(named[name], name, found)
 
     @staticmethod
     def _grad(p, name, found):
-        return torch.cat([sum_of(parts.get(name, ()), p, 0, count) * factor for count, factor, parts in found])
+        return torch.cat(
+            [sum_of(parts.get(name, ()), p, 0, count) * factor for count, factor, parts in found])
 
     @plainly
     def grads(self):
-        """{name: gradients of every sample}. This takes the memory of all parameters for every sample."""
+        """{name: gradients of every sample}. This takes the memory of all parameters for every
+        sample."""
         named, found = self._parts()
         return {n: self._grad(p, n, found) for n, p in named.items()}
 
@@ -137,7 +149,8 @@ class PerSample(Capture):
     @staticmethod
     def _all(squares):
         """sqrt of the sum over parameters, on the first one's device."""
-        return torch.cat([sum(x.to(next(iter(s.values())).device) for x in s.values()) for s in squares]).sqrt()
+        return torch.cat(
+            [sum(x.to(next(iter(s.values())).device) for x in s.values()) for s in squares]).sqrt()
 
     @staticmethod
     def _squares(named, found):
@@ -146,27 +159,33 @@ class PerSample(Capture):
 
     @plainly
     def clip(self, max_norm, *, noise=0.0, generator=None, divide_by=1, more=False):
-        """Scales every sample's gradient down to `max_norm` if it is longer, and sets every p.grad to their sum.
-        Returns the norms before scaling. The captured samples are released.
+        """Scales every sample's gradient down to `max_norm` if it is longer, and sets every p.grad
+        to their sum. Returns the norms before scaling. The captured samples are released.
 
-        noise      N(0, (noise max_norm)^2) is added to each element of the sum, also for parameters that no sample
-                   used
-        generator  for the noise, on the parameters' device; None: torch's own. Neither is cryptographically secure
+        noise      N(0, (noise max_norm)^2) is added to each element of the sum, also for parameters
+                   that no sample used
+        generator  for the noise, on the parameters' device; None: torch's own. Neither is
+                   cryptographically secure
         divide_by  the divisor of the sum at the end: the (expected) number of samples, for a mean
-        more       more micro-batches follow: the sum is stored and p.grad is 0 until the last clip, which adds noise
-                   and divides
-        A norm that is not finite makes the sum NaN. Parameters of layers in leave_out keep their p.grad of backward.
+        more       more micro-batches follow: the sum is stored and p.grad is 0 until the last clip,
+                   which adds noise and divides
+        A norm that is not finite makes the sum NaN. Parameters of layers in leave_out keep their
+        p.grad of backward.
         """
         if not (isinstance(max_norm, (int, float)) and max_norm > 0 and math.isfinite(max_norm)):
             raise ValueError("max_norm is a finite number above 0, not %r" % (max_norm,))
         if not noise >= 0 or not divide_by > 0:
-            raise ValueError("noise is at least 0 and divide_by above 0, not %r and %r" % (noise, divide_by))
+            raise ValueError(
+                "noise is at least 0 and divide_by above 0, not %r and %r" % (noise, divide_by))
         (named, found), aside = self._parts(), {}
         norms = self._all(self._squares(named, found))
         weights = torch.where(norms > max_norm, max_norm / norms, 1.0)
         weights = torch.where(norms.isfinite(), weights, torch.nan)
-        weights = [w * factor for w, (_, factor, _) in zip(weights.split([n for n, _, _ in found]), found)]
-        for n, p in named.items():                     # one at a time: sums take only the memory of p.grad
+        weights = [
+            w * factor for w, (_, factor, _) in zip(weights.split([n for n, _, _ in found]), found)
+        ]
+        # one at a time: sums take only the memory of p.grad
+        for n, p in named.items():
             total = self._sum(n, p, found, weights)
             if more:
                 aside[n] = total
@@ -179,7 +198,8 @@ class PerSample(Capture):
         return norms
 
     def _sum(self, name, p, found, weights):
-        """The weighted sum over samples, with the stored sum; None: no sample used the parameter."""
+        """The weighted sum over samples, with the stored sum; None: no sample used the
+        parameter."""
         total = self._sums.get(name)
         for (_, _, parts), w in zip(found, weights):
             if name in parts:
@@ -194,7 +214,8 @@ class PerSample(Capture):
                 return                                 # p.grad is None or 0
             total = torch.zeros(p.shape, dtype=wide(p.dtype), device=p.device)
         if deviation:
-            total = total + deviation * torch.randn(p.shape, dtype=total.dtype, device=p.device, generator=generator)
+            total = total + deviation * torch.randn(p.shape, dtype=total.dtype, device=p.device,
+                                                    generator=generator)
         if divide_by != 1:
             total = total / divide_by
         if p.grad is not None and p.grad.dtype == p.dtype and p.grad.layout == torch.strided:
@@ -203,13 +224,15 @@ class PerSample(Capture):
             p.grad = total.to(p.dtype)
 
     def check(self, losses, some=2, rtol=None):
-        """Compares the captured gradients with torch's gradients of single samples. Use it once for a new model: it
-        checks that nothing mixes samples, that `axis` is right, and that no parameter is used outside of its layer.
+        """Compares the captured gradients with torch's gradients of single samples. Use it once for
+        a new model: it checks that nothing mixes samples, that `axis` is right, and that no
+        parameter is used outside of its layer.
 
-        losses     one per sample, of one forward: reduction="none", then the mean over everything but the samples
+        losses     one per sample, of one forward: reduction="none", then the mean over everything
+                   but the samples
         some       the number of samples to compare
-        rtol       the largest difference, relative to a gradient's norm (or to 1e-3 of the norm of the whole one):
-                   1e-3, for 16-bit parameters 0.05; autocast needs as much
+        rtol       the largest difference, relative to a gradient's norm (or to 1e-3 of the norm of
+                   the whole one): 1e-3, for 16-bit parameters 0.05; autocast needs as much
         Raises a RuntimeError that names the parameter. p.grad and earlier samples do not change."""
         if losses.dim() != 1 or not losses.requires_grad:
             raise ValueError("losses must have one value per sample, and a graph")
@@ -219,17 +242,20 @@ class PerSample(Capture):
         ours = self._aside(losses, params, which)
         for k, i in enumerate(which):
             with self.pause():
-                theirs = torch.autograd.grad(losses[i], params, retain_graph=True, allow_unused=True)
+                theirs = torch.autograd.grad(losses[i], params, retain_graph=True,
+                                             allow_unused=True)
             theirs = [torch.zeros_like(p) if g is None else g for g, p in zip(theirs, params)]
             apart = [(a - b.to(a.dtype)).norm().item() for a, b in zip(ours[k], theirs)]
             sizes = [b.to(a.dtype).norm().item() for a, b in zip(ours[k], theirs)]
-            least = 1e-3 * math.hypot(*sizes)          # smaller ones may be rounding errors of larger ones
+            # smaller ones may be rounding errors of larger ones
+            least = 1e-3 * math.hypot(*sizes)
             for (name, p), off, size in zip(named.items(), apart, sizes):
                 bound = rtol or (1e-3 if p.dtype in (torch.float32, torch.float64) else 0.05)
                 if not off <= bound * max(size, least):
-                    raise RuntimeError("parameter '%s': the gradient of sample %d is not what torch says (they are "
-                                       "%.3g apart, of %.3g): something mixes samples, they are on another axis, or it "
-                                       "is used outside of its layer" % (name, i, off, size))
+                    raise RuntimeError("parameter '%s': the gradient of sample %d is not what "
+                                       "torch says (they are %.3g apart, of %.3g): something mixes "
+                                       "samples, they are on another axis, or it is used outside "
+                                       "of its layer" % (name, i, off, size))
 
     def _aside(self, losses, params, which):
         """Captures the gradients of some samples, without leaving anything in the capture."""
@@ -275,16 +301,18 @@ def square(parts, p, count):
 def per_sample(model, *, loss, axis=0, leave_out=(), rules=None):
     """Hooks a model for gradients of single samples: `clip`, `norms`, `grad`, `grads`, `check`.
 
-    loss       "mean" or "sum": how the loss combines the samples. Results are those of a sum: for a mean they are
-               multiplied by the number of samples. If the loss is scaled as well, set `.scale` to the factor. A mean
-               over tokens, if samples have different numbers of them, is neither: first take the mean of each sample
-    axis       the samples' axis in the inputs of layers: 0, or {layer's name: axis}; always 0 for convolutions and
-               GroupNorm
+    loss       "mean" or "sum": how the loss combines the samples. Results are those of a sum: for a
+               mean they are multiplied by the number of samples. If the loss is scaled as well, set
+               `.scale` to the factor. A mean over tokens, if samples have different numbers of
+               them, is neither: first take the mean of each sample
+    axis       the samples' axis in the inputs of layers: 0, or {layer's name: axis}; always 0 for
+               convolutions and GroupNorm
     leave_out  names of modules or parameters to exclude: their p.grad is that of backward
-    rules      {type of a module: function} for other layers. The function gets the module, its input and the gradient
-               of its output (samples first, f32), and returns {parameter's name: one gradient per sample}
+    rules      {type of a module: function} for other layers. The function gets the module, its
+               input and the gradient of its output (samples first, f32), and returns {parameter's
+               name: one gradient per sample}
 
-    Supported are Linear, Embedding, Conv1d to 3d, LayerNorm, RMSNorm, GroupNorm, InstanceNorm and transformers' Conv1D.
-    Other trained layers, and those that mix samples (BatchNorm), are refused by name. The results are not
-    differentiable."""
+    Supported are Linear, Embedding, Conv1d to 3d, LayerNorm, RMSNorm, GroupNorm, InstanceNorm and
+    transformers' Conv1D. Other trained layers, and those that mix samples (BatchNorm), are refused
+    by name. The results are not differentiable."""
     return PerSample(model, loss, axis, leave_out, rules)

@@ -1,5 +1,5 @@
-"""Numbers that stay on the device: hyperparameters that are tensors, and the values of a GradScaler (torch's protocol:
-found_inf and grad_scale are set on the optimizer before step)."""
+"""Numbers that stay on the device: hyperparameters that are tensors, and the values of a GradScaler
+(torch's protocol: found_inf and grad_scale are set on the optimizer before step)."""
 import torch
 from torch.amp.grad_scaler import OptState
 
@@ -8,11 +8,14 @@ from ._group_keys import number
 
 TYPES = {torch.float32: _lib.F32, torch.float64: _lib.F64}
 # The outermost wrapper: the gradient is divided when it is first read, and is not written.
-SCALER = 'return wrapper { name = "scaler", inputs = { scale = "group" }, step = function() g = g / scale inner() end }'
-# The same for optc.torch.GradScaler: the rule, or a clip, checks whether a gradient is finite when it first reads it.
-# As the library's wrapper skip, except that the result is stored where the scaler reads it.
+SCALER = ('return wrapper { name = "scaler", inputs = { scale = "group" }, '
+          'step = function() g = g / scale inner() end }')
+# The same for optc.torch.GradScaler: the rule, or a clip, checks whether a gradient is finite when
+# it first reads it. As the library's wrapper skip, except that the result is stored where the
+# scaler reads it.
 CHECKING = """return wrapper {
-  name = "scaler", inputs = { scale = "group" }, state = { found = zeros "group", skipped = zeros "tensor" },
+  name = "scaler", inputs = { scale = "group" },
+  state = { found = zeros "group", skipped = zeros "tensor" },
   step = function()
     g = g / scale
     local ok = isfinite(max(0, global.max(abs(g))))
@@ -21,7 +24,8 @@ CHECKING = """return wrapper {
     when(ok, function() inner { t = t - skipped } end)
   end }"""
 OWN = "scaler."              # prefix of the states of these wrappers, which opt.state does not show
-SKIPPED = OWN + "skipped"    # by tensor: steps that CHECKING skipped; entries of opt.state keep them when saved
+# by tensor: steps that CHECKING skipped; entries of opt.state keep them when saved
+SKIPPED = OWN + "skipped"
 HIDDEN = (OWN, "shared.")   # the second: of _multi_binding.py
 DEVICES = ("cuda",)          # on other devices torch's scaler checks and unscales itself
 
@@ -57,8 +61,10 @@ def send_scalar(b, k, name, value):
         b.kept[k, name] = value
     else:
         b.binding.set_scalar(k, name, number(value))
-    if b.loss is not None and is_loss(name):           # the next closure's loss is connected again; until then the
-        b.kept["loss"], b.loss = b.loss, None          # other groups read the memory of the last one
+    # the next closure's loss is connected again; until then the
+    if b.loss is not None and is_loss(name):
+        # other groups read the memory of the last one
+        b.kept["loss"], b.loss = b.loss, None
 
 
 def is_loss(name):
@@ -66,8 +72,8 @@ def is_loss(name):
 
 
 class Loss:
-    """Memory of a binding that a closure's loss is copied to, for the rule's inputs called "loss". The host does not
-    wait."""
+    """Memory of a binding that a closure's loss is copied to, for the rule's inputs called "loss".
+    The host does not wait."""
 
     def __init__(self, b):
         self.memory = None
@@ -76,7 +82,8 @@ class Loss:
                 self._give(b, name)
 
     def _give(self, b, name):
-        memory = torch.zeros((), dtype=torch.float64, device=b.device) if self.memory is None else self.memory
+        memory = torch.zeros(
+            (), dtype=torch.float64, device=b.device) if self.memory is None else self.memory
         try:
             for k in range(len(b.members)):
                 b.binding.set_scalar_from(k, name, memory.data_ptr(), _lib.F64)
@@ -87,15 +94,16 @@ class Loss:
     @torch.no_grad()
     def take(self, loss):
         if torch.is_tensor(loss) and loss.is_complex():
-            raise ValueError("the closure's loss is complex (%s): return its real part" % loss.dtype)
+            raise ValueError(
+                "the closure's loss is complex (%s): return its real part" % loss.dtype)
         if self.memory is not None and loss is not None:
-            self.memory.copy_(loss.detach().reshape(()), non_blocking=True) if isinstance(loss, torch.Tensor) else \
-                self.memory.fill_(loss)
+            self.memory.copy_(loss.detach().reshape(()), non_blocking=True) \
+                if isinstance(loss, torch.Tensor) else self.memory.fill_(loss)
 
 
 class Guard:
-    """Memory of a binding that found_inf and the scale are copied to. The scaler's tensors are new at every step, but a
-    captured step reads a fixed address."""
+    """Memory of a binding that found_inf and the scale are copied to. The scaler's tensors are new
+    at every step, but a captured step reads a fixed address."""
 
     def __init__(self, b, scaled):
         self.memory = torch.arange(2, dtype=torch.float32, device=b.device)       # found 0, scale 1
@@ -116,10 +124,11 @@ class Guard:
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch's GradScaler, with the check and the unscaling inside the step of an optc optimizer: no separate pass over
-    the gradients, and the host does not wait. p.grad stays scaled. An optimizer that it has stepped keeps skipping
-    steps whose gradients are not finite. Other optimizers, rules with `every` or with entries beside step, and
-    gradients after unscale_ are handled as by torch's scaler."""
+    """torch's GradScaler, with the check and the unscaling inside the step of an optc optimizer: no
+    separate pass over the gradients, and the host does not wait. p.grad stays scaled. An optimizer
+    that it has stepped keeps skipping steps whose gradients are not finite. Other optimizers, rules
+    with `every` or with entries beside step, and gradients after unscale_ are handled as by torch's
+    scaler."""
 
     def step(self, optimizer, *args, **kwargs):
         if not self._enabled:                          # torch's scaler has no states then

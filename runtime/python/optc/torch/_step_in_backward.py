@@ -1,4 +1,5 @@
-"""Steps parameters during backward and frees their gradients, so that only a few gradients exist at a time."""
+"""Steps parameters during backward and frees their gradients, so that only a few gradients exist at
+a time."""
 import threading
 import weakref
 
@@ -9,7 +10,8 @@ from ._state import reread
 def watch(optimizer):
     """Adds a hook to every parameter that has none yet. The hook holds the optimizer weakly."""
     own = weakref.ref(optimizer)
-    one = optimizer.__dict__.setdefault("_one", threading.RLock())     # backward has a thread for each device
+    # backward has a thread for each device
+    one = optimizer.__dict__.setdefault("_one", threading.RLock())
 
     def arrived(p):
         opt = own()
@@ -29,8 +31,8 @@ def is_watched(optimizer, p):
 
 
 def step_late(optimizer):
-    """Adds the hooks of parameters that could have none before: they were frozen, or were appended to a group. Steps
-    those that have a gradient by now."""
+    """Adds the hooks of parameters that could have none before: they were frozen, or were appended
+    to a group. Steps those that have a gradient by now."""
     late = [p for g in optimizer.param_groups for p in g["params"]
             if not is_watched(optimizer, p) and p.requires_grad]
     if late:

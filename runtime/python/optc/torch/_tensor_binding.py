@@ -12,14 +12,16 @@ from ._codes import SCALE
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, SKIPPED, Guard, Loss
 from ._state_views import StateViews
-from ._tensor_checks import (dense, extent, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout,
-                             same_values)
+from ._tensor_checks import (dense, extent, fitting, inside, refuse_freed, refuse_grad, row_major,
+                             same_layout, same_values)
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
-TRIES = 4        # steps in a row whose AddressCheck was of no use, such as with gradients of another class
-# Steps until it is tried again; each failure doubles them, up to 2^MOST_WAIT times. Making one takes about as long as a
-# comparison in Python, so tries add 3 % to the steps of gradients that never fit.
+# steps in a row whose AddressCheck was of no use, such as with gradients of another class
+TRIES = 4
+# Steps until it is tried again; each failure doubles them, up to 2^MOST_WAIT times. Making one
+# takes about as long as a comparison in Python, so tries add 3 % to the steps of gradients that
+# never fit.
 WAIT, MOST_WAIT = 32, 5
 nothing = contextlib.nullcontext()
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
@@ -44,71 +46,95 @@ class Member:
 
 
 class TensorBinding(StateViews):
-    """old: the current bindings, {id of a parameter: (binding, number)}. States that this rule has in the same form
-    keep their memory, so that no second copy exists. names: the public names of states. memory: the rule's Device."""
+    """old: the current bindings, {id of a parameter: (binding, number)}. States that this rule has
+    in the same form keep their memory, so that no second copy exists. names: the public names of
+    states. memory: the rule's Device."""
 
     def __init__(self, memory, rule, members, hypers, static, old=None, names=None):
         self.rule, self.members, self.static = rule, members, static
         self.owners = [p for m in members for p in m.params]       # the optimizer's parameters
-        self.params = self._locals()                   # the tensors that are stepped: local parts of DTensors
+        # the tensors that are stepped: local parts of DTensors
+        self.params = self._locals()
         self.names = [n for m in members for n in m.names]
         self.asked = [x for m in members for x in m.parts]
         self.device = self.params[0].device
-        self.cuda, self.index = self.device.type == "cuda", self.device.index      # every step reads them
+        # every step reads them
+        self.cuda, self.index = self.device.type == "cuda", self.device.index
         self.memory = memory
-        self.copies = 0                                # copies of parameters and gradients with other layouts
-        self.staged = {}                               # number: a row-major copy that is stepped instead of a parameter
-        self.grad_copies = {}                          # number: memory for a gradient with another layout
+        # copies of parameters and gradients with other layouts
+        self.copies = 0
+        # number: a row-major copy that is stepped instead of a parameter
+        self.staged = {}
+        # number: memory for a gradient with another layout
+        self.grad_copies = {}
         self.recorded = []                             # those of grad_copies that graphs write to
         self.ptrs = None                               # addresses of gradients that the library has
         self.seen = None                               # an AddressCheck that has these addresses
-        self.held = None                               # gradients of this step: a list, or an AddressCheck
+        # gradients of this step: a list, or an AddressCheck
+        self.held = None
         self.differed = 0                              # steps in a row for which it was of no use
         self.waited = 0                                # steps without one since then
         self.sizes = list(map(T.numel, self.params))
         self.dtype = None
-        self.versioned = [p for p in self.params if not p.is_inference()]      # inference tensors have no versions
+        # inference tensors have no versions
+        self.versioned = [p for p in self.params if not p.is_inference()]
         self.views = [None] * len(self.params)         # {name: live state} of each
-        self.marks = [None] * len(self.params)         # {name: signature} of the entry in opt.state of each
+        # {name: signature} of the entry in opt.state of each
+        self.marks = [None] * len(self.params)
         self._codes = [None] * len(self.params)        # {name: optc_type} of states in block codes
         self._counts = torch.zeros(2, len(self.params), **ON_HOST)
-        self._one = torch.ones((), **ON_HOST)          # not of the module: a FakeTensorMode may be on at its import
-        # t of each, in torch's form; opt.state has views of it, and `counted` is a copy that users cannot edit
+        # not of the module: a FakeTensorMode may be on at its import
+        self._one = torch.ones((), **ON_HOST)
+        # t of each, in torch's form; opt.state has views of it, and `counted` is a copy that users
+        # cannot edit
         self.steps, self.counted = self._counts.unbind()
         self.step_views = list(self.steps.unbind())
-        self.missed = [None] * len(self.params)        # of each, `missed` as it was written to opt.state
+        # of each, `missed` as it was written to opt.state
+        self.missed = [None] * len(self.params)
         self.skipped = [0] * len(self.params)          # of each, as last read from the library
-        self.took = None                               # participation: None: all tensors, or ones and zeros
+        # participation: None: all tensors, or ones and zeros
+        self.took = None
         self.unseen = True                             # some have no states in the optimizer yet
-        self.sent, self.kept = {}, {}                  # hyperparameters as passed to the library; tensors among them
+        # hyperparameters as passed to the library; tensors among them
+        self.sent, self.kept = {}, {}
         self.scaling = self.loss = None
-        self.running = None                            # the entry that runs, until all that follows it is done
+        # the entry that runs, until all that follows it is done
+        self.running = None
         self.stream, self.capturing = 0, False
         self.periodic = rule.has_periods()
-        self.draws = SKIPPED in rule.states() and "seed" in rule.hypers()      # skipped steps change what it draws
+        # skipped steps change what it draws
+        self.draws = SKIPPED in rule.states() and "seed" in rule.hypers()
         copies = rule.copies_of_params()
         self.domains = {**rule.states(), **dict.fromkeys(copies, "elem")}
-        self.grouped = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
+        self.grouped = [
+            n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)
+        ]
         sizes = [len(m.params) for m in members]
-        self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show group states
-        self.bases = {}                                # memory of earlier bindings that still contains states
+        # they show group states
+        self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}
+        # memory of earlier bindings that still contains states
+        self.bases = {}
         self._old, self._outer = old or {}, names or {}
         self.lower = {self._outer.get(n, n): n for n in rule.lower_triangles()}
         self.follows = {self._outer.get(n, n) for n in (*rule.follows_params(), *copies)}
-        self.versions = self._read_versions()          # of parameters when the states in `follows` were set
+        # of parameters when the states in `follows` were set
+        self.versions = self._read_versions()
         for p, name in zip(self.params, self.names):
             refuse_freed(p, "", name)
         with self.guard(), torch.no_grad():
             self._order_before()
             self._bind(hypers)
             self._order_after()
-        for i in self.firsts:                          # states that keep their memory are those of tensors only
+        # states that keep their memory are those of tensors only
+        for i in self.firsts:
             if self.views[i] is not None:
                 self.views[i].update(self._group_views(i))
         self.where = list(map(T.data_ptr, self.params))
-        self.shapes, self.strides, self.dtypes = (list(map(f, self.params)) for f in (T.size, T.stride, _dtype))
+        self.shapes, self.strides, self.dtypes = (
+            list(map(f, self.params)) for f in (T.size, T.stride, _dtype))
         self.lengths = [extent(p) // p.element_size() for p in self.params]
-        self.alias = self._aliases()                   # keep the memory of a moved parameter until that is noticed
+        # keep the memory of a moved parameter until that is noticed
+        self.alias = self._aliases()
         for i, p in enumerate(self.owners):            # what continues may be stale already
             before, k = self._old.get(id(p), (None, 0))
             if self.follows and before is not None and before.follows:
@@ -117,7 +143,8 @@ class TensorBinding(StateViews):
         self._old = {}
 
     # ---- binding ----
-    comm = None                                        # the ranks of a binding that runs on several together
+    # the ranks of a binding that runs on several together
+    comm = None
 
     def _locals(self):
         return self.owners
@@ -146,7 +173,8 @@ class TensorBinding(StateViews):
             self.follow_stream()
 
     def _bind(self, hypers):
-        """Binds the tensors in place, or copies of tensors with gaps or with strides that the rule does not support."""
+        """Binds the tensors in place, or copies of tensors with gaps or with strides that the rule
+        does not support."""
         odd = [i for i, p in enumerate(self.params) if not row_major(p)]
         try:
             self._stage_these(i for i in odd if not dense(self.params[i]))
@@ -160,7 +188,8 @@ class TensorBinding(StateViews):
     def _stage_these(self, numbers):
         self.staged = {i: self.params[i].contiguous() for i in numbers}
         if self.staged:
-            self._order_before()                       # states may start as copies of the parameters
+            # states may start as copies of the parameters
+            self._order_before()
 
     def _attempt(self, hypers):
         groups, at = [], 0
@@ -169,15 +198,18 @@ class TensorBinding(StateViews):
             for name, part in zip(m.names, m.parts):
                 lies = self.staged.get(at, self.params[at])
                 strides = None if row_major(lies) else lies.stride()
-                rows.append({"param": self._address(lies), "shape": tuple(lies.shape), "name": name, "strides": strides,
-                             "grad_strides": strides, "states": self._taken_over(at),
-                             **part._asdict(), **self._piece(at)})
+                rows.append({
+                    "param": self._address(lies), "shape": tuple(lies.shape), "name": name,
+                    "strides": strides, "grad_strides": strides, "states": self._taken_over(at),
+                    **part._asdict(), **self._piece(at)
+                })
                 at += 1
             groups.append((rows, hyper))
         self.binding = Binding(self.rule, groups, self.comm)
 
     def _taken_over(self, at):
-        """Addresses of states that keep their memory; None: there are none, or they have another form."""
+        """Addresses of states that keep their memory; None: there are none, or they have another
+        form."""
         old, i = self._old.get(id(self.owners[at]), (None, 0))
         lies = self.params[at]
         if old is None or old.rule is not self.rule or at in self.staged or i in old.staged or \
@@ -190,7 +222,10 @@ class TensorBinding(StateViews):
             base = old.base(address)
             self.bases[base.data_ptr()] = base
         views, own = old.renew(i), {self._outer.get(n, n) for n in lie}
-        self.views[at] = {k: v for k, v in views.items() if k in own or (k.endswith(SCALE) and k[:-len(SCALE)] in own)}
+        self.views[at] = {
+            k: v for k, v in views.items()
+            if k in own or (k.endswith(SCALE) and k[:-len(SCALE)] in own)
+        }
         return [lie.get(n) for n in self.domains]
 
     def base(self, address):
@@ -201,18 +236,20 @@ class TensorBinding(StateViews):
         return self.memory.holding(address)
 
     def _address(self, x):
-        """The address of a tensor. torch has none for tensors without elements, but a binding needs one."""
+        """The address of a tensor. torch has none for tensors without elements, but a binding needs
+        one."""
         return x.data_ptr() or self.memory.empty()
 
     # ---- gradients ----
     def find_grads(self):
-        """Passes changed gradients to the library. Every step compares addresses, sizes, types and strides of all
-        parameters and gradients, and the sizes of their storages. The gradients are held until `let_go`: another thread
-        may replace them while the library steps."""
+        """Passes changed gradients to the library. Every step compares addresses, sizes, types and
+        strides of all parameters and gradients, and the sizes of their storages. The gradients are
+        held until `let_go`: another thread may replace them while the library steps."""
         if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
-            self.ptrs = self.seen = None              # always passed: a captured step keeps the addresses it gets
+            # always passed: a captured step keeps the addresses it gets
+            self.ptrs = self.seen = None
         if not all(same(m.whole, m.was) for m in self.members):
             raise Changed
         if self.seen is not None and self._compare():
@@ -235,8 +272,8 @@ class TensorBinding(StateViews):
         return [None] * len(self.params)
 
     def _compare(self):
-        """Compares all tensors with the last step in one call, and passes gradients that moved. False: other things
-        changed, or a gradient must be refused."""
+        """Compares all tensors with the last step in one call, and passes gradients that moved.
+        False: other things changed, or a gradient must be refused."""
         seen, self.seen = self.seen, None              # none if set_grads fails
         self.held = seen
         found = seen.compare()
@@ -257,24 +294,28 @@ class TensorBinding(StateViews):
         where = list(map(T.data_ptr, self.params))
         if where != self.where:
             self._move(where)
-        if (list(map(T.size, self.params)) != self.shapes or list(map(T.stride, self.params)) != self.strides or
+        if (list(map(T.size, self.params)) != self.shapes or
+                list(map(T.stride, self.params)) != self.strides or
                 list(map(_dtype, self.params)) != self.dtypes):
-            raise Changed                              # p.data = p.data.t(), or read as another type: no other address
+            # p.data = p.data.t(), or read as another type: no other address
+            raise Changed
         if not inside(self.params, self.lengths, self.dtypes[0]):
             for p, name in zip(self.params, self.names):
                 refuse_freed(p, "", name)
 
     def _move(self, where):
-        """Rebinds parameters that moved to other addresses with the same layout; the states stay."""
-        alike = all(a.device == p.device and a.dtype == p.dtype and a.shape == p.shape and a.stride() == p.stride()
-                    for a, p in zip(self.alias, self.params))
+        """Rebinds parameters that moved to other addresses with the same layout; the states
+        stay."""
+        alike = all(a.device == p.device and a.dtype == p.dtype and a.shape == p.shape and
+                    a.stride() == p.stride() for a, p in zip(self.alias, self.params))
         if not alike or self.staged:
             raise Changed
         moved = [i for i, (was, now) in enumerate(zip(self.where, where)) if was != now]
         for i in moved:
             refuse_freed(self.params[i], "", self.names[i])
         self._written_elsewhere((i, self.alias[i], self.versions) for i in moved)
-        self.ptrs = self.seen = None                   # a parameter may now be at the address of an old gradient
+        # a parameter may now be at the address of an old gradient
+        self.ptrs = self.seen = None
         try:
             self.binding.set_grads([0] * len(where))
             self.binding.set_params([self._address(p) for p in self.params])
@@ -296,7 +337,8 @@ class TensorBinding(StateViews):
         except (RuntimeError, NotImplementedError):
             self._refuse_grads(grads)
             raise
-        if shapes != (self.shapes if everyone else [n for n, g in zip(self.shapes, grads) if g is not None]):
+        if shapes != (self.shapes
+                      if everyone else [n for n, g in zip(self.shapes, grads) if g is not None]):
             self._refuse_grads(grads)
         if set(map(_dtype, there)) - {self._grad_dtype(there)}:
             raise Changed
@@ -345,7 +387,8 @@ class TensorBinding(StateViews):
 
     @torch.no_grad()
     def _copied(self, grads):
-        """Addresses of gradients, or of copies if the layout differs from that of the stepped tensor."""
+        """Addresses of gradients, or of copies if the layout differs from that of the stepped
+        tensor."""
         ptrs = []
         for i, g in enumerate(grads):
             if g is None:
@@ -367,21 +410,24 @@ class TensorBinding(StateViews):
         return ptrs
 
     def _set(self, ptrs, everyone):
-        self.ptrs = None                               # until all is set: an interrupt may come at every line
+        # until all is set: an interrupt may come at every line
+        self.ptrs = None
         self.binding.set_grads(ptrs)
         self.took = None if everyone else torch.tensor([float(a != 0) for a in ptrs], **ON_HOST)
         self.ptrs = ptrs
 
     # ---- running ----
     def _written_elsewhere(self, moved):
-        """Parameters at new addresses whose values are new too count as written; torch counts no version of p.data. A
-        capture cannot compare values. moved: (number, the parameter at its old address, versions)"""
+        """Parameters at new addresses whose values are new too count as written; torch counts no
+        version of p.data. A capture cannot compare values. moved: (number, the parameter at its old
+        address, versions)"""
         for i, was, versions in moved if self.follows else ():
             if self.capturing or not same_values(was, self.params[i]):
                 versions[i] = -1
 
     def _read_versions(self):
-        return [None if p.is_inference() else p._version for p in self.owners] if self.follows else []
+        return [None if p.is_inference() else p._version for p in self.owners
+                ] if self.follows else []
 
     def params_changed(self, i):
         """Sets what is kept beside a parameter from the parameter."""
@@ -399,7 +445,8 @@ class TensorBinding(StateViews):
             if was != now:
                 self.params_changed(i)
 
-    finds_edits = False                                # the rule compares parameters with their masters (edits=find)
+    # the rule compares parameters with their masters (edits=find)
+    finds_edits = False
 
     def _finds_them_all(self):
         return self.finds_edits and len(self.follows) == 1
@@ -431,19 +478,21 @@ class TensorBinding(StateViews):
         self._after_writes()
 
     def after_failure(self, entry):
-        """The same after a call that ran several bindings and failed: this one may have run. Returns whether it
-        stepped. The library's counts tell, except inside of a capture, which has failed then, and for other entries."""
+        """The same after a call that ran several bindings and failed: this one may have run.
+        Returns whether it stepped. The library's counts tell, except inside of a capture, which has
+        failed then, and for other entries."""
         before = self.counted.tolist()
         if entry == "step" and not self.capturing:
             self.read_steps()
-            if self.counted.tolist() == before:        # nothing was written: graphs that autograd retains stay valid
+            # nothing was written: graphs that autograd retains stay valid
+            if self.counted.tolist() == before:
                 return False
         self._after_writes()                           # also right for a binding that did not run
         return self.counted.tolist() != before
 
     def recover(self):
-        """Completes a run that an interrupt (Ctrl-C) ended between the library's call and what follows
-        it. Returns whether the binding may have a step that opt.state does not show."""
+        """Completes a run that an interrupt (Ctrl-C) ended between the library's call and what
+        follows it. Returns whether the binding may have a step that opt.state does not show."""
         entry = self.running
         with contextlib.suppress(_lib.Error):          # a binding that can do no more work
             if entry == "step" and not self.capturing and not (self.cuda and self.scaling):
@@ -461,15 +510,18 @@ class TensorBinding(StateViews):
 
     def _count(self):
         if self.cuda and (self.scaling or self.capturing):
-            return                                     # only the device knows the count; it is read when saving
+            # only the device knows the count; it is read when saving
+            return
         if self.scaling:
             self.read_steps()
         else:
-            more = self._one if self.took is None else self.took   # a tensor: torch would convert a number first
+            # a tensor: torch would convert a number first
+            more = self._one if self.took is None else self.took
             self._counts.add_(more)                    # steps and counted
 
     def guarded(self, found, scale, scaled):
-        """Sets the guard and the scale of the next step from a scaler's values, if there are any."""
+        """Sets the guard and the scale of the next step from a scaler's values, if there are
+        any."""
         if self.scaling is None and found is None and scale is None:
             return
         if self.scaling is None or (scaled and not self.scaling.scaled):
@@ -504,8 +556,8 @@ class TensorBinding(StateViews):
         return (*self.bases.values(), *self.staged.values(), *self.grad_copies.values(), *own)
 
     def settle(self):
-        """Call this before the host reads or writes outside of a step. It orders torch's current stream, in which a
-        captured step may have been replayed, after the binding's work."""
+        """Call this before the host reads or writes outside of a step. It orders torch's current
+        stream, in which a captured step may have been replayed, after the binding's work."""
         if self.cuda and torch._C._cuda_getCurrentRawStream(self.index) != self.stream:
             self.binding.sync()
             self.follow_stream()
@@ -513,11 +565,14 @@ class TensorBinding(StateViews):
     # ---- states ----
     def taken(self):
         """Numbers of the tensors that had a gradient in the last step."""
-        return range(len(self.params)) if self.took is None else compress(range(len(self.params)), self.took.tolist())
+        return range(len(self.params)) if self.took is None else compress(
+            range(len(self.params)), self.took.tolist())
 
     def set_steps(self, counts, clock=0):
-        """Sets the step counts of all tensors, and that of the binding to the largest of them and `clock`."""
-        ts = [n + skipped for n, skipped in zip(counts, self.skipped_steps())]     # also of tensors without a step yet
+        """Sets the step counts of all tensors, and that of the binding to the largest of them and
+        `clock`."""
+        # also of tensors without a step yet
+        ts = [n + skipped for n, skipped in zip(counts, self.skipped_steps())]
         if any(ts) or clock or bool(self.counted.any()):
             most = max(*ts, clock)
             self.binding.set_t(-1, most)
@@ -532,9 +587,13 @@ class TensorBinding(StateViews):
         return self.binding.get_t(-1) if self.periodic else 0
 
     def skipped_steps(self):
-        """By tensor: steps that a scaler skipped. The binding counts them, the optimizer does not."""
+        """By tensor: steps that a scaler skipped. The binding counts them, the optimizer does
+        not."""
         every = range(len(self.params))
-        self.skipped = [int(self.binding.read(i, SKIPPED, 1)[0]) if SKIPPED in self.domains else 0 for i in every]
+        self.skipped = [
+            int(self.binding.read(i, SKIPPED, 1)[0]) if SKIPPED in self.domains else 0
+            for i in every
+        ]
         return self.skipped
 
     def set_skipped(self, counts):
@@ -546,9 +605,11 @@ class TensorBinding(StateViews):
         """Reads the step counts from the device: only it knows replayed and skipped steps."""
         counts = [float(self.binding.get_t(i) - n) for i, n in enumerate(self.skipped_steps())]
         counts = torch.tensor(counts, **ON_HOST)
-        kept = self.steps == self.counted              # the others were edited; the next step uses them
+        # the others were edited; the next step uses them
+        kept = self.steps == self.counted
         counts = torch.stack((torch.where(kept, counts, self.steps), counts))
-        self._counts.copy_(counts)                     # both at once: an interrupt may come at every line
+        # both at once: an interrupt may come at every line
+        self._counts.copy_(counts)
 
     def found(self):
         """Whether the last step's gradients were not finite, on the device."""
