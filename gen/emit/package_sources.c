@@ -54,7 +54,7 @@ static bool emitted_elsewhere(const char *path)
 {
     static const char *const headers[] = {"runtime/optc.h", "gen/abi/stage_abi.h",
                                           "gen/abi/reduction_sizes.h",
-                                          "runtime/core/cpu/conversions.h"};
+                                          "runtime/core/base/conversions.h"};
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         if (!strcmp(path, headers[i]))
             return true;
@@ -104,8 +104,9 @@ static bool is_one_of(const char *path, const char *const *names)
 
 static SourcePass source_pass(const char *path)
 {
-    static const char *const loops[] = {"api/state_access.c",       "cpu/cpu_device.c",
-                                        "cpu/thread_barrier.c",     "matrix/cpu_calls.c",
+    static const char *const loops[] = {"base/type_values.c",       "cpu/cpu_device.c",
+                                        "bind/state_start.c",       "cpu/thread_barrier.c",
+                                        "matrix/cpu_calls.c",
                                         "matrix/cpu_factors.c",     "matrix/cpu_product.c",
                                         "matrix/gemm_fallback.c",   "functions/function_copy.c",
                                         "functions/multiply_cpu.c", "matrix/lapack.c",

@@ -4,7 +4,7 @@
 #define OPTC_TEST_CODES_H
 #include "optc.h"
 #include "gen/abi/reduction_sizes.h"
-#include "runtime/core/cpu/conversions.h"
+#include "runtime/core/base/conversions.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,33 +1,11 @@
-/* Queries: storage types; the groups, tensors and memory of a binding; factor statistics; the
- * warning about stacks of matrices. Nothing here changes state. */
+/* Queries: the groups, tensors and memory of a binding; factor statistics; the warning about stacks
+ * of matrices. Nothing here changes state. */
 #include "runtime/core/base/core.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- storage types ---- */
-static const optc_type_info public_types[] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, \
-             beyond, dtype, dlpack, ...) \
-    {name, dtype, bits, dlpack},
-#include "gen/abi/types.def"
-};
-
-int optc_types(void) { return NTYPES; }
-
-optc_status optc_type_about_sized(optc_type t, optc_type_info *out, size_t size)
-{
-    const StructVersion as =
-        STRUCT_VERSION("optc_type_about_sized", optc_type_info, "optc_type_about", dlpack);
-    if (!out)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: the result pointer is NULL");
-    if ((int)t < 1 || (int)t > NTYPES)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: there is no type %d (1 to %d)", (int)t,
-                    (int)NTYPES);
-    return struct_write(&as, out, size, &public_types[(int)t - 1]);
-}
 
 /* ---- groups and tensors ---- */
 static optc_status no_pointer(const char *call, const optc_binding *b)

@@ -4,7 +4,7 @@
  * the same. */
 #include "runtime/core/functions/function.h"
 
-#include "runtime/core/cpu/conversions.h"
+#include "runtime/core/base/conversions.h"
 
 #include <limits.h>
 #include <math.h>

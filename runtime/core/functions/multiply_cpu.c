@@ -4,7 +4,7 @@
  * threads nor on the workspace. */
 #include "runtime/core/functions/multiply.h"
 
-#include "runtime/core/cpu/conversions.h"
+#include "runtime/core/base/conversions.h"
 #include "runtime/core/matrix/cpu_product.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * else, such as memory and states, is the CPU device's. */
 #include "runtime/library/internal.h"
 
-#include "runtime/core/cpu/conversions.h"
+#include "runtime/core/base/conversions.h"
 
 #include <stdlib.h>
 #include <string.h>
