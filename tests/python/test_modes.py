@@ -1,5 +1,6 @@
 """Evaluation mode: opt.eval() puts averages into the parameters, opt.train() takes them out, and a
 step in between is refused."""
+import collections
 import copy
 import io
 import pickle
@@ -98,6 +99,65 @@ class Modes(Evaluated):
                     o.load_state_dict(opt.state_dict())                # saved in training mode
                     grads(params)
                     o.step()
+
+    def test_assigned_states(self):
+        """Entries that are assigned by hand bring their mode, as files do."""
+        for rule, given in RULES[:-1]:
+            for how in ("state", "update", "setattr"):
+                with self.subTest(rule, how=how):
+                    p = lists()
+                    opt = make(p, rule, given)
+                    grads(p), opt.step(), opt.eval()
+                    q = [x.detach().clone().requires_grad_() for x in p]
+                    other, entries = make(q, rule, given), copy.deepcopy(list(opt.state.values()))
+                    if how != "setattr":               # bound: it has taken a step
+                        grads(q), other.step()
+                    entries = dict(zip(q, entries))
+                    if how == "state":
+                        for x, own in entries.items():
+                            other.state[x] = own
+                    elif how == "update":
+                        for x, own in entries.items():
+                            other.state[x].update(own)
+                    else:
+                        other.state = collections.defaultdict(dict, entries)
+                    for x, y in zip(q, p):
+                        x.data.copy_(y.data)
+                    grads(p), grads(q)
+                    self.refused(other, q)
+                    other.train(), opt.train()
+                    other.step(), opt.step()
+                    for x, y in zip(q, p):
+                        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+    def test_frozen(self):
+        """A parameter that is frozen, before eval() or after it, changes modes with the others, also
+        when tensors are bound again; and so does one that is thawed before train()."""
+        for rule, given in (*RULES, ("sgd+ema(0.5)", {})):
+            for after, thawed in ((False, False), (True, False), (True, True)):
+                with self.subTest(rule, after=after, thawed=thawed):
+                    p, q = lists(), lists()
+                    opt, plain = make(p, rule, given), make(q, rule, given)
+                    for t in range(3):
+                        grads(p, t), grads(q, t)
+                        opt.step(), plain.step()
+                    was = values(p)
+                    plain.eval()
+                    after and opt.eval()
+                    p[0].requires_grad_(False), opt.zero_grad(), plain.zero_grad()
+                    opt.add_param_group({"params": [("c", torch.ones(2, requires_grad=True))]})
+                    opt.run("to_eval")                 # binds again
+                    self.assertTrue(all(map(torch.equal, p, q)))
+                    if thawed:
+                        p[0].requires_grad_(True)
+                    opt.train(), plain.train()
+                    for x, y in zip(was, p):
+                        torch.testing.assert_close(x, y.detach(), rtol=1e-5, atol=1e-6)
+                    p[0].requires_grad_(True)
+                    grads(p, 5), grads(q, 5)
+                    opt.step(), plain.step()
+                    for x, y in zip(p, q):
+                        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
 
     def test_half_modes(self):
         """A file in which one parameter of two has its average, as after a parameter was added in

@@ -99,6 +99,7 @@ class EntryRuns:
                     p.grad is not None for g in self.param_groups for p in g["params"]):
                 raise
             return
+        self._refuse_in_evaluation(entry)              # edited states may have brought the mode
         if fresh and entry == "step" and _state.is_empty_step(self):
             for b in self._bounds:
                 self._appear(b)

@@ -212,13 +212,14 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
         parts = self._roles.parts(self)                # also of parameters that replaced others
         refuse_flat(self)
         wanted, out, seen, ranks = {}, [], set(), ranks_of(self, parts)
+        modes = "to_eval" in self._rule.entries        # it changes frozen parameters too
         for k, group in enumerate(self.param_groups):
             spec, options, up = rule = self._rule.rule(group, k)
             for i, (p, role) in enumerate(zip(group["params"], self._roles.rows[k])):
                 if id(p) in seen:
                     continue
                 seen.add(id(p))
-                if p.grad is None and not p.requires_grad:
+                if p.grad is None and not p.requires_grad and not (modes and _state.entry(self, p)):
                     out.append(p)
                     continue
                 _refuse(p, role.name)

@@ -57,6 +57,7 @@ def step_one(opt, p):
         opt._bind()
         b = _bound(opt, p)
         _give(opt, b)
+    opt._refuse_in_evaluation("step")                  # edited states may have brought the mode
     try:
         b.run("step")
         opt._done(b, "step")
