@@ -2,9 +2,11 @@
 values that the authors take, states that exist before the first step, and pickles of other
 versions."""
 import copy
+import importlib
 import inspect
 import io
 import pickle
+import sys
 import unittest
 import warnings
 import weakref
@@ -56,6 +58,22 @@ class Replaced(Evaluated):
             vars(optc.torch).pop("AdamW")
             self.assertIn("optc", optc.torch.AdamW.__module__)
             optc.torch.AdamW([one()]).step()
+
+    def test_before_the_import(self):
+        """torch.optim has other classes when optc is imported, as after a program's patch."""
+        ours = {"Optimizer", *_rules.CLASSES.values()}
+        true = {n: getattr(torch.optim, n) for n in ours}
+        with mock.patch.dict(sys.modules), mock.patch.multiple(
+                torch.optim, **{n: type(n, (true[n],), {"patched": True}) for n in ours}):
+            for name in [n for n in sys.modules if n.split(".")[0] == "optc"]:
+                del sys.modules[name]
+            again = importlib.import_module("optc.torch")
+            kinds = importlib.import_module("optc.torch._rules").KINDS
+        self.assertIsNot(again, optc.torch)
+        self.assertEqual(kinds, {spec: true[n] for spec, n in _rules.CLASSES.items()})
+        self.assertNotIn("patched", dir(again.Optimizer))
+        with in_f32():
+            steps(again.AdamW(p := lists(), lr=0.1), p, 1)
 
 
 class Values(Evaluated):

@@ -92,7 +92,16 @@ class DataParallel(Case):
         }
         opt = optc.torch.AdamW([{"params": lists(), **given}], **given)
         self.assertFalse(given.keys() & opt.param_groups[0].keys())
-        for key, value in (("with_", ["clip(2)"]), ("types", {}), ("products", "f32")):
+        given["options"] = {"amsgrad": True}
+        for key, values in (("with_", ("clip(1)", ["clip(1.0)"], ("clip( 1e0 )",))),
+                            ("types", ("state=bf16",)), ("options", ("amsgrad=true",)),
+                            ("workspace", (0.0,)), ("wrappers", ({}, None)), ("products", ("", None))):
+            for value in values:
+                made = optc.torch.AdamW([{"params": lists(), key: value}], **given)
+                self.assertNotIn(key, made.param_groups[0])
+        for key, value in (("with_", ["clip(2)"]), ("with_", ["clip(1)", "cautious"]),
+                           ("with_", None), ("types", {}), ("types", "state=f32"),
+                           ("options", {"amsgrad": False}), ("products", "f32")):
             with self.assertRaisesRegex(TypeError, r'param_groups\[0\]\["%s"\].*constructor' % key):
                 optc.torch.AdamW([{"params": lists(), key: value}], **given)
 

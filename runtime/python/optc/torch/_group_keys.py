@@ -353,7 +353,7 @@ class GroupKeys:
         if self.rest:
             refuse_sorting(group, self.rest, where)
         for key in list(group):
-            if key in whole and _listed(group[key]) == _listed(whole[key]):
+            if key in whole and _meant(key, group[key]) == _meant(key, whole[key]):
                 # ZeroRedundancyOptimizer copies all arguments into groups
                 del group[key]
             # a spec may have the names of timm's keys
@@ -548,9 +548,16 @@ def has_global(rule):
     return bool(re.search(GLOBAL, rule.plan))
 
 
-def _listed(x):
-    """with_ as a list: one wrapper may be given alone."""
-    return [x] if isinstance(x, str) else list(x) if isinstance(x, tuple) else x
+def _meant(key, x):
+    """A constructor's argument in the form that the constructor gives it, and numbers of wrappers as
+    float: with_ may be a text or a list, types and options a text or a dict."""
+    names = ("with_", "options", "types", "wrappers", "products")
+    if key not in names[:-1]:
+        return x or None
+    made = GroupKeys("", "", **{**dict.fromkeys(names), key: x})
+    with_ = re.sub(r"(?<=[(,=])-?[\d.]+(e[-+]?\d+)?(?=[,)])", lambda n: repr(float(n[0])),
+                   made.what["with_"].replace(" ", ""))
+    return with_, made.options, made.types, made.what["wrappers"]
 
 
 def number(x):

@@ -12,6 +12,7 @@ from operator import is_
 import torch
 from torch.autograd import _profiler_enabled as _profiling
 from torch.compiler import is_compiling as _compiling
+from torch.optim.optimizer import Optimizer as _Base      # torch.optim's may be a program's patch
 from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_after
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
@@ -48,7 +49,7 @@ KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_r
 BEFORE = {"_static": False, "_release": False, "_inputs": {}, "_scalars": {}, "_workspace": 0}
 
 
-class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
+class Optimizer(RuleInputs, RuleEntries, EntryRuns, _Base):
     """Steps torch's parameters by a rule of optc.
 
     params       as for torch.optim, also named parameters, or a module
@@ -500,7 +501,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, torch.optim.Optimizer):
 
 
 # torch's wrapper: hooks, and the profiler's record.
-_hooked_step = torch.optim.Optimizer.profile_hook_step(Optimizer._step)
+_hooked_step = _Base.profile_hook_step(Optimizer._step)
 _uncompiled_step = torch._disable_dynamo(Optimizer._step_with_hooks)
 
 

@@ -1,4 +1,6 @@
 """Rules that torch has: one table with torch's names for states, keys and options."""
+import contextlib
+import importlib
 import inspect
 
 import torch
@@ -115,9 +117,17 @@ CLASSES = {
     "radam": "RAdam", "adadelta": "Adadelta", "adagrad": "Adagrad", "rmsprop": "RMSprop",
     "adafactor": "Adafactor", "asgd": "ASGD", "rprop": "Rprop", "muon": "Muon"
 }
-# torch's classes as this module finds them: a program may put ours in their place
-# (torch.optim.AdamW = …) later.
-KINDS = {spec: getattr(torch.optim, name, None) for spec, name in CLASSES.items()}
+
+
+def _torchs(name):
+    """torch's class, from the module that defines it: a program may have put another one, also ours,
+    into torch.optim."""
+    for module in ("torch.optim." + name.lower(), "torch.optim._" + name.lower()):
+        with contextlib.suppress(ModuleNotFoundError):
+            return getattr(importlib.import_module(module), name)
+
+
+KINDS = {spec: _torchs(name) for spec, name in CLASSES.items()}
 # {n: rules whose class takes n numbers by position after params: as far as its order equals the
 # authors' (a table in tests/python/test_positional.py). Others of the library take lr; torch's
 # rules take what torch's classes take.
