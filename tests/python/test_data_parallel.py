@@ -1,5 +1,7 @@
 """ZeroRedundancyOptimizer and FSDP1: values over all tensors are those of one process, or
 refused."""
+import copy
+import tempfile
 import unittest
 from unittest import mock
 
@@ -11,6 +13,9 @@ from case import Case, lists
 from ranks import in_ranks
 
 SHAPES = ((4, 3), (5,), (7,))
+
+SCALED = """return optimizer { name = "scaled", hyper = { lr = 0.1 }, state = { m = zeros },
+  step = function() m = g / %s p = p - lr * m end }"""
 
 
 def give(params, t, shift=0):
@@ -52,7 +57,61 @@ def two_ranks():
     return found
 
 
+def flat_ranks():
+    """A model under FSDP1 and a plain one, as [(what, largest difference, or a refusal)]."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    found = []
+    for orig in (False, True):
+        for rule, given in (("adamw", {}), ("adamw+clip(0.1)", {"group": dist.group.WORLD}),
+                            ("sgd+clip(0.01)+ema(0.5)", {"group": dist.group.WORLD})):
+            torch.manual_seed(1)
+            plain = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(),
+                                        torch.nn.Linear(9, 3))
+            inner = copy.deepcopy(plain)
+            inner[2] = FSDP(inner[2], use_orig_params=orig, device_id=torch.device("cpu"))
+            model = FSDP(inner, use_orig_params=orig, device_id=torch.device("cpu"))
+            one = optc.torch.Optimizer(plain.parameters(), rule, lr=0.1)
+            many = optc.torch.Optimizer(model.parameters(), rule, lr=0.1, **given)
+            for t in range(3):
+                x = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(t))
+                for m, opt, part in ((plain, one, x.flatten(0, 1)),
+                                     (model, many, x[dist.get_rank()])):
+                    opt.zero_grad()
+                    (m(part) ** 2).mean().backward()
+                    opt.step()
+            if "clip" in rule:
+                values = [opt.value("clip.grad_norm") for opt in (one, many)]
+                found.append(((orig, rule, "norm"), abs(values[0] - values[1])))
+            with FSDP.summon_full_params(model):
+                for p, q in zip(plain.parameters(), model.parameters()):
+                    found.append(((orig, rule, "parameters"), (p - q).abs().max().item()))
+        for rule in ("adamw+clip(1)", "lamb", "adafactor"):
+            for given in ({}, {"group": dist.group.WORLD}):
+                try:
+                    optc.torch.Optimizer(model.parameters(), rule, **given)
+                except ValueError as e:
+                    found.append(((orig, rule, *given), str(e)))
+    return found
+
+
 class DataParallel(Case):
+    def test_fsdp1(self):
+        """Elementwise rules and clip with group= are those of one process; others are refused."""
+        for found in in_ranks(2, flat_ranks):
+            for what, x in found:
+                if not isinstance(x, str):
+                    self.assertLess(x, 1e-5, what)
+            refused = {what: x for what, x in found if isinstance(x, str)}
+            for orig in (False, True):
+                self.assertRegex(refused[orig, "adamw+clip(1)"],
+                                 r"^adamw\+clip.*flat shard.*group=")
+                self.assertNotIn((orig, "adamw+clip(1)", "group"), refused)
+                for rule in ("lamb", "adafactor"):
+                    for given in ((), ("group",)):
+                        self.assertRegex(refused[(orig, rule, *given)],
+                                         rule + ".*flat shard.*FSDP2")
+            self.assertEqual(len(found), 2 * (3 * 4 + 2 + 5))
+
     def test_two_ranks(self):
         for found in in_ranks(2, two_ranks):
             for each in found:
@@ -67,6 +126,24 @@ class DataParallel(Case):
                 with self.assertRaisesRegex(ValueError,
                                             r"%s.*flat shard.*group=" % rule.split("+")[0]):
                     optc.torch.Optimizer([p], rule)
+            for rule, up in (("sgd+clip(1)+ema(0.9)", False), ("schedulefree_sgd+clip(1)", False),
+                             ("sgd+clip(1)", True)):
+                given = {"maximize": up}
+                optc.torch.Optimizer([p], rule, group=mock.sentinel.group, **given)
+                with self.assertRaisesRegex(ValueError, r"flat shard.*group="):
+                    optc.torch.Optimizer([p], rule, **given)
+            for value in ("sqrt(numel)", "sum(g)"):
+                with self.assertRaisesRegex(ValueError, "flat shard.*FSDP2"):
+                    optc.torch.Optimizer([p], spec=SCALED % value, with_=["clip(1)", "ema(0.9)"],
+                                         group=mock.sentinel.group)
+                with self.assertRaisesRegex(ValueError, "flat shard.*FSDP2"):
+                    optc.torch.Optimizer([p], spec=SCALED % value)
+            with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+                file.write(SCALED % "sqrt(numel)")
+                file.flush()
+                with self.assertRaisesRegex(ValueError, "flat shard.*FSDP2"):
+                    optc.torch.Optimizer([p], file.name)
+            optc.torch.Optimizer([p], "adai", group=mock.sentinel.group)
             for rule in ("lamb", "lars", "adafactor", "adamw+agc", "adamw+clip_norm(1)",
                          "novograd"):
                 for group in (None, mock.sentinel.group):

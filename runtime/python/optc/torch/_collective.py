@@ -90,9 +90,8 @@ def ranks_of(opt, parts):
     return tuple(ranks) if len(ranks) > 1 else None
 
 
-def steps_pieces_of(opt, k):
-    """Whether the rule of a group steps pieces of vectors without the others."""
-    what = opt._rule.compiled(*opt._rule.rule(opt.param_groups[k], k))
+def steps_pieces_of_vectors(what):
+    """The same for pieces of vectors. what: a dict."""
     return _steps_pieces(_as_key(what), 1, Part())
 
 
