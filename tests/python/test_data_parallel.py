@@ -172,7 +172,8 @@ class DataParallel(Case):
         given["options"] = {"amsgrad": True}
         for key, values in (("with_", ("clip(1)", ["clip(1.0)"], ("clip( 1e0 )",))),
                             ("types", ("state=bf16",)), ("options", ("amsgrad=true",)),
-                            ("workspace", (0.0,)), ("wrappers", ({}, None)), ("products", ("", None))):
+                            ("workspace", (0.0,)), ("wrappers", ({}, None)),
+                            ("products", ("", None))):
             for value in values:
                 made = optc.torch.AdamW([{"params": lists(), key: value}], **given)
                 self.assertNotIn(key, made.param_groups[0])

@@ -131,8 +131,8 @@ class Modes(Evaluated):
                         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
 
     def test_frozen(self):
-        """A parameter that is frozen, before eval() or after it, changes modes with the others, also
-        when tensors are bound again; and so does one that is thawed before train()."""
+        """A parameter that is frozen, before eval() or after it, changes modes with the others,
+        also when tensors are bound again; and so does one that is thawed before train()."""
         for rule, given in (*RULES[::3], ("sgd+ema(0.5)", {})):
             for after, thawed in ((False, False), (True, False), (True, True)):
                 with self.subTest(rule, after=after, thawed=thawed):

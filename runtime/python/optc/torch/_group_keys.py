@@ -549,8 +549,8 @@ def has_global(rule):
 
 
 def _meant(key, x):
-    """A constructor's argument in the form that the constructor gives it, and numbers of wrappers as
-    float: with_ may be a text or a list, types and options a text or a dict."""
+    """A constructor's argument in the form that the constructor gives it, and numbers of wrappers
+    as float: with_ may be a text or a list, types and options a text or a dict."""
     names = ("with_", "options", "types", "wrappers", "products")
     if key not in names[:-1]:
         return x or None

@@ -120,8 +120,8 @@ CLASSES = {
 
 
 def _torchs(name):
-    """torch's class, from the module that defines it: a program may have put another one, also ours,
-    into torch.optim."""
+    """torch's class, from the module that defines it: a program may have put another one, also
+    ours, into torch.optim."""
     for module in ("torch.optim." + name.lower(), "torch.optim._" + name.lower()):
         with contextlib.suppress(ModuleNotFoundError):
             return getattr(importlib.import_module(module), name)

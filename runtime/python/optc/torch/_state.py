@@ -374,7 +374,7 @@ def take(opt, plans):
     shown = _shown(opt, bound if bound & these else these)
     for b, found in plans:
         _fill(opt, b, found, shown)
-        opt._evaluating = opt._evaluating or opt._is_evaluating(dict(fills) for _, _, fills in found)
+        opt._evaluating |= opt._is_evaluating(dict(fills) for _, _, fills in found)
 
 
 @torch.no_grad()
