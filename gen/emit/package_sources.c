@@ -114,7 +114,7 @@ static SourcePass source_pass(const char *path)
                                         "matrix/sort_take.c",       NULL};
     static const char *const binds[] = {
         "api/connect.c",           "api/run_all.c",         "api/engine_api.c",
-        "api/introspect.c",        "api/rule_api.c",        "bind/bind.c",
+        "api/introspect.c",        "api/rule_api.c",        "api/bind.c",
         "bind/caller_states.c",    "checkpoint/",           "gpu/cuda_driver.c",
         "gpu/gpu_engine.c",        "matrix/cuda_library.c", "memory/layout.c",
         "memory/lifetime_alloc.c", "shard/shard_",          NULL};

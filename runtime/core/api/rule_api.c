@@ -203,17 +203,3 @@ const char *optc_rule_path(const optc_rule *r)
     gpu_call_path(r, text + n, sizeof text - n);
     return text;
 }
-
-CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n)
-{
-    bool known = s && s->call && s->call->callee >= 0 && s->call->callee < NCALLEE;
-    if (s && s->kind == S_CALL)
-        snprintf(buf, n, "%s of rule '%.40s'%s%.90s%s",
-                 known ? callee_info(s->call)->name : "a product", p->name, *s->where ? " (" : "",
-                 s->where, *s->where ? ")" : "");
-    else if (!s)
-        snprintf(buf, n, "the step counter of rule '%.40s'", p->name);
-    else
-        snprintf(buf, n, "stage %d (%s) of rule '%.40s'%s%.90s%s", s->fn, s->name, p->name,
-                 *s->where ? " (" : "", s->where, *s->where ? ")" : "");
-}

@@ -565,6 +565,8 @@ CORE unsigned gradient_variants(const Program *p, int entry);
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);
 CORE optc_status cohorts_prepare(optc_binding *b);
 CORE void cohorts_place(optc_binding *b);                      /* fills their views */
+/* each cohort has its own copy of the array */
+CORE bool cohort_owns(const ProgArray *m);
 /* cohorts and participation are right for the entry. If not, call cohorts_catch_up, then
  * cohorts_arrange, before a run */
 CORE bool cohorts_settled(const optc_binding *b, int entry);

@@ -113,3 +113,9 @@ CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi)
                ? b->caller_span[from].tensor
                : -1;
 }
+
+CORE int span_order(const void *a, const void *b)
+{
+    uintptr_t x = ((const Span *)a)->lo, y = ((const Span *)b)->lo;
+    return x < y ? -1 : x > y;
+}

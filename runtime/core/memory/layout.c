@@ -282,12 +282,3 @@ CORE optc_status layout_place(optc_binding *b)
     optc_status s = count_units(b);
     return s == OPTC_OK ? batches_place(b) : s;
 }
-
-/* ---- accounting ---- */
-CORE void memory_account(optc_engine *e, int64_t bytes)
-{
-    long long now = __atomic_add_fetch(&e->ours, bytes, __ATOMIC_SEQ_CST),
-              peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
-    while (now > peak && !__atomic_compare_exchange_n(&e->peak, &peak, now, true, __ATOMIC_SEQ_CST,
-                                                      __ATOMIC_SEQ_CST));
-}

@@ -2,32 +2,8 @@
  * device allocate. A failed call leaves nothing behind. */
 #include "runtime/core/base/core.h"
 
-#include "gen/abi/near_names.h"
-
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-CORE void *binding_alloc(optc_binding *b, size_t n, size_t size)
-{
-    BindAlloc *p = (BindAlloc *)calloc(1, sizeof *p + (n + 1) * size + 64);
-    if (!p)
-        return NULL;
-    p->next = b->allocs;
-    b->allocs = p;
-    return p + 1;
-}
-
-CORE const char *tensor_label(const optc_binding *b, int i, char buf[96])
-{
-    i = b->nheld > b->ntensor ? b->tensor[i].source : i;
-    if (b->tensor[i].name)
-        snprintf(buf, 96, "tensor '%.60s' (number %d)", b->tensor[i].name, i);
-    else
-        snprintf(buf, 96, "tensor number %d", i);
-    return buf;
-}
 
 /* ---- overlap ---- */
 static optc_status check_grads_apart(const optc_binding *b)
@@ -38,47 +14,6 @@ static optc_status check_grads_apart(const optc_binding *b)
         s = check_overlap(b, i, b->tensor[i].mem[1], b->tensor[i].shape.n * p->type[p->g].bytes,
                           "optc_bind: the gradient");
     return s;
-}
-
-/* ---- hyperparameters ---- */
-static optc_status no_hyper(const Program *p, const char *call, const char *name)
-{
-    Near near;
-    char text[256] = "";
-    memset(&near, 0, sizeof near);
-    near.want = name ? name : "";
-    for (int i = 0; i < p->nhyper && name; i++)
-        near_try(&near, p->hyper[i].name);
-    return fail(OPTC_ERROR_ARGUMENT, "%s: rule '%s' has no hyperparameter '%s'%s", call, p->name,
-                name ? name : "(null)", near_print(&near, text, sizeof text));
-}
-
-CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out)
-{
-    int i = 0;
-    while (name && i < p->nhyper && strcmp(p->hyper[i].name, name))
-        i++;
-    *out = i;
-    return !name || i == p->nhyper ? no_hyper(p, call, name) : OPTC_OK;
-}
-
-CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value,
-                             int *out)
-{
-    optc_status s = find_hyper(p, call, name, out);
-    if (s != OPTC_OK)
-        return s;
-    const ProgHyper *h = &p->hyper[*out];
-    if ((h->lo_open ? value > h->lo : value >= h->lo) &&
-        (h->hi_open ? value < h->hi : value <= h->hi))
-        return OPTC_OK;
-    return fail(OPTC_ERROR_RANGE, "%s: %s = %g is outside its range %c%g, %g%c%s", call, name,
-                value, h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']',
-                h->lo == 0 && h->hi == 0
-                    ? "; a wrapper decays the weights in place of the rule, which does not see "
-                      "them: set galore.decay or fira.decay to lr * weight decay, or use "
-                      "a rule with decoupled decay"
-                    : "");
 }
 
 /* ---- groups and tensors ---- */

@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-CORE int span_order(const void *a, const void *b)
-{
-    uintptr_t x = ((const Span *)a)->lo, y = ((const Span *)b)->lo;
-    return x < y ? -1 : x > y;
-}
-
 static Span param_span(const optc_binding *b, int i, const void *param)
 {
     Span s;

@@ -23,28 +23,7 @@ enum { FEWEST = 8 };                       /* cohorts to add at least when there
 
 typedef struct CohortKey { int64_t lag; int group, cohort; } CohortKey;
 
-CORE bool tensor_out(const Tensor *t, unsigned mask)
-{
-    return !t->mem[1] && t->needs_grad && (mask >> t->variant & 1);
-}
-static bool own_array(const ProgArray *m)
-{
-    return m->dom == GROUP && (m->kind == MEM_STATE || m->kind == MEM_TEMP);
-}
-
 /* ---- making cohorts ---- */
-static void fill_cohort_view(optc_binding *b, Group *g)
-{
-    memset(&g->view, 0, sizeof g->view);
-    g->view.mem = g->mem;
-    g->view.hyper = g->hyper;
-    g->view.n = g->idle ? -1 : 1;
-    g->view.slices = g->view.rows = g->view.cols = 1;
-    g->view.id = g->of;
-    g->view.ntensors = g->view.present = b->ntensor;
-    g->view.total = b->elems;
-}
-
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle)
 {
     const Program *p = b->program;
@@ -54,12 +33,6 @@ CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle)
     g->of = of;
     g->idle = idle;
     return g->hyper && g->mem && (idle || g->scalar_set) ? OPTC_OK : no_memory("optc_bind");
-}
-
-CORE void cohorts_place(optc_binding *b)
-{
-    for (int i = 0; i < b->ncohort; i++)
-        fill_cohort_view(b, &b->group[i]);
 }
 
 CORE unsigned gradient_variants(const Program *p, int entry)
@@ -88,7 +61,7 @@ CORE optc_status cohorts_prepare(optc_binding *b)
         b->leaves_out[e] =
             shards_roles(b, gradient_variants(b->rule->program, program_base(b->rule->program, e)));
     for (int k = 0; k < p->narray; k++)
-        b->group_states = b->group_states || (own_array(&p->array[k]) &&
+        b->group_states = b->group_states || (cohort_owns(&p->array[k]) &&
                                               p->array[k].kind == MEM_STATE && !p->array[k].report);
     return OPTC_OK;
 }
@@ -100,15 +73,15 @@ static optc_status cohort_memory(optc_binding *b, Group *g, int n)
     size_t each = 0;
     char *at = NULL;
     for (int k = 0; k < p->narray; k++)
-        each += own_array(&p->array[k]) ? 64 : 0;
+        each += cohort_owns(&p->array[k]) ? 64 : 0;
     optc_status s = b->rule->device->alloc_cohorts(b, each * (size_t)n + 64, (void **)&at);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         for (int k = 0; k < p->narray; k++) {
-            if (!own_array(&p->array[k]))
+            if (!cohort_owns(&p->array[k]))
                 g[i].mem[k] = b->group[0].mem[k];      /* shared by all, or set by cohort_take */
             else
                 g[i].mem[k] = at;
-            at += own_array(&p->array[k]) ? 64 : 0;
+            at += cohort_owns(&p->array[k]) ? 64 : 0;
         }
     return s;
 }
@@ -180,7 +153,7 @@ static void cohort_take(optc_binding *b, Group *g, const CohortKey *key)
     memcpy(g->hyper, of->hyper, sizeof(double) * (size_t)(p->nhyper + 1));
     g->hyper[p->nhyper + 1] = (double)key->lag;
     for (int k = 0; k < p->narray; k++)
-        if (p->array[k].dom == GROUP && !own_array(&p->array[k]))
+        if (p->array[k].dom == GROUP && !cohort_owns(&p->array[k]))
             g->mem[k] = of->mem[k];
 }
 
@@ -349,20 +322,6 @@ CORE void cohorts_stepped(optc_binding *b)
     for (int i = 0; i < b->nabsent; i++)
         if (b->tensor[b->absent[i]].view.n < 0)
             b->tensor[b->absent[i]].lag++;
-}
-
-CORE optc_status cohorts_copy_states(optc_binding *b,
-                                     optc_status (*copy)(optc_binding *b, void *to,
-                                                         const void *from, size_t n))
-{
-    const Program *p = b->program;
-    optc_status s = OPTC_OK;
-    for (int r = b->ngroup; b->group_states && r < b->ncohort; r++)
-        for (int k = 0; k < p->narray && !b->group[r].idle && s == OPTC_OK; k++)
-            if (own_array(&p->array[k]) && p->array[k].kind == MEM_STATE && !p->array[k].report)
-                s = copy(b, b->group[r].mem[k], b->group[b->group[r].of].mem[k],
-                         (size_t)p->type[p->array[k].type].bytes);
-    return s;
 }
 
 /* ---- t ---- */
