@@ -1,5 +1,7 @@
 """Shared by the tests of training loops: a small network, fixed gradients, comparison of losses."""
+import contextlib
 import functools
+import sys
 import unittest
 from unittest import mock
 
@@ -31,6 +33,19 @@ def train(m, opt, steps, schedule=None, zero=True):
             schedule.step()
         losses.append(loss.item())
     return losses
+
+
+@contextlib.contextmanager
+def without_optc():
+    """A context in which optc is not imported yet. torch stays: importing it takes seconds."""
+    def modules():
+        return {n: sys.modules.pop(n) for n in list(sys.modules) if n.split(".")[0] == "optc"}
+    was = modules()
+    try:
+        yield
+    finally:
+        modules()
+        sys.modules.update(was)
 
 
 def grads(params, seed=0):

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import io
 import pickle
-import sys
 import unittest
 import warnings
 import weakref
@@ -17,7 +16,7 @@ import torch
 
 import optc
 import optc.torch
-from case import Evaluated
+from case import Evaluated, without_optc
 from optc.torch import _rules
 from test_contracts import grads, in_f32, lists, pairs, steps
 
@@ -63,17 +62,15 @@ class Replaced(Evaluated):
         """torch.optim has other classes when optc is imported, as after a program's patch."""
         ours = {"Optimizer", *_rules.CLASSES.values()}
         true = {n: getattr(torch.optim, n) for n in ours}
-        with mock.patch.dict(sys.modules), mock.patch.multiple(
-                torch.optim, **{n: type(n, (true[n],), {"patched": True}) for n in ours}):
-            for name in [n for n in sys.modules if n.split(".")[0] == "optc"]:
-                del sys.modules[name]
+        patched = {n: type(n, (true[n],), {"patched": True}) for n in ours}
+        with without_optc(), mock.patch.multiple(torch.optim, **patched):
             again = importlib.import_module("optc.torch")
             kinds = importlib.import_module("optc.torch._rules").KINDS
+            with in_f32():
+                steps(again.AdamW(p := lists(), lr=0.1), p, 1)
         self.assertIsNot(again, optc.torch)
         self.assertEqual(kinds, {spec: true[n] for spec, n in _rules.CLASSES.items()})
         self.assertNotIn("patched", dir(again.Optimizer))
-        with in_f32():
-            steps(again.AdamW(p := lists(), lr=0.1), p, 1)
 
 
 class Values(Evaluated):
