@@ -122,6 +122,7 @@ help:
 	@echo "make outside-suites SUITE=torch CHECKOUT=DIR   another project's tests run optc.torch's classes"
 	@echo "make faults     every allocation, file call and driver call of every scenario fails once"
 	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
+	@echo "make logs BASE=COMMIT  what the emulated GPU launches, compared with another commit"
 	@echo "make test-emu   the GPU suite on an emulated GPU; make test-gpu runs it on a real one"
 	@echo "make install    PREFIX=$(PREFIX)"
 	@echo "make python     the files of the Python wheel (pip install ./runtime/python runs this)"
@@ -341,6 +342,12 @@ hashes: $(BUILD)/hash-results
 	@LC_ALL=C sort $(BUILD)/hashes/unsorted > $(BUILD)/hashes.txt
 	@echo "$(BUILD)/hashes.txt: $$(wc -l < $(BUILD)/hashes.txt) results"
 
+# What this tree launches on the emulated GPU, against BASE (tests/log). CASES: names of cases and rules; all without.
+.PHONY: logs
+BASE ?= HEAD
+logs: $(BUILD)/liboptc.a $(EMULATED)
+	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/parts/launch_log.sh $(BASE) $(CASES)
+
 bench: all
 	$(BUILD)/optc bench --against torch
 
@@ -384,7 +391,8 @@ $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(
 
 # The same suite on an emulated GPU (tests/emu). The first prerequisite is the source.
 EMU_HEADERS := runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h
-$(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c tests/emu/emu_streams.h tests/emu/emu_map.h $(EMU_HEADERS)
+$(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c tests/emu/emu_streams.h tests/emu/emu_log.h tests/emu/emu_map.h \
+                           $(EMU_HEADERS) gen/abi/kernels.def gen/abi/stage_abi.h
 $(BUILD)/emu/libnvrtc.so.13: tests/emu/emu_nvrtc.c $(EMU_HEADERS)
 $(BUILD)/emu/libcublas.so.13: tests/emu/emu_cublas.c $(EMU_HEADERS) runtime/core/matrix/cublas.h
 $(BUILD)/emu/libcusolver.so.12: tests/emu/emu_cusolver.c $(EMU_HEADERS) runtime/core/matrix/cublas.h \

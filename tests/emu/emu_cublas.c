@@ -217,6 +217,33 @@ static bool overlap(const void *x, size_t nx, const void *y, size_t ny)
     return (uintptr_t)x < (uintptr_t)y + ny && (uintptr_t)y < (uintptr_t)x + nx;
 }
 
+/* A line of the driver's log (emu_log.h). */
+static void log_product(const Product *p)
+{
+    static int (*log_library)(const char *, const void *const *const *, int, int);
+    const void **list[3];
+    char what[200];
+    if (!log_library)
+        *(void **)&log_library = dlsym(RTLD_DEFAULT, "emu_log_library");
+    if (!log_library)
+        return;
+    snprintf(what, sizeof what, "product %s%s %lldx%lldx%lld types %d %d compute %d ld %lld %lld %lld "
+             "alpha %g beta %g algorithm %d %s", p->ta ? "t" : "n", p->tb ? "t" : "n",
+             (long long)p->m, (long long)p->n, (long long)p->k, (int)p->type, (int)p->result,
+             (int)p->compute, (long long)p->lda, (long long)p->ldb, (long long)p->ldc, p->alpha,
+             p->beta, p->algorithm, p->strided ? "strided" : "pointers");
+    for (int i = 0; i < 3; i++) {
+        list[i] = malloc(sizeof *list[i] * (size_t)(p->count + 1));
+        for (int64_t k = 0; k < p->count; k++)
+            list[i][k] = i == 0   ? nth(p, p->a, p->sa, k)
+                         : i == 1 ? nth(p, p->b, p->sb, k)
+                                  : nth(p, p->c, p->sc, k);
+    }
+    log_library(what, (const void *const *const *)list, 3, (int)p->count);
+    for (int i = 0; i < 3; i++)
+        free(list[i]);
+}
+
 static void run(const void *data)
 {
     const Product *p = data;
@@ -227,6 +254,7 @@ static void run(const void *data)
         refuse("an array of pointers does not lie in the device's memory");
         return;
     }
+    log_product(p);
     size_t na = extent(p->type, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda),
         nb = extent(p->type, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb),
         nc = extent(p->result, p->m, p->n, p->ldc);

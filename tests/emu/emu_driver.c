@@ -1,16 +1,17 @@
 /* A libcuda.so.1 for the code of emu_nvrtc.c: device memory is host memory, every call completes at
  * once (but see emu_late), graphs are lists of launches and copies. One GPU with 8 multiprocessors
- * (EMU_SMS, EMU_SHARED: other numbers, also of bytes that a block's threads share). EMU_MPS: it is
- * shared by MPS. EMU_COOPERATIVE: most blocks of a cooperative launch. EMU_FAIL: the call that
- * fails
- * (emu_fail.h). EMU_MEMORY: its memory in bytes (default 64 GiB). EMU_GPUS: number of GPUs, up to
- * 8; they differ only in which memory belongs to which. */
+ * (EMU_SMS, EMU_SHARED: other numbers, also of bytes that a block's threads share). EMU_DRIVER: the
+ * driver's version (default 13000). EMU_MPS: it is shared by MPS. EMU_COOPERATIVE: most blocks of a
+ * cooperative launch. EMU_FAIL: the call that fails (emu_fail.h). EMU_MEMORY: its memory in bytes
+ * (default 64 GiB). EMU_GPUS: number of GPUs, up to 8; they differ only in which memory belongs to
+ * which. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 
 #include "tests/emu/emu_fail.h"
 #include "tests/emu/emu_map.h"
-#define TOLD (told_to_fail("libcuda.so.1") ? CUDA_ERROR_EMULATED : 0)
+#define TOLD (log_call(__func__), told_to_fail("libcuda.so.1") ? CUDA_ERROR_EMULATED : 0)
+static void log_call(const char *call);
 /* One call runs at a time: kernels of emu_threads.h and the tables below are for one thread. */
 #define LOCKED __attribute__((cleanup(unlock), unused)) int locked = pthread_mutex_lock(&one_call)
 #define CALL LOCKED; if (TOLD) return CUDA_ERROR_EMULATED
@@ -50,7 +51,9 @@ __attribute__((constructor)) static void begin(void)
 }
 
 /* ---- memory: what was handed out is the device's, everything else the host's ---- */
-typedef struct Span { char *at; size_t n; struct Span *next; int gpu; bool managed; } Span;
+typedef struct Span {
+    char *at; size_t n; struct Span *next; int gpu; bool managed; char label[48];
+} Span;
 static Span *spans;
 /* the context stack: pushed contexts, and below them the one that was set */
 static _Thread_local int current[64], depth;
@@ -63,6 +66,8 @@ static Span **span_of(CUdeviceptr p)
         s = &(*s)->next;
     return s;
 }
+
+#include "tests/emu/emu_log.h"
 
 /* As seen on an H200: allocating, freeing (also in the order of a stream), waiting or destroying an
  * executable graph ends captures under way in any stream, unless these or the thread are
@@ -91,8 +96,9 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
         return rc ? rc : CUDA_ERROR_OUT_OF_MEMORY;
     Span *s = malloc(sizeof *s);
     *s = (Span){aligned_alloc(256, (n + 255) / 256 * 256 + 256), n ? n : 1, spans, current[depth],
-                false};
+                false, ""};
     memset(s->at, 0xa5, s->n);                 /* new memory is never zero */
+    memcpy(s->label, log_label, sizeof s->label);
     spans = s;
     used += n;
     *p = (CUdeviceptr)(uintptr_t)s->at;
@@ -109,6 +115,10 @@ int cuMemFree_v2(CUdeviceptr p)
         return rc ? rc : INVALID;
     *s = gone->next;
     used -= gone->n;
+    if (log_open) {
+        gone->next = log_freed, log_freed = gone;
+        return told;
+    }
     free(gone->at);
     free(gone);
     return told;
@@ -222,7 +232,6 @@ int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
 
 /* ---- the device ---- */
 int cuInit(unsigned f) { CALL; return f != 0; }
-int cuDriverGetVersion(int *v) { CALL; return *v = 13000, 0; }
 int cuGetErrorName(CUresult rc, const char **s)
 {
     return *s = rc == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_EMULATED",
@@ -255,6 +264,7 @@ int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
              : 1;
     return d >= gpus;
 }
+int cuDriverGetVersion(int *v) { CALL; return *v = setting("EMU_DRIVER", 13000), 0; }
 static char context[MOST];
 static int gpu_of(CUcontext c)
 {
@@ -351,6 +361,7 @@ typedef struct Kernel {
     void (*launch)(void *, const void *, const void *, unsigned, unsigned);
     bool numbers;
     unsigned bytes, shared, *asked, *team;
+    LogKernel log;
 } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
@@ -370,6 +381,11 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
         abort();
     snprintf(mark, sizeof mark, "emu_launch_%s", name);
     *(void **)&k->launch = dlsym(m, bytes ? mark : "emu_launch");
+    snprintf(mark, sizeof mark, "emu_type_%s", name);
+    const int *mems = dlsym(m, "emu_mems");
+    k->log = (LogKernel){strdup(name), dlsym(m, mark), NULL, dlsym(m, "emu_arrays"), mems ? *mems : 0};
+    snprintf(mark, sizeof mark, "emu_uses_%s", name);
+    k->log.uses = dlsym(m, mark);
     *f = k;
     return k->fn && k->launch ? 0 : CUDA_ERROR_NOT_FOUND;
 }

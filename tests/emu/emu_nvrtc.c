@@ -66,6 +66,54 @@ static void put_source(FILE *f, const char *s)
     }
 }
 
+/* For the log of emu_driver.c (emu_log.h): the parameter's type of each kernel, and the arrays that
+ * it uses; the numbers of arrays, and the length of a row of pointers. */
+static void put_uses(FILE *f, const char *at, const char *end)
+{
+    static const char look[] = "self->mem[";
+    const char *by_block = strstr(at, "(a, blockIdx.x), *const self");
+    fputc(by_block && by_block < end ? 'B' : 'U', f);
+    for (const char *s = at; (s = strstr(s, look)) && s < end; s += strlen(look)) {
+        const char *name = s + strlen(look), *cast = s;
+        while (cast > at && *cast != '(')
+            cast--;
+        bool number = !strncmp(name, "arrays.at[", 10);
+        name += number ? 10 : 3;
+        fprintf(f, "%c:%s%.*s ", strncmp(cast, "(const", 6) ? 'w' : 'r', number ? "#" : "",
+                (int)strcspn(name, "]"), name);
+    }
+}
+
+static void put_log_marks(FILE *f, const char *source)
+{
+    static const char begin[] = "\nextern \"C\" __global__", mark[] = "extern \"C\" "
+        "__attribute__((visibility(\"default\"))) const";
+    const char *last = NULL;
+    for (const char *s = strstr(source, begin), *next; s; s = next) {
+        next = strstr(s + 1, begin);
+        const char *params = strstr(s, "(const "), *name = params;
+        while (params && name > s && name[-1] != ' ')
+            name--;
+        /* a kernel may have two forms, for other architectures */
+        if (!params || (last && !strncmp(last, name, (size_t)(params - name) + 1)))
+            continue;
+        last = name;
+        fprintf(f, "%s char emu_type_%.*s[] = \"%.*s\";\n", mark, (int)(params - name), name,
+                (int)strcspn(params + 7, " "), params + 7);
+        fprintf(f, "%s char emu_uses_%.*s[] = \"", mark, (int)(params - name), name);
+        put_uses(f, s, next ? next : s + strlen(s));
+        fputs("\";\n", f);
+    }
+    fprintf(f, "%s char emu_arrays[] = \" ", mark);
+    for (const char *s = source; (s = strstr(s, " at_")); s++) {
+        int n = (int)strcspn(s + 4, " =,;");
+        if (!strncmp(s + 4 + n, " = ", 3))
+            fprintf(f, "%d:%.*s ", atoi(s + 4 + n + 3), n, s + 4);
+    }
+    const char *look = strstr(source, "= optc_look<");
+    fprintf(f, "\";\n%s int emu_mems = %d;\n", mark, look ? atoi(look + 12) : 0);
+}
+
 /* EMU_KEPT: a folder of earlier results, by source. */
 static bool kept_path(nvrtcProgram p, char path[400])
 {
@@ -120,6 +168,7 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
             strstr(p->source, "OPTC_HOPPER") ? "#include \"emu_hopper.h\"\n" : "",
             wrong && strstr(p->source, wrong));
     put_source(f, p->source);
+    put_log_marks(f, p->source);
     /* emu_tail.h names this type; the program of exchanges has no kernel that takes it */
     fprintf(f, "%s%s%s%s%s%s#include \"%s/emu_tail.h\"\n",
             strstr(p->source, "struct optc_launch")

@@ -1,0 +1,64 @@
+/* Models on the emulated GPU for launch_log.c: tensors, gradients, bindings, streams. It needs
+ * optc.h only, so it compiles against other versions of the library. */
+#ifndef LOG_MODEL_H
+#define LOG_MODEL_H
+#include "optc.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* the emulated driver: its functions, and those of its log (tests/emu/emu_log.h) */
+typedef struct EmuDriver {
+    int (*alloc)(unsigned long long *at, size_t bytes), (*release)(unsigned long long at);
+    int (*put)(unsigned long long to, const void *from, size_t bytes);
+    int (*stream_create)(void **stream, unsigned flags), (*stream_destroy)(void *stream);
+    int (*stream_wait)(void *stream);
+    int (*begin_capture)(void *stream, int mode), (*end_capture)(void *stream, void **graph);
+    int (*instantiate)(void **exec, void *graph, unsigned long long flags);
+    int (*launch)(void *exec, void *stream), (*graph_destroy)(void *graph);
+    int (*exec_destroy)(void *exec);
+    int (*log_begin)(void), (*log_rank)(int rank, const char *label), (*log_mark)(const char *what);
+    int (*log_name)(const void *at, size_t bytes, const char *name);
+    int (*log_finish)(FILE *to, const char *title);
+} EmuDriver;
+extern EmuDriver emu;
+void emu_open(void);
+
+/* A rule of the library. */
+typedef struct LogRule {
+    const char *name, *spec, *with, *options; optc_type param; int bindings;
+} LogRule;
+typedef struct LogTensor { int rank; int64_t dim[3]; int group; } LogTensor;
+enum { MOST_TENSORS = 12 };
+typedef struct TensorSet { int n; LogTensor tensor[MOST_TENSORS]; } TensorSet;
+
+/* A rule on tensors: all of them, or the pieces of one rank. label: of its memory in the log */
+typedef struct Model {
+    optc_engine *engine;
+    optc_rule *rule;
+    optc_binding *binding;
+    const TensorSet *set;
+    int rank, ranks;
+    optc_type type;                            /* of parameters: f32, f64 or bf16 */
+    char label[16];
+    int64_t count[MOST_TENSORS], dim[MOST_TENSORS][3], offset[MOST_TENSORS][3];
+    void *p[MOST_TENSORS], *g[2][MOST_TENSORS];
+    int moved;                                 /* which of the two gradients the binding has */
+    int64_t steps;
+} Model;
+
+void must(optc_status s, const char *what);
+void check(bool ok, const char *what);
+optc_engine *model_engine(int64_t workspace);
+/* compiles the rule if m->rule is NULL, fills and binds the tensors; comm NULL: not sharded */
+void model_open(Model *m, const LogRule *r, const optc_comm *comm);
+void model_bind(Model *m, const optc_comm *comm);
+void model_close(Model *m);
+void model_gradients(Model *m);
+/* new gradients, then all entries of a training step; the mark "step N" */
+optc_status model_step(Model *m);
+void model_steps(Model *m, int n);
+/* memory of the device with one number in f32 */
+void *number_make(const char *name, float value);
+void number_set(void *at, float value);
+#endif
