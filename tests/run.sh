@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the tests of `make test`: independent parts, in as many parallel lanes as there are cores. Each part's output is
-# printed as a whole when the part ends, with its wall and CPU seconds. All parts run; the end lists the parts that
-# failed. `run.sh PART…` runs only these parts.
+# Runs the tests of `make test`: independent parts, in as many parallel lanes as there are cores.
+# Each part's output is printed as a whole when the part ends, with its wall and CPU seconds. All
+# parts run; the end lists the parts that failed. `run.sh PART…` runs only these parts.
 #   BUILD         the build folder
 #   CC, MAKE      as make passes them
 #   LANES         the number of lanes (default: one per core)
@@ -11,7 +11,8 @@
 set -eu
 export OPTC_TEST_CACHE="$PWD/$BUILD/test-cache"
 export LC_ALL=C                        # globs are sorted the same everywhere
-unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS OPTC_WORKSPACE 2>/dev/null || true
+unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS OPTC_WORKSPACE \
+    2>/dev/null || true
 export OPTC_TUNE= OPTC_TUNE_SITE=      # no results measured on this machine
 export OMP_WAIT_POLICY=passive         # lanes share the cores: waiting threads release them
 # timeouts only end tests that hang, however busy the machine is
@@ -25,9 +26,11 @@ export have_nvrtc cuda_includes
 "$BUILD/optc" doctor | sed -n '/^driver/,/^nvrtc/p'
 
 # The longest parts come first, so that no lane has a long part left at the end.
-parts="sanitizers:1:4 packages emulated-library sanitizers:2:4 emulated-rest:1:4 emulated-rest:2:4 sanitizers:3:4
+parts="sanitizers:1:4 packages emulated-library sanitizers:2:4 emulated-rest:1:4 emulated-rest:2:4 \
+sanitizers:3:4
        suites:1:4 sanitizers:4:4 architectures suites:2:4 emulated-rest:3:4 suites:3:4 python
-       emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 faults random vectors command-line cuda install clang
+       emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 faults random vectors command-line \
+cuda install clang
        layout columns"
 # domains builds the library once more, for a change of one table
 [ -z "${OPTC_ALL:-}" ] || parts="packages-all $parts domains mutations"
@@ -51,8 +54,8 @@ done
 total=$(cat "$work"/spent.* | awk '{ s += $1 } END { print int(s + 0.5) }')
 failed=$(for part in $parts; do [ -e "$work/passed.$part" ] || printf ' %s' "$part"; done)
 if [ -n "$failed" ]; then
-    printf '\nfailed:%s (make test PARTS="…" runs some alone); %d s, %d s CPU, %d lanes\n' "$failed" \
-        $(($(date +%s) - began)) "$total" "$lanes"
+    printf '\nfailed:%s (make test PARTS="…" runs some alone); %d s, %d s CPU, %d lanes\n' \
+        "$failed" $(($(date +%s) - began)) "$total" "$lanes"
     exit 1
 fi
 printf '\nall parts passed in %d s, %d s CPU, %d lanes\n' $(($(date +%s) - began)) "$total" "$lanes"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Downloads other packages' SOAP for `optc bench soap --against torch` into BUILD/peers, where
 # tests/bench/torch_factors.py finds them. They are pure Python and need only torch.
-#   sh tests/bench/peers.sh [BUILD]        needs pip and a network; copy BUILD/peers to machines without one
+#   sh tests/bench/peers.sh [BUILD]        needs pip and a network; copy BUILD/peers to machines
+#                                          without one
 #   OPTC_PYTHON                            the interpreter
 set -eu
 into=${1:-build}/peers
@@ -14,8 +15,10 @@ rm -rf "$into"
 mkdir -p "$into"
 for wheel in "$work"/*.whl; do "$python" -m zipfile -e "$wheel" "$into"; done
 if "$python" -c 'import torch' 2>/dev/null; then
-    PYTHONPATH=$into "$python" -c 'import heavyball; from pytorch_optimizer.optimizer.soap import SOAP'
+    PYTHONPATH=$into "$python" -c 'import heavyball;
+        from pytorch_optimizer.optimizer.soap import SOAP'
     echo "in $into, and torch imports them: $(ls "$into" | sed -n 's/\.dist-info//p' | tr '\n' ' ')"
 else
-    echo "in $into, untried, for there is no torch here: $(ls "$into" | sed -n 's/\.dist-info//p' | tr '\n' ' ')"
+    echo "in $into, untried, for there is no torch here: $(ls "$into" | sed -n 's/\.dist-info//p' |
+        tr '\n' ' ')"
 fi

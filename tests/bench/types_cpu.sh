@@ -1,7 +1,8 @@
 #!/bin/sh
-# Measures AdamW on the CPU in several sets of storage types: the share of the best streaming rate, usually that of
-# scaling an array in place, timed in the same rounds. Rows have lower bounds. Takes about a minute.
-#   sh tests/bench/types_cpu.sh [BUILD [OPTIONS of optc bench…]]        after `make`, on an idle machine
+# Measures AdamW on the CPU in several sets of storage types: the share of the best streaming rate,
+# usually that of scaling an array in place, timed in the same rounds. Rows have lower bounds. Takes
+# about a minute.
+#   sh tests/bench/types_cpu.sh [BUILD [OPTIONS of optc bench…]] after `make`, on an idle machine
 set -eu
 optc=${1:-build}/optc
 [ $# = 0 ] || shift

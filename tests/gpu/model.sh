@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compares the launches that the model chooses with the best that `optc tune` tried on a GPU. Needs no GPU, so that
-# changes of the model can be judged anywhere. "Best" is the second best time per stage and size, since the very best of
-# many is luck.
+# Compares the launches that the model chooses with the best that `optc tune` tried on a GPU. Needs
+# no GPU, so that changes of the model can be judged anywhere. "Best" is the second best time per
+# stage and size, since the very best of many is luck.
 #   sh tests/gpu/model.sh BUILD FILE.trials…
 set -eu
 build=$1
@@ -9,12 +9,14 @@ shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cat "$@" | sed -n '/^device.* threads=.*#/p' > "$work/trials"
-sed 's/.* \([a-z0-9]*\),\([a-z0-9]*\),\([a-z0-9]*\) [0-9a-f]* 2^\([0-9]*\) threads.*# \([^ ]*\) .*/\4 \5 \1 \2 \3/' \
+kind='\([a-z0-9]*\)'
+sed "s/.* $kind,$kind,$kind [0-9a-f]* 2^\([0-9]*\) threads.*# \([^ ]*\) .*/\4 \5 \1 \2 \3/" \
     "$work/trials" | sort -u > "$work/asked"
 while read -r bits rule param grad state; do
     with=${rule#"${rule%%+*}"}
-    "$build/optc" explain "${rule%%+*}" ${with:+--with "${with#+}"} --type "$param" --grad-type "$grad" \
-        --state-type "$state" --hashes --size "$(awk "BEGIN {printf \"%d\", 2^$bits}")" |
+    "$build/optc" explain "${rule%%+*}" ${with:+--with "${with#+}"} --type "$param" \
+        --grad-type "$grad" --state-type "$state" --hashes --size "$(awk \
+        "BEGIN {printf \"%d\", 2^$bits}")" |
         sed "s/^/2^$bits $param,$grad,$state /"
 done < "$work/asked" | sort -u > "$work/model"
 awk -v model="$work/model" '
@@ -49,7 +51,8 @@ awk -v model="$work/model" '
     END {
         for (k in best) {
             b = second[k] ? second[k] : best[k]
-            if (k in got) printf "%6.1f %%  %-5s %-38s of %d\n", 100 * (got[k] / b - 1), size[k], name[k], n[k]
+            if (k in got) printf "%6.1f %%  %-5s %-38s of %d\n",
+                100 * (got[k] / b - 1), size[k], name[k], n[k]
             else printf "%8s  %-5s %-38s of %d\n", "untried", size[k], name[k], n[k]
         }
         if (unknown) printf "%d trials of other kernels were left out\n", unknown

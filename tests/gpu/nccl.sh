@@ -1,13 +1,15 @@
 #!/bin/sh
-# Sharded bindings with the real NCCL and one rank: adamw+clip(1) and muon, step by step and captured, against plain
-# bindings. NCCL: $OPTC_NCCL, or that of $OPTC_PYTHON's (python3's) package nvidia-nccl, or the loader's.
+# Sharded bindings with the real NCCL and one rank: adamw+clip(1) and muon, step by step and
+# captured, against plain bindings. NCCL: $OPTC_NCCL, or that of $OPTC_PYTHON's (python3's) package
+# nvidia-nccl, or the loader's.
 #   sh tests/gpu/nccl.sh [BUILD]        after `make BUILD/gpu-test`
 # Without NCCL it prints `skipped: …` and passes; with CI set it fails.
 set -eu
 build=${1:-build}
 find='import glob, importlib.util
 s = importlib.util.find_spec("nvidia.nccl")
-print(*[f for d in (s.submodule_search_locations if s else []) for f in glob.glob(d + "/lib/libnccl.so.2")][:1])'
+print(*[f for d in (s.submodule_search_locations if s else [])
+        for f in glob.glob(d + "/lib/libnccl.so.2")][:1])'
 : "${OPTC_NCCL:=$("${OPTC_PYTHON:-python3}" -c "$find" 2>/dev/null || true)}"
 if [ -n "$OPTC_NCCL" ]; then export OPTC_NCCL; else unset OPTC_NCCL; fi
 echo "NCCL: ${OPTC_NCCL:-libnccl.so.2 of the loader}"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks every form of product in every precision, then times products on this GPU: symmetric against full ones, with
-# bars, and other block sizes against those in use. Takes about a minute.
+# Checks every form of product in every precision, then times products on this GPU: symmetric
+# against full ones, with bars, and other block sizes against those in use. Takes about a minute.
 #   sh tests/gpu/products.sh [BUILD]        after `make BUILD/gpu-test`
 set -eu
 build=${1:-build}

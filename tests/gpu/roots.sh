@@ -1,6 +1,7 @@
 #!/bin/sh
-# Times inverse roots, orthonormal columns and eigenvectors on this GPU, the first two against cuSOLVER, with bars. It
-# takes about a minute (an estimate). The cases factors and eigen of all.sh check results.
+# Times inverse roots, orthonormal columns and eigenvectors on this GPU, the first two against
+# cuSOLVER, with bars. It takes about a minute (an estimate). The cases factors and eigen of all.sh
+# check results.
 #   sh tests/gpu/roots.sh [BUILD]        after `make BUILD/gpu-test`
 set -eu
 build=${1:-build}

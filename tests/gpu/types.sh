@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures rules with 16-bit storage types and block codes, and very many small tensors: their share of the copy
-# bandwidth, with lower bounds. Takes about a minute.
+# Measures rules with 16-bit storage types and block codes, and very many small tensors: their share
+# of the copy bandwidth, with lower bounds. Takes about a minute.
 #   sh tests/gpu/types.sh [BUILD]        after `make`
 set -eu
 optc=${1:-build}/optc
@@ -12,13 +12,15 @@ row() {
     line=$("$optc" bench --device cuda --rounds 7 "$@" | grep '%' | head -1)
     share=$(echo "$line" | sed 's/.* \([0-9.]*\)%.*/\1/')
     echo "$label $line  (at least $least%)"
-    [ "$(echo "$share $least" | awk '{print ($1 >= $2)}')" = 1 ] || { failed=1; echo "  misses its bar"; }
+    [ "$(echo "$share $least" | awk '{print ($1 >= $2)}')" = 1 ] || { failed=1
+        echo "  misses its bar"; }
 }
 # ratio LABEL OPTIONS…: a step with other types over a step without them, in the same rounds.
 ratio() {
     label=$1
     shift
-    "$optc" bench --device cuda --rounds 15 "$@" | grep 'x *$' | head -1 | sed "s/.* \([0-9.]*\)x *$/$label \1/" |
+    "$optc" bench --device cuda --rounds 15 "$@" | grep 'x *$' | head -1 |
+        sed "s/.* \([0-9.]*\)x *$/$label \1/" |
         grep . || { failed=1; echo "$label: not measured"; }
 }
 for rule in adamw lion; do
@@ -38,8 +40,8 @@ row 40 "100000 of 100 " adamw --tensors 100000 --size 10000000
 row 80 "20000 of 1000 " adamw --tensors 20000 --size 20000000
 row 15 "100000 of 100 " 'adamw+clip(1)' --tensors 100000 --size 10000000
 for rule in adamw 'adamw+clip(1)'; do
-    ratio "$rule, gpt2-124m in bf16: norms and biases in f32, of one set" "$rule" --work gpt2-124m --types param=bf16 \
-        --against mixed
+    ratio "$rule, gpt2-124m in bf16: norms and biases in f32, of one set" "$rule" --work gpt2-124m \
+        --types param=bf16 --against mixed
 done
 ratio "adamw, gpt2-124m in bf16: lost=count, of without" adamw --work gpt2-124m --types param=bf16 \
     --against types --other-types param=bf16,lost=count

@@ -1,7 +1,8 @@
 #!/bin/sh
-# A domain is one row of one table, and no code depends on the order of the rows. In a copy of the sources the rows of
-# rows x rows and cols x cols move to the front. A rule with such states is stepped and compared with plain loops and
-# the evaluator; its CUDA is compiled if NVRTC is available.
+# A domain is one row of one table, and no code depends on the order of the rows. In a copy of the
+# sources the rows of rows x rows and cols x cols move to the front. A rule with such states is
+# stepped and compared with plain loops and the evaluator; its CUDA is compiled if NVRTC is
+# available.
 #   BUILD     the build folder, whose compiled rules are used
 #   CC, MAKE  as make passes them
 set -eu
@@ -11,11 +12,14 @@ trap 'rm -rf "$tree"' EXIT
 cp -R gen runtime templates tools specs Makefile LICENSE "$tree"
 moved='X\((ROWS2|COLS2),'
 rows=$(grep -E "$moved" gen/abi/domains.h)
-grep -Ev "$moved" gen/abi/domains.h | rows=$rows awk '{ print } /^#define SMALL_DOMAINS/ { print ENVIRON["rows"] }' \
+grep -Ev "$moved" gen/abi/domains.h | rows=$rows awk '{ print } /^#define SMALL_DOMAINS/ {
+    print ENVIRON["rows"] }' \
     > "$tree/gen/abi/domains.h"
-[ "$(sed -n '/^#define SMALL_DOMAINS/{n;p;n;p;}' "$tree/gen/abi/domains.h" | grep -Ec "$moved")" = 2 ] ||
+[ "$(sed -n '/^#define SMALL_DOMAINS/{n;p;n;p;}' "$tree/gen/abi/domains.h" |
+    grep -Ec "$moved")" = 2 ] ||
     { echo "the rows did not move"; exit 1; }
-touched=$(for part in gen runtime templates tools specs Makefile; do diff -rq $part "$tree/$part" || :; done)
+touched=$(for part in gen runtime templates tools specs Makefile
+    do diff -rq $part "$tree/$part" || :; done)
 [ -n "$touched" ] && [ "$(printf '%s\n' "$touched" | wc -l)" = 1 ] ||
     { echo "not one file was touched: $touched"; exit 1; }
 ${MAKE:-make} -C "$tree" --no-print-directory -s ${CC:+CC="$CC"} BUILD=out OPT=-O0 CFLAGS= \

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests the output of `optc explain`: whole pages against tests/specs/explain, the stored bandwidth, and the device that
-# it reports.
+# Tests the output of `optc explain`: whole pages against tests/specs/explain, the stored bandwidth,
+# and the device that it reports.
 #   OPTC      the command
 #   FAKES     the folder of the fake drivers (tests/cuda)
 #   UPDATE=1  writes the pages again
@@ -20,7 +20,8 @@ page() {
     shift
     explain "$@" --bandwidth 100 || echo "exit code $?" >> "$work/said"
     [ -z "${UPDATE:-}" ] || cp "$work/said" "tests/specs/explain/$name.txt"
-    check "explain $*: not as in tests/specs/explain/$name.txt (UPDATE=1 sh tests/parts/explain.sh writes it anew)" \
+    check "explain $*: not as in tests/specs/explain/$name.txt (UPDATE=1 sh tests/parts/explain.sh \
+writes it anew)" \
         'diff "tests/specs/explain/$name.txt" "$work/said"'
 }
 page lamb lamb
@@ -72,7 +73,8 @@ for rule in $("$OPTC" list --names); do
     check "explain $rule: a pass without a reason" \
         '[ "$(grep -cE "pass ([2-9]|[1-9][0-9]+) over the elements" "$work/said")" = \
            "$(grep -c "new pass, needed by" "$work/said")" ]'
-    check "explain $rule: a long line" '! awk "{ gsub(/[\200-\277]/, \"\") } length > 150" "$work/said" | grep .'
+    check "explain $rule: a long line" \
+        '! awk "{ gsub(/[\200-\277]/, \"\") } length > 150" "$work/said" | grep .'
 done
 for wrapper in $("$OPTC" list --names --wrappers); do
     explain sgd --with "$wrapper" --bandwidth 100
@@ -83,34 +85,40 @@ done
 # the reason names the value that forced the new pass, not one that could have been folded earlier
 explain adafactor --bandwidth 1
 check "the reason of adafactor's third pass" \
-    'grep -A1 "new pass, needed by rate / max" "$work/said" | grep -q "^ *rms(u) is complete only after pass 2 has"'
+    'grep -A1 "new pass, needed by rate / max" "$work/said" |
+        grep -q "^ *rms(u) is complete only after pass 2 has"'
 # explaining a rule of 801 stages takes memory that does not grow quadratically
 { echo 'return optimizer { name = "chain", hyper = { lr = 1 }, step = function() local x = g'
   for k in $(seq 400); do echo "x = x + 0.5 * g * sum(x * $k)"; done
   echo 'p = p - lr * x end }'; } > "$work/chain.lua"
 ( ulimit -v 400000; explain "$work/chain.lua" --bandwidth 1 )
-check "400 sums in a chain: $(tail -1 "$work/said")" '[ "$(grep -c "new pass, needed by" "$work/said")" = 400 ]'
+check "400 sums in a chain: $(tail -1 "$work/said")" \
+    '[ "$(grep -c "new pass, needed by" "$work/said")" = 400 ]'
 # control characters of a spec do not reach the terminal
-printf 'return optimizer { name = "x", hyper = { lr = 1 }, step = function() p = p - lr * g end } -- \033[31m\n' \
+printf 'return optimizer { name = "x", hyper = { lr = 1 },'\
+' step = function() p = p - lr * g end } -- \033[31m\n' \
     > "$work/red.lua"
 explain "$work/red.lua" --bandwidth 1
-check "an escape sequence of the spec" 'grep -q "red.lua:1" "$work/said" && ! grep -q "$(printf "\033")" "$work/said"'
+check "an escape sequence of the spec" 'grep -q "red.lua:1" "$work/said" &&
+    ! grep -q "$(printf "\033")" "$work/said"'
 "$OPTC" dump lamb > "$work/lamb.ir"
 explain "$work/lamb.ir" --bandwidth 1
 check "from IR text" 'grep -q "new pass, needed by lr \* ratio (lamb.lua:" "$work/said"'
 
-# the bandwidth: measured once, stored, measured again on request; a damaged file is measured again (the name of the
-# processor may take two lines)
+# the bandwidth: measured once, stored, measured again on request; a damaged file is measured again
+# (the name of the processor may take two lines)
 rate() {
     awk '/^  least/ { on = 1 }
         on { sub(/^ +/, ""); line = line (line == "" ? "" : " ") $0 }
-        on && /\)$/ { print line; exit }' "$work/said" | sed -n 's/.* at \([0-9.]*\) .*B.s (\(.*\))/\1 \2/p'
+        on && /\)$/ { print line; exit }' "$work/said" |
+            sed -n 's/.* at \([0-9.]*\) .*B.s (\(.*\))/\1 \2/p'
 }
 kept() { sed -n 2p "$OPTC_CACHE/bandwidth"; }
 explain sgd --device cpu
 check "nothing was kept: $(rate)" 'kept | grep -qE "^[0-9.e+]+ [0-9-]+ (steady|busy) .* \| cpu: "'
 key=$(kept | cut -d" " -f4-)
-printf 'optc-bandwidth 1\n1e+08 2020-02-02 steady other | cpu: x\n1.234e+12 2020-02-03 steady %s\n' "$key" \
+printf 'optc-bandwidth 1\n1e+08 2020-02-02 steady other | cpu: x\n'\
+'1.234e+12 2020-02-03 steady %s\n' "$key" \
     > "$OPTC_CACHE/bandwidth"
 cp "$OPTC_CACHE/bandwidth" "$work/was"
 explain sgd
@@ -118,7 +126,8 @@ check "what was kept is not used: $(rate)" \
     '[ "$(rate)" = "1.23 ${key#*| }, measured 2020-02-03; --measure repeats it" ] &&
     cmp -s "$work/was" "$OPTC_CACHE/bandwidth"'
 explain sgd --measure
-check "--measure: $(rate)" 'rate | grep -q "measured now.* and stored" && ! grep -q 1.234e+12 "$OPTC_CACHE/bandwidth" &&
+check "--measure: $(rate)" 'rate | grep -q "measured now.* and stored" &&
+    ! grep -q 1.234e+12 "$OPTC_CACHE/bandwidth" &&
     grep -qx "1e+08 2020-02-02 steady other | cpu: x" "$OPTC_CACHE/bandwidth" &&
     [ "$(grep -c . "$OPTC_CACHE/bandwidth")" = 3 ]'
 printf 'optc-bandwidth 1\n1.5e+13 2020-02-03 busy %s\n' "$key" > "$OPTC_CACHE/bandwidth"
@@ -126,9 +135,11 @@ explain sgd
 check "measured on a busy machine, another day: $(rate)" 'rate | grep -q "^15.0 .*measured now" &&
     ! kept | grep -q 2020'
 explain sgd
-check "measured on a busy machine, the same day: $(rate)" 'rate | grep -q "measured 20.*--measure repeats it"'
+check "measured on a busy machine, the same day: $(rate)" \
+    'rate | grep -q "measured 20.*--measure repeats it"'
 for text in 'nonsense' \
-    'optc-bandwidth 1\nfast 2020-02-03 steady K\n-1 2020-02-03 steady K\n1e99 2020-02-03 steady K\n1e10'; do
+    'optc-bandwidth 1\nfast 2020-02-03 steady K\n'\
+'-1 2020-02-03 steady K\n1e99 2020-02-03 steady K\n1e10'; do
     printf "$(printf '%s' "$text" | sed "s#K#$key#")" > "$OPTC_CACHE/bandwidth"
     explain sgd
     check "a damaged file '$text': $(rate)" 'rate | grep -q "measured now.* and stored"'
@@ -138,9 +149,11 @@ check "no cache folder: $(rate)" 'rate | grep -q "measured now" && ! rate | grep
 explain sgd --device tpu
 check "an unknown device: $(cat "$work/said")" 'grep -q "there is no device .tpu." "$work/said"'
 explain sgd --bandwidth 3 --measure
-check "two ways to say it: $(cat "$work/said")" 'grep -q "bandwidth and --measure exclude each other" "$work/said"'
+check "two ways to say it: $(cat "$work/said")" \
+    'grep -q "bandwidth and --measure exclude each other" "$work/said"'
 
-# stagger: how many tensors a stage steps, and the cost of a step with and without the staggered block
+# stagger: how many tensors a stage steps, and the cost of a step with and without the staggered
+# block
 cat > "$work/staggered.lua" <<'X'
 return optimizer {
   name = "staggered", hyper = { lr = 0.1 }, state = { L = zeros "rows", X = zeros "rows" },
@@ -157,7 +170,8 @@ check "stagger: $(cat "$work/said")" \
     grep -q "at its scheduled step: .* of products" "$work/said"'
 explain "$work/staggered.lua" --bandwidth 100 --shape 64x64
 check "stagger of a shape: $(cat "$work/said")" 'grep -q "^ *unscheduled .* bytes" "$work/said"'
-# products and factors on the CPU with stored rates: 12 n^3 for a root and 3 n^3 for products, at 1 GFLOP/s
+# products and factors on the CPU with stored rates: 12 n^3 for a root and 3 n^3 for products, at 1
+# GFLOP/s
 cat > "$OPTC_CACHE/bandwidth" <<X
 optc-bandwidth 1
 1e+12 2020-02-03 steady $key
@@ -168,8 +182,10 @@ optc-bandwidth 1
 X
 cp "$OPTC_CACHE/bandwidth" "$work/was"
 explain "$work/staggered.lua" --device cpu --shape 256x256
-check "operations of the CPU: $(cat "$work/said")" 'grep -q "^ *sum .* 252 MFLOP *252 ms" "$work/said" &&
-    grep -q "^ *unscheduled .* 50.4 MFLOP *50.4 ms" "$work/said" && grep -q "products at 1.00 GFLOP/s" "$work/said" &&
+check "operations of the CPU: $(cat "$work/said")" \
+    'grep -q "^ *sum .* 252 MFLOP *252 ms" "$work/said" &&
+    grep -q "^ *unscheduled .* 50.4 MFLOP *50.4 ms" "$work/said" &&
+    grep -q "products at 1.00 GFLOP/s" "$work/said" &&
     grep -q "products and factors 252 ms: products and factors limit it" "$work/said" &&
     cmp -s "$work/was" "$OPTC_CACHE/bandwidth"'
 explain "$work/staggered.lua" --device cpu --size 64K
@@ -179,7 +195,8 @@ check "operations of the CPU, of a size: $(cat "$work/said")" \
 rm "$OPTC_CACHE/bandwidth"
 explain "$work/staggered.lua" --device cpu --shape 64x64
 check "rates of the CPU were not kept: $(cat "$OPTC_CACHE/bandwidth")" \
-    'grep -q ", products in f32$" "$OPTC_CACHE/bandwidth" && grep -q ", power of 256 rows$" "$OPTC_CACHE/bandwidth"'
+    'grep -q ", products in f32$" "$OPTC_CACHE/bandwidth" &&
+    grep -q ", power of 256 rows$" "$OPTC_CACHE/bandwidth"'
 if [ -n "${FAKES:-}" ]; then
     unset OPTC_NO_CUDA
     export LD_LIBRARY_PATH="$FAKES/versioned:$FAKES/nvrtc" FAKE_CUDA=works
@@ -190,13 +207,15 @@ optc-bandwidth 1
 1e+10 2020-02-04 steady $key
 X
     explain sgd
-    check "the GPU's floor: $(rate)" 'rate | grep -q "^4.25 cuda:0: Fake GPU, .*measured 2020-02-04"'
+    check "the GPU's floor: $(rate)" \
+        'rate | grep -q "^4.25 cuda:0: Fake GPU, .*measured 2020-02-04"'
     explain sgd --measure                        # the fake GPU's clock never advances
     check "a rate that cannot be: $(cat "$work/said")" \
-        'grep -q "least .*(cuda:0: Fake GPU, .*memory bandwidth could not be measured)" "$work/said" &&
+        'grep -q "least .*(cuda:0: Fake GPU, .*bandwidth could not be measured)" "$work/said" &&
         ! grep -q "at least" "$work/said"'
     explain sgd --device cpu
-    check "the CPU's floor where it is asked for: $(rate)" 'rate | grep -q "^10.0 cpu: .*measured 2020-02-04"'
+    check "the CPU's floor where it is asked for: $(rate)" \
+        'rate | grep -q "^10.0 cpu: .*measured 2020-02-04"'
 fi
 cd "$here"
 echo "$passed passed, $failed failed"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Lets every allocation, file call and driver call fail once. tests/faults describes the scenarios and what must hold.
+# Lets every allocation, file call and driver call fail once. tests/faults describes the scenarios
+# and what must hold.
 #   BUILD  the build folder
-# `faults.sh quick` runs a sample, `faults.sh all` every call. SCENE KIND NUMBER after that runs one failure and prints
-# the stack of the call.
+# `faults.sh quick` runs a sample, `faults.sh all` every call. SCENE KIND NUMBER after that runs one
+# failure and prints the stack of the call.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,7 +1,7 @@
 #!/bin/sh
-# functions.sh [--own | --pasted] FILE…: prints the functions that C files define, one per line. In the source of a
-# package --own takes only the code outside the pasted runtime sources (which are marked "==== path ===="), and --pasted
-# only the pasted ones.
+# functions.sh [--own | --pasted] FILE…: prints the functions that C files define, one per line. In
+# the source of a package --own takes only the code outside the pasted runtime sources (which are
+# marked "==== path ===="), and --pasted only the pasted ones.
 part=all
 case "$1" in --*) part=${1#--}; shift ;; esac
 awk -v part="$part" '

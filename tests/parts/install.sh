@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs into an empty folder and uses the result as a newcomer would: pkg-config, a C and a C++ program, the command.
+# Installs into an empty folder and uses the result as a newcomer would: pkg-config, a C and a C++
+# program, the command.
 set -eu
 to=$(mktemp -d)
 trap 'rm -rf "$to"' EXIT
@@ -25,7 +26,8 @@ int main(void)
     t.shape = shape;
     all.tensors = &t;
     all.ntensors = 1;
-    if (optc_open(NULL, &e) || optc_compile(e, &ro, &r) || optc_bind(r, &all, 1, &b) || optc_step(b)) {
+    if (optc_open(NULL, &e) || optc_compile(e, &ro, &r) || optc_bind(r, &all, 1, &b) ||
+        optc_step(b)) {
         fprintf(stderr, "%s\n", optc_message());
         return 1;
     }
@@ -37,7 +39,9 @@ X
 mkdir "$to/bare"
 cat > "$to/bare/cc" <<'X'
 #!/bin/sh
-case " $* " in *" --version "*) echo "Debian clang version 14.0.6" ;; *" -fopenmp "*) exit 1 ;; *) exit 0 ;; esac
+case " $* " in
+*" --version "*) echo "Debian clang version 14.0.6" ;; *" -fopenmp "*) exit 1 ;; *) exit 0 ;;
+esac
 X
 printf '#!/bin/sh\nexit 0\n' > "$to/bare/apt-get"
 printf '#!/bin/sh\nexec "$@"\n' > "$to/bare/sudo"
@@ -52,7 +56,8 @@ ${CC:-cc} "$to/use.c" -o "$to/static" $static
 "$to/dynamic"
 "$to/static"
 if command -v g++ >/dev/null 2>&1; then
-    g++ -std=c++17 -Wall -Wextra -Wpedantic -x c++ "$to/use.c" -x none -o "$to/plus" $flags -Wl,-rpath,"$to/lib"
+    g++ -std=c++17 -Wall -Wextra -Wpedantic -x c++ "$to/use.c" -x none -o "$to/plus" $flags \
+        -Wl,-rpath,"$to/lib"
     "$to/plus"
 else
     echo "skipped: the header in C++ (no g++)"

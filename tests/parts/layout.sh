@@ -1,25 +1,28 @@
 #!/bin/sh
-# Checks the source tree: no file name occurs twice, includes follow the allowed directions and have no cycles, static
-# functions of runtime/core have unique names (a package pastes them into one file), pages name existing files, and all
-# Python tests are methods. Run in the root of the tree. Prints what is wrong and then exits with 1.
+# Checks the source tree: no file name occurs twice, includes follow the allowed directions and have
+# no cycles, static functions of runtime/core have unique names (a package pastes them into one
+# file), pages name existing files, and all Python tests are methods. Run in the root of the tree.
+# Prints what is wrong and then exits with 1.
 set -u
 export LC_ALL=C
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wrong=0
 found() { [ ! -s "$1" ] || { wrong=1; echo "$2:"; sed 's/^/    /' "$1"; }; }
-sources() { find gen runtime templates tools tests -type f "$@" ! -path '*/__pycache__/*' ! -path 'tests/specs/*' \
-    ! -path '*/_bundled/*' | sort; }
+sources() { find gen runtime templates tools tests -type f "$@" ! -path '*/__pycache__/*' ! -path \
+    'tests/specs/*' ! -path '*/_bundled/*' | sort; }
 
-sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' -o -name '*.py' \) ! -name __init__.py \
-    ! -name __main__.py > "$work/files"
+sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' -o -name '*.py' \) ! -name \
+    __init__.py ! -name __main__.py > "$work/files"
 sed 's|.*/||' "$work/files" | sort | uniq -d > "$work/twice"
 found "$work/twice" "file names that occur twice"
 
 # ---- the top level is fixed; a file that was added by mistake is found here
 [ ! -e .git ] || git ls-files | sed 's|/.*||' | sort -u |
-    grep -vxE '\..*|Makefile|README.md|LICENSE|gen|runtime|specs|templates|tests|tools' > "$work/top"
-[ ! -e "$work/top" ] || found "$work/top" "tracked files and folders that do not belong to the top level"
+    grep -vxE '\..*|Makefile|README.md|LICENSE|gen|runtime|specs|templates|tests|tools' \
+    > "$work/top"
+[ ! -e "$work/top" ] ||
+    found "$work/top" "tracked files and folders that do not belong to the top level"
 
 # ---- Python runs no test that stands below the call of unittest.main
 for file in tests/python/test_*.py; do
@@ -29,10 +32,12 @@ found "$work/below" "Python tests below the call of unittest.main, which never r
 
 # ---- includes: FILE INCLUDED
 sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' \) | xargs awk '
-    /^[ \t]*#[ \t]*include[ \t]+"/ { s = $0; sub(/^[^"]*"/, "", s); sub(/".*/, "", s); print FILENAME, s }' \
+    /^[ \t]*#[ \t]*include[ \t]+"/ { s = $0; sub(/^[^"]*"/, "", s); sub(/".*/, "", s);
+        print FILENAME, s }' \
         > "$work/includes"
 awk '
-    function module(f) { return match(f, /^gen\/[a-z]+\//) ? substr(f, 5, RLENGTH - 5) : f ~ /^gen\// ? "gen" : "" }
+    function module(f) {
+        return match(f, /^gen\/[a-z]+\//) ? substr(f, 5, RLENGTH - 5) : f ~ /^gen\// ? "gen" : "" }
     function may(from, to) { return from == to || index(" " allowed[from] " ", " " to " ") > 0 }
     BEGIN {
         allowed["base"] = "abi"
@@ -49,11 +54,13 @@ awk '
              module($2) != "" && may(module($1), module($2))
     }
     $1 ~ /^templates\// { ok = 0 }
-    $1 ~ /^runtime\/core\// { ok = $2 ~ /^(runtime\/core|gen\/abi|templates)\// || $2 == "runtime/optc.h" }
+    $1 ~ /^runtime\/core\// { ok = $2 ~ /^(runtime\/core|gen\/abi|templates)\// ||
+        $2 == "runtime/optc.h" }
     $1 ~ /^runtime\/library\// {
         ok = $2 ~ /^(runtime|gen\/abi)\// && $2 != "runtime/library/library.h" || $2 == "gen/gen.h"
     }
-    $1 == "runtime/library/library.h" { ok = $2 ~ /^runtime\// || $2 ~ /^gen\/(gen|emit\/package_text)\.h$/ }
+    $1 == "runtime/library/library.h" { ok = $2 ~ /^runtime\// ||
+        $2 ~ /^gen\/(gen|emit\/package_text)\.h$/ }
     $1 ~ /^tools\// { ok = $2 ~ /^tools\// || $2 == "optc.h" || $2 == "runtime/library/library.h" }
     !ok { print $1 " includes " $2 }' "$work/includes" > "$work/directions"
 found "$work/directions" "includes against their direction (gen/CONTRIBUTING.md)"
@@ -61,24 +68,32 @@ grep -v '^tests/' "$work/includes" | tsort > /dev/null 2> "$work/cycles" || :
 found "$work/cycles" "include cycles"
 
 # ---- one file of a package
-for f in runtime/core/*/*.c; do sh tests/parts/functions.sh "$f"; done | sort | uniq -d > "$work/static"
+for f in runtime/core/*/*.c; do sh tests/parts/functions.sh "$f"; done | sort |
+    uniq -d > "$work/static"
 found "$work/static" "functions of runtime/core that two of its files define"
 
 # ---- pages: the folders of the code map, and files that pages name
 find gen runtime/core runtime/library tools tests -mindepth 2 -type f ! -path '*/__pycache__/*' |
-    sed -E 's#^(gen|runtime/core|runtime/library|tools|tests)/([a-z_]+)/.*#\1/\2/#' | sort -u > "$work/folders"
+    sed -E 's#^(gen|runtime/core|runtime/library|tools|tests)/([a-z_]+)/.*#\1/\2/#' |
+    sort -u > "$work/folders"
 {
-    sed -n 's/^| `\([a-z_/]*\/\)` |.*/\1/p' README.md | grep -E '^(gen|runtime/core|runtime/library|tools)/.'
+    sed -n 's/^| `\([a-z_/]*\/\)` |.*/\1/p' README.md |
+        grep -E '^(gen|runtime/core|runtime/library|tools)/.'
     sed -n 's/^| `\([a-z_]*\/\)` |.*/tests\/\1/p' tests/README.md
 } | sort > "$work/map"
 diff "$work/folders" "$work/map" > "$work/difference"
-found "$work/difference" "the tables of folders in README.md and tests/README.md (<: missing there, >: not in the tree)"
-for page in README.md gen/*.md runtime/*.md runtime/python/README.md tools/*.md tests/README.md specs/README.md; do
-    grep -oE '`[A-Za-z_./]+\.(c|h|def|py|sh)`' "$page" | tr -d '`' | sort -u | while read -r file; do
+found "$work/difference" "the tables of folders in README.md and tests/README.md (<: missing \
+there, >: not in the tree)"
+for page in README.md gen/*.md runtime/*.md runtime/python/README.md tools/*.md tests/README.md \
+    specs/README.md; do
+    grep -oE '`[A-Za-z_./]+\.(c|h|def|py|sh)`' "$page" | tr -d '`' | sort -u |
+        while read -r file; do
         case $file in
-        *NAME* | step.c | root.c | device.c | example.c | myopt.*) ;;                    # to be made by the reader
+        # to be made by the reader
+        *NAME* | step.c | root.c | device.c | example.c | myopt.*) ;;
         */*) [ -e "$file" ] || [ -e "$(dirname "$page")/$file" ] || echo "$page: $file" ;;
-        *) [ -n "$(find . -name "$file" ! -path './build/*' | head -n 1)" ] || echo "$page: $file" ;;
+        *) [ -n "$(find . -name "$file" ! -path './build/*' | head -n 1)" ] ||
+            echo "$page: $file" ;;
         esac
     done
 done > "$work/pages"

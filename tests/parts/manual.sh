@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks the pages of specs/: `optc check` accepts every ```lua block without a warning. It refuses a block ```lua
-# refused, and its message contains the ```text block that follows. Lines outside of tables and blocks have at most 100
-# columns; links lead to existing files and headings.
+# Checks the pages of specs/: `optc check` accepts every ```lua block without a warning. It refuses
+# a block ```lua refused, and its message contains the ```text block that follows. Lines outside of
+# tables and blocks have at most 100 columns; links lead to existing files and headings.
 # specs/CATALOGUE.md is the output of `optc list --markdown`.
 #   OPTC      the command
 #   UPDATE=1  writes specs/CATALOGUE.md again
@@ -14,26 +14,32 @@ trap 'rm -rf "$work"' EXIT
 
 pages="README CATALOGUE COOKBOOK EXAMPLES FACTORS MATRICES"
 [ -z "${UPDATE:-}" ] || "$OPTC" list --markdown -o specs/CATALOGUE.md
-"$OPTC" list --markdown > "$work/catalogue" && diff specs/CATALOGUE.md "$work/catalogue" > "$work/diff" && ok ||
-    bad "specs/CATALOGUE.md is not current (UPDATE=1 sh tests/parts/manual.sh writes it): $(cat "$work/diff")"
-[ "$(ls specs/*.md | wc -l)" = "$(echo $pages | wc -w)" ] && ok || bad "specs/ has other pages than $pages"
+"$OPTC" list --markdown > "$work/catalogue" &&
+    diff specs/CATALOGUE.md "$work/catalogue" > "$work/diff" && ok ||
+    bad "specs/CATALOGUE.md is not current (UPDATE=1 sh tests/parts/manual.sh writes it): $(cat \
+    "$work/diff")"
+[ "$(ls specs/*.md | wc -l)" = "$(echo $pages | wc -w)" ] && ok ||
+    bad "specs/ has other pages than $pages"
 
 for name in $pages; do
     page=specs/$name.md
     # N.lua, N.refused (a spec that must fail) and N.text (its message)
     awk -v to="$work/$name" '
         /^```/ && !inside { kind = substr($0, 4); inside = 1; n++
-            name = kind == "lua" ? n ".lua" : kind == "lua refused" ? n ".refused" : kind == "text" ? n - 1 ".text" : ""
+            name = kind == "lua" ? n ".lua" : kind == "lua refused" ? n ".refused" : \
+                kind == "text" ? n - 1 ".text" : ""
             file = name == "" ? "/dev/null" : to "." name; next }
         /^```/ { inside = 0; close(file); next }
         inside { print > file }' "$page"
-    long=$(sed -e '/^```/,/^```/d' -e '/^|/d' "$page" | LC_ALL=C awk '{ gsub(/[\200-\277]/, "") } length > 100')
+    long=$(sed -e '/^```/,/^```/d' -e '/^|/d' "$page" | LC_ALL=C awk '{
+        gsub(/[\200-\277]/, "") } length > 100')
     [ -z "$long" ] && ok || bad "$page: over 100 columns: $long"
     for link in $(grep -o '](\([^)]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v ://); do
         file=specs/${link%%#*} heading=${link#*#}
         [ "$file" != specs/ ] || file=$page
         [ -e "$file" ] && ok || bad "$page: $link is not there"
-        [ "$heading" = "$link" ] || grep '^#' "$file" | tr 'A-Z ' 'a-z-' | tr -dc 'a-z0-9\n-' | sed 's/^-*//' |
+        [ "$heading" = "$link" ] || grep '^#' "$file" | tr 'A-Z ' 'a-z-' | tr -dc 'a-z0-9\n-' |
+            sed 's/^-*//' |
             grep -qx "$heading" && ok || bad "$page: $link names no heading"
     done
 done
@@ -41,11 +47,13 @@ done
 count=0
 for spec in "$work"/*.lua; do
     count=$((count + 1))
-    "$OPTC" check "$spec" > "$work/said" 2>&1 && ! grep -q warning "$work/said" && ok || bad "$(cat "$work/said")"
+    "$OPTC" check "$spec" > "$work/said" 2>&1 && ! grep -q warning "$work/said" && ok ||
+        bad "$(cat "$work/said")"
 done
 for spec in "$work"/*.refused; do
     cp "$spec" "$work/refused.lua"
-    ! "$OPTC" check "$work/refused.lua" > "$work/said" 2>&1 && grep -qF "$(cat "${spec%.refused}.text")" "$work/said" &&
+    ! "$OPTC" check "$work/refused.lua" > "$work/said" 2>&1 &&
+        grep -qF "$(cat "${spec%.refused}.text")" "$work/said" &&
         ok || bad "$spec: $(cat "$work/said")"
 done
 # their steps are written so that wrappers can take them apart
@@ -57,21 +65,26 @@ done
 
 # The options of functions, as error messages list them, are on the pages too.
 options() {
-    printf 'return optimizer { name = "x", rank = 2, step = rule "adamw", matrix = function()\n%s\np = p - g end }\n' \
+    printf 'return optimizer { name = "x", rank = 2,'\
+' step = rule "adamw", matrix = function()\n%s\np = p - g end }\n' \
         "$1" > "$work/option.lua"
-    "$OPTC" check "$work/option.lua" 2>&1 | sed -n "s/.* knows \(.*\)/\1/p" | sed "s/, not .*//; s/: .*//" |
+    "$OPTC" check "$work/option.lua" 2>&1 | sed -n "s/.* knows \(.*\)/\1/p" |
+        sed "s/, not .*//; s/: .*//" |
         grep -o "[a-z]\{1,\}" | grep -vx 'and\|not'
 }
 for call in 'polar(g, { x = 1 })' 'power(gram(g), 2, { x = 1 })' 'chol(gram(g), { x = 1 })' \
     'solve(gram(g), g, { x = 1 })' \
-            'eigh(gram(g), { x = 1 })' 'qr(gram(g), { x = 1 })' 'every(2, { x = 1 }, function() end)'; do
+            'eigh(gram(g), { x = 1 })' 'qr(gram(g), { x = 1 })' 'every(2, {
+            x = 1 }, function() end)'; do
     words=$(options "$call")
     [ -n "$words" ] && ok || bad "no options of $call"
     for word in $words; do
-        grep -q "[\`{ ]$word\( =\|\`\)" specs/*.md && ok || bad "no page has the option '$word' of $call"
+        grep -q "[\`{ ]$word\( =\|\`\)" specs/*.md && ok ||
+            bad "no page has the option '$word' of $call"
     done
 done
-# optc show: two screens for the longest specs; texts, code, states, cost and wrappers come from the spec and its plan.
+# optc show: two screens for the longest specs; texts, code, states, cost and wrappers come from the
+# spec and its plan.
 show() { "$OPTC" show "$@" > "$work/said" 2>&1; }
 for name in adamw splus psgd_kron shampoo fira mechanic; do
     show "$name" && [ "$(wc -l < "$work/said")" -le 60 ] &&
@@ -82,12 +95,14 @@ has() { grep -qE -- "$1" "$work/said" && ok || bad "show: no line '$1' in $(cat 
 show fromage
 has '^  when to use it  For GANs'
 has '^  compared with   jxbz/fromage 4a6593b$'
-has '^  accept it       24 of 31: all but cautious_decay, corrected_decay, hyperball, radial_brake,$'
+has '^  accept it       24 of 31: all but cautious_decay, corrected_decay, hyperball, '\
+'radial_brake,$'
 has '^  with apart=true none'
 ! grep -qE '^ *(name|cite|doc|use|family|follows|hyper) *=|-- ' "$work/said" && ok ||
     bad "show: texts or comments as code"
 show soap
-has '^  4096x4096 .* TFLOP +403 MB$'             # m, v, and four squares of 4096: 6 * 4096 * 4096 * 4 bytes
+# m, v, and four squares of 4096: 6 * 4096 * 4096 * 4 bytes
+has '^  4096x4096 .* TFLOP +403 MB$'
 has 'more lines: optc show soap --code$'
 show ema
 has '^  all tensors +4 bytes per element: ema.avg; ema.exchanged: 8 per tensor$'
@@ -97,18 +112,21 @@ show shampoo --code
 cmp -s "$work/said" specs/shampoo.lua && ok || bad "show --code: not the spec"
 show galore --code
 head -n "$(wc -l < specs/wrappers/galore.lua)" "$work/said" | cmp -s - specs/wrappers/galore.lua &&
-    grep -q '^--\[==\[ the shared directions.lua:$' "$work/said" && grep -q '^function low.of_rows' "$work/said" &&
+    grep -q '^--\[==\[ the shared directions.lua:$' "$work/said" &&
+    grep -q '^function low.of_rows' "$work/said" &&
     ok || bad "show --code: the text that galore includes is missing"
 cp "$work/said" "$work/galore_copy.lua"
-"$OPTC" check sgd --with "$work/galore_copy.lua" > "$work/said" 2>&1 && ok || bad "not a spec: $(cat "$work/said")"
+"$OPTC" check sgd --with "$work/galore_copy.lua" > "$work/said" 2>&1 && ok ||
+    bad "not a spec: $(cat "$work/said")"
 ! show cauttious && ok || bad "show of an unknown name succeeds"
 has "unknown rule or wrapper 'cauttious'; did you mean 'cautious'"
 
-# Every spec has the fields that `show` and the catalogue print. `follows` starts with an implementation that a
-# trajectory in tests/specs/refs was made with.
+# Every spec has the fields that `show` and the catalogue print. `follows` starts with an
+# implementation that a trajectory in tests/specs/refs was made with.
 for spec in specs/*.lua specs/wrappers/*.lua; do
     name=$(basename "$spec" .lua) from=
-    grep -q '^  use *= "[A-Z]' "$spec" && grep -q '^  family = "[a-z ]*", follows = "' "$spec" && ok ||
+    grep -q '^  use *= "[A-Z]' "$spec" && grep -q '^  family = "[a-z ]*", follows = "' "$spec" &&
+        ok ||
         bad "$spec: no field use, family or follows"
     from=$(sed -n 's/.* follows = "\([^ ,"]*\).*/\1/p' "$spec")
     case $spec in

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Breaks the kernel for symmetric products (templates/symmetric_cuda.txt) in one place at a time. The emulated GPU's
-# case square-matrices must fail with each. Run by `make test-all`; takes five minutes.
+# Breaks the kernel for symmetric products (templates/symmetric_cuda.txt) in one place at a time.
+# The emulated GPU's case square-matrices must fail with each. Run by `make test-all`; takes five
+# minutes.
 #   BUILD              the build folder
 # `mutations.sh NAME…` tries only these.
 set -eu
@@ -71,7 +72,8 @@ done
 exec "$real" "$@"
 X
 chmod +x "$work/cxx"
-fails() { ! CXX="$work/cxx" mutation=$1 CK_RUN_CASE=square-matrices "$BUILD/gpu-test" > "$work/said" 2>&1; }
+fails() { ! CXX="$work/cxx" mutation=$1 CK_RUN_CASE=square-matrices "$BUILD/gpu-test" > \
+    "$work/said" 2>&1; }
 
 failed=0 tried=0
 ! fails b || { cat "$work/said"; echo "the case fails without a mutation"; exit 1; }

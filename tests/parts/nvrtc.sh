@@ -1,6 +1,7 @@
-# Sourced by tests/run.sh with BUILD set. Finds NVRTC and CUDA's headers, or downloads them as Python packages into the
-# build folder and keeps them. Sets have_nvrtc and cuda_includes (empty if not available), and exports OPTC_NVRTC if
-# optc does not find NVRTC itself. OPTC_OFFLINE=1 downloads nothing.
+# Sourced by tests/run.sh with BUILD set. Finds NVRTC and CUDA's headers, or downloads them as
+# Python packages into the build folder and keeps them. Sets have_nvrtc and cuda_includes (empty if
+# not available), and exports OPTC_NVRTC if optc does not find NVRTC itself. OPTC_OFFLINE=1
+# downloads nothing.
 cuda_release=13.0
 
 # install_packages FOLDER PACKAGE…: installs with any pip that is available, all or nothing
@@ -19,8 +20,8 @@ install_packages() {
         rm -rf "$to.venv"
         return 1
     fi
-    if PIP_ROOT_USER_ACTION=ignore $pip install -q --disable-pip-version-check --retries 2 --no-deps \
-        --only-binary=:all: --target "$to.part" "$@"; then
+    if PIP_ROOT_USER_ACTION=ignore $pip install -q --disable-pip-version-check --retries \
+        2 --no-deps --only-binary=:all: --target "$to.part" "$@"; then
         rm -rf "$to" "$to.venv"
         mv "$to.part" "$to"
     else
@@ -65,12 +66,15 @@ folder_with() {
 }
 
 cuda_includes=
-toolkit_includes="${CUDA_HOME:-/none}/include ${CUDA_PATH:-/none}/include /usr/local/cuda/include /opt/cuda/include"
+toolkit_includes="${CUDA_HOME:-/none}/include ${CUDA_PATH:-/none}/include /usr/local/cuda/include \
+/opt/cuda/include"
 nvrtc_file=$("$BUILD/optc" doctor | sed -n 's/^nvrtc *\(.*\) ([0-9.]*), compiles for.*/\1/p')
-nvrtc_h=$(folder_with nvrtc.h "$(dirname "$(dirname "${nvrtc_file:-/none/none}")")/include" $toolkit_includes) ||
+nvrtc_h=$(folder_with nvrtc.h "$(dirname "$(dirname "${nvrtc_file:-/none/none}")")/include" \
+    $toolkit_includes) ||
     nvrtc_h=
 cuda_h=$(folder_with cudaTypedefs.h $toolkit_includes) || cuda_h=
-if [ -z "$cuda_h" ] && fetch "$BUILD/cuda-headers" "CUDA's headers (2 MB)" "nvidia-cuda-runtime==$cuda_release.*"; then
+if [ -z "$cuda_h" ] && fetch "$BUILD/cuda-headers" "CUDA's headers (2 MB)" \
+    "nvidia-cuda-runtime==$cuda_release.*"; then
     cuda_h="$BUILD/cuda-headers/nvidia/cu13/include"
 fi
 [ -z "$cuda_h" ] || [ -z "$nvrtc_h" ] || cuda_includes="-I$nvrtc_h -I$cuda_h"

@@ -1,7 +1,8 @@
-# Compares plans with those of another optc: for each rule, with and without wrappers, as many passes and no more bytes
-# per element. Not part of `make test`.
+# Compares plans with those of another optc: for each rule, with and without wrappers, as many
+# passes and no more bytes per element. Not part of `make test`.
 #   sh tests/parts/plans.sh OTHER/optc [SPEC…]
-# Random specs for this: OPTC_FUZZ_WRITE=FOLDER CK_RUN_SUITE=fuzz build/run-tests writes OPTC_FUZZ_SPECS of them.
+# Random specs for this: OPTC_FUZZ_WRITE=FOLDER CK_RUN_SUITE=fuzz build/run-tests writes
+# OPTC_FUZZ_SPECS of them.
 set -u
 other=$1
 shift

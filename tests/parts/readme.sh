@@ -1,8 +1,8 @@
 #!/bin/sh
-# Checks the documentation pages: the measured table against tests/bench/h200.txt, links and file names, line and
-# paragraph lengths, and every command. README.md and runtime/C.md are followed as a newcomer would: a block ```c step.c
-# is a file, ```sh is run, ```text is looked for in the output, line by line. In gen/IR.md the block after ```sh is the
-# exact output.
+# Checks the documentation pages: the measured table against tests/bench/h200.txt, links and file
+# names, line and paragraph lengths, and every command. README.md and runtime/C.md are followed as a
+# newcomer would: a block ```c step.c is a file, ```sh is run, ```text is looked for in the output,
+# line by line. In gen/IR.md the block after ```sh is the exact output.
 #   BUILD=build     the build folder
 #   UPDATE=1        writes the outputs in gen/IR.md again
 #   readme.sh table prints the table of figures, for README.md
@@ -20,11 +20,13 @@ table() {
           graph = f[13] ~ /ms$/
           torch = f[11] == "-" ? "" : digits(f[11] + 0)
           faster = f[11] == "-" ? "" : digits(f[12] + 0) "×"
-          row[key] = sprintf("| %s | %s | %.0f %% | %s%s | %s%s |", name[key], digits(f[4] + 0), f[7] + 0,
+          row[key] = sprintf("| %s | %s | %.0f %% | %s%s | %s%s |", name[key],
+              digits(f[4] + 0), f[7] + 0,
                              torch, graph ? " (" digits(f[13] + 0) ")" : "",
                              faster, graph ? " (" digits(f[14] + 0) "×)" : "") }
         END { for (i = 1; i <= n; i++) if (order[i] in row) print row[order[i]] }
-        function digits(x) { return sprintf(x < 1 ? "%.3f" : x < 10 ? "%.2f" : x < 100 ? "%.1f" : "%.0f", x) }
+        function digits(x) {
+            return sprintf(x < 1 ? "%.3f" : x < 10 ? "%.2f" : x < 100 ? "%.1f" : "%.0f", x) }
         ' - tests/bench/h200.txt <<'N'
 2^28 adamw|AdamW, one tensor of 2^28
 gpt2-124m adamw|AdamW, GPT-2 124M, 148 tensors
@@ -53,7 +55,8 @@ table > "$work/rows"
 [ -s "$work/rows" ] && ok || bad "no figures in tests/bench/h200.txt"
 grep '^| .* %' README.md > "$work/said"
 diff "$work/rows" "$work/said" > "$work/diff" && ok ||
-    bad "README.md's table differs from tests/bench/h200.txt ('sh tests/parts/readme.sh table' prints it):" \
+    bad "README.md's table differs from tests/bench/h200.txt ('sh tests/parts/readme.sh table' \
+prints it):" \
         "$(cat "$work/diff")"
 
 count="$("$build/optc" list --names | grep -c .) rules"
@@ -61,7 +64,8 @@ count="$count and $("$build/optc" list --names --wrappers | grep -c .) wrappers"
 grep -q "$count" README.md && ok || bad "README.md does not say '$count'"
 
 # ---- lines, paragraphs, links, names of files
-# Prose has at most 100 columns, a paragraph or list item at most five lines. Tables and code may be wider.
+# Prose has at most 100 columns, a paragraph or list item at most five lines. Tables and code may be
+# wider.
 prose() {
     LC_ALL=C.UTF-8 awk -v most="$2" -v tall="$3" '
         { s = $0; gsub(/[\200-\277]/, "", s) }
@@ -73,19 +77,24 @@ prose() {
 }
 # the anchors of a page's headings
 anchors() {
-    awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
+    awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' |
+        tr -cd 'a-z0-9_\n-'
 }
-plain="README.md gen/IR.md gen/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md runtime/python/README.md tests/README.md
-    tools/README.md runtime/CACHE.md runtime/CHECKPOINTS.md runtime/FUNCTIONS.md runtime/TUNING.md runtime/TYPES.md
+plain="README.md gen/IR.md gen/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md \
+runtime/python/README.md tests/README.md
+    tools/README.md runtime/CACHE.md runtime/CHECKPOINTS.md runtime/FUNCTIONS.md runtime/TUNING.md \
+runtime/TYPES.md
     runtime/PROFILE.md tools/SHIPPING.md tools/CHANGES.md gen/GLOSSARY.md"
 for page in $plain; do
     long=$(prose "$page" 100 5)
     [ -z "$long" ] && ok || bad "$long"
     awk '/^```/ { code = !code } !code' "$page" > "$work/prose"
-    for link in $(grep -o '](\([^)#]*\)[^)]*)' "$work/prose" | sed 's/](\([^)#]*\).*/\1/' | grep -v ://); do
+    for link in $(grep -o '](\([^)#]*\)[^)]*)' "$work/prose" | sed 's/](\([^)#]*\).*/\1/' |
+        grep -v ://); do
         [ -e "$(dirname "$page")/$link" ] && ok || bad "$page: $link is not there"
     done
-    for link in $(grep -o '](\([^)]*#[^)]*\))' "$work/prose" | sed 's/](\(.*\))/\1/' | grep -v ://); do
+    for link in $(grep -o '](\([^)]*#[^)]*\))' "$work/prose" | sed 's/](\(.*\))/\1/' |
+        grep -v ://); do
         to=$(dirname "$page")/${link%#*}
         [ -n "${link%#*}" ] || to=$page
         anchors "$to" | grep -qx -- "${link#*#}" && ok || bad "$page: there is no heading $link"
@@ -110,17 +119,20 @@ follow() {
         /^```/ && !inside {
             split($0, w, " "); kind = substr(w[1], 4); inside = 1; n++
             file = w[2] != "" ? to "/clone/" w[2] : "/dev/null"
-            if (w[2] == "" && (kind == "sh" || kind == "text")) file = sprintf("%s/%03d.%s", to, n, kind)
+            if (w[2] == "" && (kind == "sh" ||
+                kind == "text")) file = sprintf("%s/%03d.%s", to, n, kind)
             printf "" > file; next }
         /^```/ { inside = 0; close(file); next }
         inside { print > file }' "$top/$page"
     for step in "$work"/[0-9]*; do
         case $step in
         *.sh)
-            sh -eu "$step" > "$work/said" 2>&1 </dev/null && ok || bad "$page: $(cat "$step"): $(cat "$work/said")" ;;
+            sh -eu "$step" > "$work/said" 2>&1 </dev/null && ok ||
+                bad "$page: $(cat "$step"): $(cat "$work/said")" ;;
         *.text)
             while IFS= read -r line; do
-                grep -qxF -- "$line" "$work/said" && ok || bad "$page has '$line', and it was: $(cat "$work/said")"
+                grep -qxF -- "$line" "$work/said" && ok ||
+                    bad "$page has '$line', and it was: $(cat "$work/said")"
             done < "$step" ;;
         esac
     done
@@ -131,7 +143,8 @@ follow README.md
 [ $((passed - before)) -gt 10 ] && ok || bad "README.md's commands were not found"
 # the error that it quotes
 sed 's/- beta)/- betta)/' mine.lua > wrong.lua
-said=$(tr '\n' ' ' < "$top/README.md" | grep -o "'betta' is not declared; did you mean 'beta'?" || echo none)
+said=$(tr '\n' ' ' < "$top/README.md" | grep -o "'betta' is not declared; did you mean 'beta'?" ||
+    echo none)
 "$build/optc" check wrong.lua 2>&1 | grep -qF "$said" && ok ||
     bad "the error that README.md quotes: $("$build/optc" check wrong.lua 2>&1)"
 link="-I$top/runtime -L$build -loptc -Wl,-rpath,$build"
@@ -141,7 +154,8 @@ follow runtime/FUNCTIONS.md
 if command -v g++ >/dev/null 2>&1; then
     follow runtime/C.md
     ./step++ > "$work/said"
-    grep -q "^adamw.*clip.* on cpu: .* norm 768$" "$work/said" && ok || bad "step.cc: $(cat "$work/said")"
+    grep -q "^adamw.*clip.* on cpu: .* norm 768$" "$work/said" && ok ||
+        bad "step.cc: $(cat "$work/said")"
     ${CC:-cc} -std=c11 -Wall -Wextra -Werror device.c -o strict $link 2> "$work/said" && ok ||
         bad "device.c: $(cat "$work/said")"
     g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror step.cc -o strict $link 2> "$work/said" && ok ||
@@ -151,20 +165,25 @@ else
     [ -z "${CI:-}" ] || failed=$((failed + 1))
 fi
 
-# commands inside of sentences and tables: those that are short and need no NVRTC are run; the options of all must exist
-for c in bench cache check checkpoint compile doctor dump emit explain list new race ship try tune; do
+# commands inside of sentences and tables: those that are short and need no NVRTC are run; the
+# options of all must exist
+for c in bench cache check checkpoint compile doctor dump emit explain list new race ship try tune
+    do
     "$build/optc" help "$c"
 done > "$work/help" 2>&1
 PATH=$build:$PATH
 for page in README.md tools/README.md; do
-    tr '\n' ' ' < "$top/$page" | grep -oE '`(build/)?optc [^`]*`' | tr -d '`' | sort -u > "$work/commands"
+    tr '\n' ' ' < "$top/$page" | grep -oE '`(build/)?optc [^`]*`' | tr -d '`' |
+        sort -u > "$work/commands"
     while IFS= read -r command; do
         case $command in
         *"optc "[A-Z]* | *"optc help COMMAND" | *"optc new NAME" | *"optc checkpoint show"*) ;;
-        *"optc "list* | *"optc "new* | *"optc "check* | *"optc "explain* | *"optc "emit* | *"optc "dump* | \
+        *"optc "list* | *"optc "new* | *"optc "check* | *"optc "explain* | *"optc "emit* | \
+            *"optc "dump* | \
             *"optc "cache* | *"optc "doctor* | *"optc "help* | *"optc "try*)
             rm -f mine2.lua
-            sh -eu -c "$(printf %s "$command" | sed 's/new mine$/new mine2/')" > "$work/said" 2>&1 </dev/null && ok ||
+            sh -eu -c "$(printf %s "$command" |
+                sed 's/new mine$/new mine2/')" > "$work/said" 2>&1 </dev/null && ok ||
                 bad "$page: $command: $(cat "$work/said")" ;;
         esac
     done < "$work/commands"
@@ -189,7 +208,9 @@ awk '
     kind != "output"' "$top/gen/IR.md" > "$work/page"
 [ -z "${UPDATE:-}" ] || cp "$work/page" "$top/gen/IR.md"
 diff "$top/gen/IR.md" "$work/page" > "$work/diff" && ok ||
-    bad "gen/IR.md is out of date ('UPDATE=1 sh tests/parts/readme.sh' writes it again): $(cat "$work/diff")"
-[ "$(grep -c '^  %[0-9]* = \|step_1_map' "$work/page")" -gt 15 ] && ok || bad "gen/IR.md's example printed nothing"
+    bad "gen/IR.md is out of date ('UPDATE=1 sh tests/parts/readme.sh' writes it again): $(cat \
+    "$work/diff")"
+[ "$(grep -c '^  %[0-9]* = \|step_1_map' "$work/page")" -gt 15 ] && ok ||
+    bad "gen/IR.md's example printed nothing"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

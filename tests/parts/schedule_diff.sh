@@ -1,5 +1,6 @@
 #!/bin/sh
-# Compares two schedules of `optc dump --pass schedule`: ops that were removed (-), added (+) or only moved (>).
+# Compares two schedules of `optc dump --pass schedule`: ops that were removed (-), added (+) or
+# only moved (>).
 #   sh tests/parts/schedule_diff.sh OLD NEW       exit status 1: they differ
 set -eu
 work=$(mktemp -d)

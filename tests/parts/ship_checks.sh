@@ -1,5 +1,5 @@
-# Sourced by ship.sh, ship_library.sh and ship_tuned.sh: a work folder, and the functions of their checks. Ends the
-# script if there is no NVRTC, with an error if CI is set.
+# Sourced by ship.sh, ship_library.sh and ship_tuned.sh: a work folder, and the functions of their
+# checks. Ends the script if there is no NVRTC, with an error if CI is set.
 #   BUILD         the build folder
 #   have_nvrtc    as tests/parts/nvrtc.sh sets it
 if [ -z "${have_nvrtc:-}" ]; then
@@ -16,7 +16,8 @@ unset OPTC_CACHE_BASE OPTC_FATBINARY OPTC_NO_NVFATBIN RULES_FATBIN MAKEFLAGS MFL
 
 ok() { passed=$((passed + 1)); }
 bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
-# expect CODE PART COMMAND…: the command exits with CODE and its output contains PART ("": there is no output at all)
+# expect CODE PART COMMAND…: the command exits with CODE and its output contains PART ("": there is
+# no output at all)
 expect() {
     code=$1 part=$2
     shift 2
@@ -31,7 +32,8 @@ expect() {
 }
 skipped() { echo "skipped: $*"; [ -z "${CI:-}" ] || failed=$((failed + 1)); }
 check() { if eval "$2"; then ok; else bad "$1"; fi; }
-# job NAME COMMAND…: runs in the background; all_quiet waits for all jobs and expects success without output
+# job NAME COMMAND…: runs in the background; all_quiet waits for all jobs and expects success
+# without output
 job() {
     name=$1
     shift

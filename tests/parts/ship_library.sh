@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tests one package of the whole library, or without OPTC_ALL of every ninth rule: on the CPU, and found by the library
-# in its package where there is no compiler. Rules with products take longest to compile: GPU code of one of them
-# (OPTC_ALL: of all).
+# Tests one package of the whole library, or without OPTC_ALL of every ninth rule: on the CPU, and
+# found by the library in its package where there is no compiler. Rules with products take longest
+# to compile: GPU code of one of them (OPTC_ALL: of all).
 set -u
 . tests/parts/ship_checks.sh
 
@@ -24,15 +24,17 @@ else
     # every fourth of those without products, and one with: other tests compile all rules for GPUs
     on_gpu=$(n=0; for rule in $names; do case $rule in scion) ;; *) has_products $rule ||
         { n=$((n + 1)); [ $((n % 4)) = 1 ] && echo $rule; } ;; esac; done; echo scion)
-    expect 0 "lion_clip" "$optc" ship $on_gpu $(printf '%s+clip(1) ' $composed) --arch sm_90 -o gpu/rules
+    expect 0 "lion_clip" "$optc" ship $on_gpu $(printf '%s+clip(1) ' $composed) \
+        --arch sm_90 -o gpu/rules
 fi
 for dir in all gpu; do                  # gpu: only its launches are tested
-    [ $dir = all ] && [ -n "${OPTC_ALL:-}" ] && level=-O1 || level=-O0       # other levels: ship.sh, for a few rules
+    # other levels: ship.sh, for a few rules
+    [ $dir = all ] && [ -n "${OPTC_ALL:-}" ] && level=-O1 || level=-O0
     # clang compiles faster than gcc, but its code at -O0 runs slower: only for the launches
     cc=${CC:-cc}
     [ $dir = all ] || [ -n "${OPTC_ALL:-}" ] || ! command -v clang >/dev/null 2>&1 || cc=clang
-    job $dir $cc $level -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules $compare $dir/rules/rules.c -lm -ldl \
-        -o compare-$dir
+    job $dir $cc $level -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules $compare \
+        $dir/rules/rules.c -lm -ldl -o compare-$dir
 done
 all_quiet
 rm -f log-library log-package
@@ -44,11 +46,15 @@ done
 for rule in $on_gpu $(printf '%s_clip ' $composed); do
     with=
     case $rule in *_clip) with='clip(1)' ;; esac
-    # a step that has products only at some steps cannot be captured with a driver without conditional nodes
-    if has_products ${rule%_clip} && grep -q 'every(' "$top/specs/${rule%_clip}.lua"; then continue; fi
-    # products by optc's own kernels: on the fake GPU, which computes nothing, the behaviour of cuBLAS is undefined
-    expect 0 "$rule: from the package rules (sm_90)" env OPTC_CUBLAS="$work" RULES_CUBLAS="$work" OPTC_NO_NVRTC=1 \
-        OPTC_CACHE_BASE="$work/gpu/rules" ./compare-gpu launches $rule ${rule%_clip} "$with"
+    # a step that has products only at some steps cannot be captured with a driver without
+    # conditional nodes
+    if has_products ${rule%_clip} && grep -q 'every(' "$top/specs/${rule%_clip}.lua"
+        then continue; fi
+    # products by optc's own kernels: on the fake GPU, which computes nothing, the behaviour of
+    # cuBLAS is undefined
+    expect 0 "$rule: from the package rules (sm_90)" env OPTC_CUBLAS="$work" RULES_CUBLAS="$work" \
+        OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/gpu/rules" ./compare-gpu launches $rule \
+        ${rule%_clip} "$with"
 done
 check "the launches of the library differ" 'cmp log-library log-package'
 
