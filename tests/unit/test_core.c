@@ -278,7 +278,7 @@ START_TEST(copies)
         for (int64_t i = 0; i < f.count[k]; i++)
             type_store(f.type, f.g[k], i, ref_value(k, 1, i));
     f.binding->program = &p;
-    OK(tasks_make(f.binding));
+    OK(schedules_make(f.binding));
     OK(optc_step(f.binding));
     for (int k = 0; k < f.n; k++) {
         double *x = calloc((size_t)f.count[k] + 1, sizeof *x),
