@@ -1,21 +1,13 @@
 /* ---- the stages of lamb ---- */
 /* Arrays by number. */
 enum {
-    at_p = 0,
-    at_g = 1,
-    at_m = 2,
-    at_v = 3,
-    at_one_over_one_minus_beta1_pow_t = 4,
-    at_one_minus_beta1 = 5,
-    at_one_over_sqrt_one_minus_beta2_pow_t = 6,
-    at_one_minus_beta2 = 7,
-    at_pn = 8,
-    at_un = 9,
+    at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_one_over_one_minus_beta1_pow_t = 4, at_one_minus_beta1 = 5,
+    at_one_over_sqrt_one_minus_beta2_pow_t = 6, at_one_minus_beta2 = 7, at_pn = 8, at_un = 9,
     at_lr_times_ratio = 10
 };
 
-/* Once a group: writes one_over_one_minus_beta1_pow_t one_minus_beta1
- * one_over_sqrt_one_minus_beta2_pow_t one_minus_beta2. 0 + 32 bytes. */
+/* Once a group: writes one_over_one_minus_beta1_pow_t one_minus_beta1 one_over_sqrt_one_minus_beta2_pow_t
+ * one_minus_beta2. 0 + 32 bytes. */
 static void step_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
@@ -24,14 +16,12 @@ static void step_0_group(const optc_view *self, long long unit)
     const double beta2 = self->hyper[2];
     ((double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0] = 1.0 / (1.0 - optc_powi(beta1, t));
     ((double *)self->mem[at_one_minus_beta1])[0] = 1.0 - beta1;
-    ((double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0] =
-        1.0 / sqrt(1.0 - optc_powi(beta2, t));
+    ((double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
     ((double *)self->mem[at_one_minus_beta2])[0] = 1.0 - beta2;
 }
 
 /* One pass over the elements: reads p one_over_one_minus_beta1_pow_t m one_minus_beta1 g
- * one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m v; folds into pn un. 16 + 8
- * bytes. */
+ * one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m v; folds into pn un. 16 + 8 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -72,10 +62,8 @@ static void step_1_map(const optc_view *self, long long unit)
             v[i] = v_new;
         }
     }
-    ((double *)self->mem[at_pn])[self->first / OPTC_SEG + unit] =
-        optc_tree_sum(pn_lanes, OPTC_LANES);
-    ((double *)self->mem[at_un])[self->first / OPTC_SEG + unit] =
-        optc_tree_sum(un_lanes, OPTC_LANES);
+    ((double *)self->mem[at_pn])[self->first / OPTC_SEG + unit] = optc_tree_sum(pn_lanes, OPTC_LANES);
+    ((double *)self->mem[at_un])[self->first / OPTC_SEG + unit] = optc_tree_sum(un_lanes, OPTC_LANES);
 }
 
 /* Once a tensor: writes lr_times_ratio. 0 + 8 bytes. */
@@ -83,18 +71,16 @@ static void step_2_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double lr = self->hyper[4];
-    const double pn_squares =
-        optc_finish_sum((const double *)self->mem[at_pn], optc_up(self->whole_n, OPTC_SEG));
+    const double pn_squares = optc_finish_sum((const double *)self->mem[at_pn], optc_up(self->whole_n, OPTC_SEG));
     const double pn = sqrt(pn_squares);
-    const double un_squares =
-        optc_finish_sum((const double *)self->mem[at_un], optc_up(self->whole_n, OPTC_SEG));
+    const double un_squares = optc_finish_sum((const double *)self->mem[at_un], optc_up(self->whole_n, OPTC_SEG));
     const double un = sqrt(un_squares);
     const double ratio = ((0.0 < pn) & (0.0 < un)) ? (pn / un) : 1.0;
     ((double *)self->mem[at_lr_times_ratio])[0] = lr * ratio;
 }
 
-/* One pass over the elements: reads p one_over_one_minus_beta1_pow_t m
- * one_over_sqrt_one_minus_beta2_pow_t v lr_times_ratio; writes p. 12 + 4 bytes. */
+/* One pass over the elements: reads p one_over_one_minus_beta1_pow_t m one_over_sqrt_one_minus_beta2_pow_t v
+ * lr_times_ratio; writes p. 12 + 4 bytes. */
 static void step_3_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;

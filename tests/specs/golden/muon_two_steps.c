@@ -8,9 +8,8 @@ enum {
 };
 
 /* Once a group: writes lr_times_weight_decay adamw_lr_times_adamw_weight_decay
- * adamw_lr_over_one_minus_adamw_beta1_pow_t one_minus_adamw_beta1
- * one_over_sqrt_one_minus_adamw_beta2_pow_t one_minus_adamw_beta2 one_minus_momentum. 0 + 56
- * bytes. */
+ * adamw_lr_over_one_minus_adamw_beta1_pow_t one_minus_adamw_beta1 one_over_sqrt_one_minus_adamw_beta2_pow_t
+ * one_minus_adamw_beta2 one_minus_momentum. 0 + 56 bytes. */
 static void step_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
@@ -33,12 +32,10 @@ static void step_0_group(const optc_view *self, long long unit)
     ((double *)self->mem[at_one_minus_momentum])[0] = 1.0 - momentum;
 }
 
-/* Once a matrix: writes lr_times_size. 0 + 8 bytes. Several stages share this function, each with
- * its own arrays. */
+/* Once a matrix: writes lr_times_size. 0 + 8 bytes. Several stages share this function, each with its own arrays. */
 static void step_1_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
-    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs,
-                    start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
     const double lr = self->hyper[1];
@@ -53,12 +50,11 @@ static void step_1_slice_matrix(const optc_view *self, long long unit, const int
     }
 }
 
-/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into
- * slice_norm_u. 8 + 4 bytes. Several stages share this function, each with its own arrays. */
+/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_norm_u. 8 + 4 bytes.
+ * Several stages share this function, each with its own arrays. */
 static void step_2_band_matrix(const optc_view *self, long long unit, const int *arrays)
 {
-    const long long segs = optc_up(self->cols, OPTC_BAND_COLS),
-                    blocks = optc_up(self->rows, OPTC_BAND_ROWS);
+    const long long segs = optc_up(self->cols, OPTC_BAND_COLS), blocks = optc_up(self->rows, OPTC_BAND_ROWS);
     const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks;
     const long long start = seg * OPTC_BAND_COLS;
     const int rows = optc_least(self->rows - block * OPTC_BAND_ROWS, OPTC_BAND_ROWS);
@@ -75,13 +71,11 @@ static void step_2_band_matrix(const optc_view *self, long long unit, const int 
             const long long col = start + from, offset = row * self->cols + col;
             const int len = optc_least(count - from, OPTC_LANES);
             const float *restrict g = (const float *)self->mem[arrays[0]] + offset;
-            optc_fetch(
-                g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD),
-                OPTC_LANES * sizeof *g);
+            optc_fetch(g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD),
+                    OPTC_LANES * sizeof *g);
             float *restrict m = (float *)self->mem[arrays[1]] + offset;
-            optc_fetch(
-                m + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD),
-                OPTC_LANES * sizeof *m);
+            optc_fetch(m + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD),
+                    OPTC_LANES * sizeof *m);
             OPTC_EACH
             for (int i = 0; i < len; i++) {
                 const float g_i = g[i];
@@ -94,28 +88,23 @@ static void step_2_band_matrix(const optc_view *self, long long unit, const int 
         }
         slice_norm_u_rows[line] = optc_tree_sum(slice_norm_u_lanes, width);
     }
-    ((double *)
-         self->mem[arrays[4]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] =
-        optc_fold_sum(slice_norm_u_rows, rows);
+    ((double *)self->mem[arrays[4]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] =
+            optc_fold_sum(slice_norm_u_rows, rows);
 }
 
-/* Once a matrix: writes slice_norm_u_where_zero_ne_slice_norm_u. 0 + 8 bytes. Several stages share
- * this function, each with its own arrays. */
+/* Once a matrix: writes slice_norm_u_where_zero_ne_slice_norm_u. 0 + 8 bytes. Several stages share this function, each
+ * with its own arrays. */
 static void step_3_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
-    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs,
-                    start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
     double slice_norm_u_squares[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        slice_norm_u_squares[i] = optc_finish_sum(
-            (const double *)self->mem[arrays[0]] +
-                (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) *
-                               optc_up(self->whole_cols, OPTC_BAND_COLS)),
-            optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
-    double *restrict slice_norm_u_where_zero_ne_slice_norm_u =
-        (double *)self->mem[arrays[1]] + offset;
+        slice_norm_u_squares[i] = optc_finish_sum((const double *)self->mem[arrays[0]] +
+                (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)),
+                optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
+    double *restrict slice_norm_u_where_zero_ne_slice_norm_u = (double *)self->mem[arrays[1]] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
         const double slice_norm_u = sqrt(slice_norm_u_squares[i]);
@@ -125,8 +114,7 @@ static void step_3_slice_matrix(const optc_view *self, long long unit, const int
 
 /* One pass over the elements: reads p adamw_lr_times_adamw_weight_decay
  * adamw_lr_over_one_minus_adamw_beta1_pow_t adamw.m one_minus_adamw_beta1 g
- * one_over_sqrt_one_minus_adamw_beta2_pow_t adamw.v one_minus_adamw_beta2; writes p adamw.m
- * adamw.v. 16 + 12 bytes. */
+ * one_over_sqrt_one_minus_adamw_beta2_pow_t adamw.v one_minus_adamw_beta2; writes p adamw.m adamw.v. 16 + 12 bytes. */
 static void step_4_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
@@ -137,12 +125,10 @@ static void step_4_map(const optc_view *self, long long unit)
             (float)((const double *)self->mem[at_adamw_lr_times_adamw_weight_decay])[0];
     const float adamw_lr_over_one_minus_adamw_beta1_pow_t =
             (float)((const double *)self->mem[at_adamw_lr_over_one_minus_adamw_beta1_pow_t])[0];
-    const float one_minus_adamw_beta1 =
-        (float)((const double *)self->mem[at_one_minus_adamw_beta1])[0];
+    const float one_minus_adamw_beta1 = (float)((const double *)self->mem[at_one_minus_adamw_beta1])[0];
     const float one_over_sqrt_one_minus_adamw_beta2_pow_t =
             (float)((const double *)self->mem[at_one_over_sqrt_one_minus_adamw_beta2_pow_t])[0];
-    const float one_minus_adamw_beta2 =
-        (float)((const double *)self->mem[at_one_minus_adamw_beta2])[0];
+    const float one_minus_adamw_beta2 = (float)((const double *)self->mem[at_one_minus_adamw_beta2])[0];
     float *restrict p = (float *)self->mem[at_p] + offset;
     float *restrict adamw_m = (float *)self->mem[at_adamw_m] + offset;
     const float *restrict g = (const float *)self->mem[at_g] + offset;
@@ -165,16 +151,15 @@ static void step_4_map(const optc_view *self, long long unit)
 }
 
 /* One pass over the elements: reads g m slice_norm_u_where_zero_ne_slice_norm_u; writes
- * u_over_slice_norm_u_where_zero_ne_slice_norm_u. 8 + 4 bytes. Several stages share this function,
- * each with its own arrays. */
+ * u_over_slice_norm_u_where_zero_ne_slice_norm_u. 8 + 4 bytes. Several stages share this function, each with its own
+ * arrays. */
 static void step_5_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float momentum = (float)self->hyper[2];
     long long row = start / self->cols, col = start - row * self->cols;
-    /* values of one row, each lane at most once */
-    for (int from = 0, len; from < count; from += len) {
+    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
@@ -182,16 +167,13 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
         optc_fetch(g + OPTC_AHEAD, OPTC_CHUNK * sizeof *g);
         const float *restrict m = (const float *)self->mem[arrays[1]] + offset;
         optc_fetch(m + OPTC_AHEAD, OPTC_CHUNK * sizeof *m);
-        const float slice_norm_u_where_zero_ne_slice_norm_u =
-            (float)((const double *)self->mem[arrays[2]])[slice];
-        float *restrict u_over_slice_norm_u_where_zero_ne_slice_norm_u =
-            (float *)self->mem[arrays[3]] + offset;
+        const float slice_norm_u_where_zero_ne_slice_norm_u = (float)((const double *)self->mem[arrays[2]])[slice];
+        float *restrict u_over_slice_norm_u_where_zero_ne_slice_norm_u = (float *)self->mem[arrays[3]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float g_i = g[i];
             const float u = g_i + momentum * (m[i] - g_i);
-            u_over_slice_norm_u_where_zero_ne_slice_norm_u[i] =
-                u / slice_norm_u_where_zero_ne_slice_norm_u;
+            u_over_slice_norm_u_where_zero_ne_slice_norm_u[i] = u / slice_norm_u_where_zero_ne_slice_norm_u;
         }
         col = col + len < self->cols ? col + len : 0;
         row += !col;
@@ -199,16 +181,15 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
 }
 
 /* One pass over the elements: reads p lr_times_weight_decay lr_times_size
- * mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where; writes p. 8 + 4 bytes. Several stages share
- * this function, each with its own arrays. */
+ * mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where; writes p. 8 + 4 bytes. Several stages share this function, each
+ * with its own arrays. */
 static void step_6_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float lr_times_weight_decay = (float)((const double *)self->mem[arrays[1]])[0];
     long long row = start / self->cols, col = start - row * self->cols;
-    /* values of one row, each lane at most once */
-    for (int from = 0, len; from < count; from += len) {
+    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
@@ -235,11 +216,8 @@ static void step_6_map_matrix(const optc_view *self, long long unit, const int *
 #define OPTC_MODULE optc_rule_module
 #endif
 extern const optc_module OPTC_MODULE;
-static const optc_stage_fn stages[] = {step_0_group,
-                                       (optc_stage_fn)(void (*)(void))step_1_slice_matrix,
-                                       (optc_stage_fn)(void (*)(void))step_2_band_matrix,
-                                       (optc_stage_fn)(void (*)(void))step_3_slice_matrix,
-                                       step_4_map,
-                                       (optc_stage_fn)(void (*)(void))step_5_map_matrix,
-                                       (optc_stage_fn)(void (*)(void))step_6_map_matrix};
+static const optc_stage_fn stages[] = { step_0_group, (optc_stage_fn)(void (*)(void))step_1_slice_matrix,
+        (optc_stage_fn)(void (*)(void))step_2_band_matrix, (optc_stage_fn)(void (*)(void))step_3_slice_matrix,
+        step_4_map, (optc_stage_fn)(void (*)(void))step_5_map_matrix,
+        (optc_stage_fn)(void (*)(void))step_6_map_matrix };
 const optc_module OPTC_MODULE = { OPTC_ABI, sizeof stages / sizeof *stages, stages };

@@ -47,8 +47,7 @@ static void step_phase1_2_group(const optc_view *self, long long unit)
     ((double *)self->mem[at_share])[0] = share;
 }
 
-/* One pass over the elements: reads lookahead.slow p b share g; writes p b lookahead.slow. 16 + 12
- * bytes. */
+/* One pass over the elements: reads lookahead.slow p b share g; writes p b lookahead.slow. 16 + 12 bytes. */
 static void step_phase1_3_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
@@ -69,8 +68,7 @@ static void step_phase1_3_map(const optc_view *self, long long unit)
         const float b_i = b[i];
         const float d = g[i] + weight_decay * p_i;
         const float b_new = momentum * b_i + share * d;
-        const float p_new =
-            lookahead_slow_i + lookahead_alpha * (p_i - lr * b_new - lookahead_slow_i);
+        const float p_new = lookahead_slow_i + lookahead_alpha * (p_i - lr * b_new - lookahead_slow_i);
         p[i] = p_new;
         b[i] = b_new;
         lookahead_slow[i] = p_new;
