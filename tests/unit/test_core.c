@@ -293,6 +293,7 @@ START_TEST(copies)
     optc_bytes with, without;
     OK(optc_plan_bytes(f.binding, "step", 1, &with));
     ph.naction--;
+    OK(schedules_make(f.binding));
     OK(optc_plan_bytes(f.binding, "step", 1, &without));
     int64_t n = 300 * 70 + 5000 + 33 * 65 + 1;
     ck_assert(with.read - without.read == 4.0 * (double)n &&

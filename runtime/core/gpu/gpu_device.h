@@ -116,8 +116,9 @@ typedef struct LaunchItem {
 /* A graph of n consecutive items of a list, or NULL: they are launched one by one */
 typedef struct Segment { int first, n; CUgraphExec exec; } Segment;
 /* exec: the graph, from the second run on; segment: likewise, of lists with items that no graph can
- * contain (apart). calls, stagger: the list contains such items. probed: its calls have found the memory that they need. of: the list
- * of all units that this one is a part of, or NULL. nodes: of its graphs */
+ * contain (apart). calls, stagger: the list contains such items. probed: its calls have found the
+ * memory that they need. of: the list of all units that this one is a part of, or NULL. nodes: of
+ * its graphs */
 typedef struct LaunchList {
     LaunchItem *item;
     int n, runs, nsegment;
