@@ -1,6 +1,8 @@
--- As pytorch_optimizer's AdaGC. Up to step warmup_steps - 1 gradients are clipped by their global norm, and gamma is
--- the smallest norm of the tensor so far; then each tensor is clipped to lambda_rel times its running norm gamma.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), which clipping prevents.
+-- As pytorch_optimizer's AdaGC. Up to step warmup_steps - 1 gradients are clipped by their global
+-- norm, and gamma is the smallest norm of the tensor so far; then each tensor is clipped to
+-- lambda_rel times its running norm gamma.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), which clipping
+-- prevents.
 return optimizer {
   name  = "adagc",
   cite  = "Wang et al. 2025, arXiv:2502.11034",
@@ -8,14 +10,17 @@ return optimizer {
   family = "adam", follows = "pytorch_optimizer.AdaGC 4.1.0",
   doc   = "AdamW whose gradients are clipped tensor by tensor to a running mean of their norms",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    beta = { 0.98, min = 0, below = 1 }, lambda_abs = { 1, above = 0 }, lambda_rel = { 1.05, above = 0 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
+    beta = { 0.98, min = 0, below = 1 }, lambda_abs = { 1, above = 0 },
+    lambda_rel = { 1.05, above = 0 },
     warmup_steps = { 100, min = 0 }, weight_decay = { 0.1, min = 0 }, eps = { 1e-8, above = 0 },
   },
   state = { m = zeros, v = zeros, gamma = zeros "tensor" },
   step = function()
     local size, early = norm(g), either(eq(t, 1), lt(t, warmup_steps))
-    local ratio = where(early, lambda_abs / (global.norm(g) + eps), lambda_rel * max(gamma, eps) / max(size, eps))
+    local ratio = where(early, lambda_abs / (global.norm(g) + eps),
+                        lambda_rel * max(gamma, eps) / max(size, eps))
     ratio = min(ratio, 1)
     gamma = where(early, where(eq(t, 1), ratio * size, min(gamma, ratio * size)),
                   lerp(gamma, ratio * size, 1 - beta))

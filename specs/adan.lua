@@ -1,14 +1,16 @@
--- f32 range: n is infinite once |z| exceeds 1.8e20 (sqrt(3.4e38 / (1 - beta3))): the element stands still from then
--- on. |z| under 1e-22 adds 0 to n; eps outweighs sqrt(n) long before that.
+-- f32 range: n is infinite once |z| exceeds 1.8e20 (sqrt(3.4e38 / (1 - beta3))): the element stands
+-- still from then on. |z| under 1e-22 adds 0 to n; eps outweighs sqrt(n) long before that.
 return optimizer {
   name  = "adan",
   cite  = "Xie et al. 2022, arXiv:2208.06677",
-  use   = "For vision and language models when faster convergence is worth two more states than AdamW",
+  use   = "For vision and language models when faster convergence is worth two more states than " ..
+          "AdamW",
   family = "adam", follows = "timm.optim.Adan 1.0.30",
   doc   = "Adam with Nesterov momentum estimated from differences of gradients; " ..
           "betas are decay rates (the paper's 1 - beta)",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.98, min = 0, below = 1 }, beta2 = { 0.92, min = 0, below = 1 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.98, min = 0, below = 1 },
+    beta2 = { 0.92, min = 0, below = 1 },
     beta3 = { 0.99, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { proximal = true },   -- false: weight decay as in AdamW

@@ -1,9 +1,11 @@
--- As the authors' package prodigyopt 1.1.2 without slice_p. d is one number for all tensors and groups. The step uses
--- the d of the step before it, and its eps the new d. A group with lr = 0 does not change; theirs still applies
--- decoupled decay to it. Theirs refuses groups of two other rates; here each steps with its own.
--- use_bias_correction counts the tensor's steps; theirs counts the group's, also for a tensor that joins late.
--- beta3 = 0: the square root of beta2 (the authors' None).
--- f32 range: v is infinite from |d g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves the element.
+-- As the authors' package prodigyopt 1.1.2 without slice_p. d is one number for all tensors and
+-- groups. The step uses the d of the step before it, and its eps the new d. A group with lr = 0
+-- does not change; theirs still applies decoupled decay to it. Theirs refuses groups of two other
+-- rates; here each steps with its own. use_bias_correction counts the tensor's steps; theirs counts
+-- the group's, also for a tensor that joins late. beta3 = 0: the square root of beta2 (the authors'
+-- None).
+-- f32 range: v is infinite from |d g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone
+-- moves the element.
 return optimizer {
   name  = "prodigy",
   cite  = "Mishchenko and Defazio 2024, arXiv:2306.06101",
@@ -13,7 +15,8 @@ return optimizer {
   hyper = {
     lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     beta3 = { 0, min = 0, below = 1 }, eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 },
-    d0 = { 1e-6, above = 0 }, d_coef = { 1, above = 0 }, growth_rate = { inf, above = 1, max = inf },
+    d0 = { 1e-6, above = 0 }, d_coef = { 1, above = 0 },
+    growth_rate = { inf, above = 1, max = inf },
   },
   options = { decouple = true, use_bias_correction = false, safeguard_warmup = false },
   state = {

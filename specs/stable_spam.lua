@@ -1,14 +1,16 @@
--- As pytorch_optimizer's StableSPAM without its schedule of betas (t_max). At steps that are multiples of
--- update_proj_gap the moments start again; `since` counts the steps since then.
+-- As pytorch_optimizer's StableSPAM without its schedule of betas (t_max). At steps that are
+-- multiples of update_proj_gap the moments start again; `since` counts the steps since then.
 -- f32 range: gradients are normalised by their norms: every finite f32 gradient is taken.
 return optimizer {
   name  = "stable_spam",
   cite  = "Huang et al. 2025, arXiv:2502.17055",
   use   = "For training in 4-bit precision, where gradients spike",
   family = "adam", follows = "pytorch_optimizer.StableSPAM 4.1.0",
-  doc   = "Adam on gradients whose spikes and norms are clipped to running means, with moments that start again",
+  doc   = "Adam on gradients whose spikes and norms are clipped to running means, with moments " ..
+          "that start again",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
     gamma1 = { 0.7, min = 0, below = 1 }, gamma2 = { 0.9, min = 0, below = 1 },
     theta = { 0.999, min = 0, below = 1 }, weight_decay = { 0, min = 0 }, eps = { 1e-8, above = 0 },
   },

@@ -1,5 +1,6 @@
--- As pytorch_optimizer's StableAdamW and optimi's: the betas are debiased instead of the moments, and the update
--- clipping of Adafactor divides lr by the RMS of g / sqrt(v) where that exceeds 1. Weight decay takes the clipped lr.
+-- As pytorch_optimizer's StableAdamW and optimi's: the betas are debiased instead of the moments,
+-- and the update clipping of Adafactor divides lr by the RMS of g / sqrt(v) where that exceeds 1.
+-- Weight decay takes the clipped lr.
 -- f32 range: v is infinite from |g| = 1.8e19 on: the element stands still from then on.
 return optimizer {
   name  = "stableadamw",
@@ -8,7 +9,8 @@ return optimizer {
   family = "adam", follows = "pytorch_optimizer.StableAdamW 4.1.0",
   doc   = "AdamW with Adafactor's update clipping",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.99, min = 0, below = 1 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.99, min = 0, below = 1 },
     weight_decay = { 1e-2, min = 0 }, eps = { 1e-8, above = 0 },
   },
   state = { m = zeros, v = zeros { min = 0 } },
