@@ -1,4 +1,5 @@
--- The update clipped to an RMS of clip_threshold, at the paper's rate unless the options say otherwise.
+-- The update clipped to an RMS of clip_threshold, at the paper's rate unless the options say
+-- otherwise.
 local function apply(u)
   local rate = lr
   if relative_step then rate = min(lr, 1 / sqrt(t)) end
@@ -12,19 +13,22 @@ end
 
 local function square() if torch then return g * g else return g * g + eps1 end end
 
--- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 / sqrt(length); for
--- vectors |g| under 1.8e19. Beyond it second moments are infinite and the tensor becomes NaN, at this step or the
--- next one. torch=true multiplies the roots of row and column moments: torch multiplies the moments, whose product is
--- infinite from |g| = 4.3e9 on and makes its updates 0. Small gradients stay in range: eps1 outweighs their squares;
--- with torch=true it outweighs |g| itself, and eps1 under 1e-19 lets squares under 1e-38 lose digits.
--- out_of_range (optc_read_value) of a tensor is 1 at steps whose update or, for vectors, second moment is not finite.
--- A column that leaves the range while all rows stay inside is reported at the next step.
+-- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 /
+-- sqrt(length); for vectors |g| under 1.8e19. Beyond it second moments are infinite and the tensor
+-- becomes NaN, at this step or the next one. torch=true multiplies the roots of row and column
+-- moments: torch multiplies the moments, whose product is infinite from |g| = 4.3e9 on and makes
+-- its updates 0. Small gradients stay in range: eps1 outweighs their squares; with torch=true it
+-- outweighs |g| itself, and eps1 under 1e-19 lets squares under 1e-38 lose digits. out_of_range
+-- (optc_read_value) of a tensor is 1 at steps whose update or, for vectors, second moment is not
+-- finite. A column that leaves the range while all rows stay inside is reported at the next step.
 return optimizer {
   name  = "adafactor",
   cite  = "Shazeer and Stern 2018, arXiv:1804.04235",
   use   = "For large models when Adam's states do not fit; it stores one value per row and column",
-  family = "small state", follows = "timm.optim.Adafactor 1.0.30; with torch=true torch.optim.Adafactor 2.13.0",
-  doc   = "Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights",
+  family = "small state",
+  follows = "timm.optim.Adafactor 1.0.30; with torch=true torch.optim.Adafactor 2.13.0",
+  doc   = "Second moments of matrices kept as row and column means; lr caps a rate relative to " ..
+          "the size of the weights",
   view  = "last",
   hyper = {
     lr = { 1e-2, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, decay = { 0.8, min = 0 },
@@ -38,7 +42,8 @@ return optimizer {
   step = function()
     v = lerp(v, square(), t ^ -decay)
     if torch then apply(g / max(sqrt(v), eps1)) else apply(g / sqrt(v)) end
-    out_of_range = where(isfinite(max(0, max(v))), 0, 1)          -- without elements the maximum is -inf
+    -- without elements the maximum is -inf
+    out_of_range = where(isfinite(max(0, max(v))), 0, 1)
   end,
   matrix = function()
     local w, sq = t ^ -decay, square()

@@ -1,5 +1,5 @@
--- f32 range: v is infinite from |g| = 1.8e19 on, as in torch: the element stands still from then on. |g| under
--- 2.6e-23 adds 0 to v; eps outweighs sqrt(v) long before that.
+-- f32 range: v is infinite from |g| = 1.8e19 on, as in torch: the element stands still from then
+-- on. |g| under 2.6e-23 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adagrad",
   cite  = "Duchi, Hazan and Singer 2011, JMLR 12",

@@ -5,7 +5,8 @@ return optimizer {
   family = "adam", follows = "torch.optim.Adamax 2.13.0",
   doc   = "Adam with a decayed maximum of the gradient in place of the second moment",
   hyper = {
-    lr = { 2e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    lr = { 2e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
     eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
   state = { m = zeros, u = zeros },

@@ -9,9 +9,11 @@ local function direction()
   return n / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
 end
 
--- The component of the update along a scale-invariant weight would only lengthen it, and is removed.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
--- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
+-- The component of the update along a scale-invariant weight would only lengthen it, and is
+-- removed.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the
+-- element stands still from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before
+-- that.
 return optimizer {
   name  = "adamp",
   cite  = "Heo et al. 2021, arXiv:2006.08217",
@@ -19,7 +21,8 @@ return optimizer {
   family = "adam", follows = "timm.optim.AdamP 1.0.30",
   doc   = "AdamW without the radial part of updates to scale-invariant weights",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
     eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 },
     delta = { 0.1, min = 0 }, wd_ratio = { 0.1, min = 0, max = 1 },
   },

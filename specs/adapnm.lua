@@ -1,6 +1,7 @@
--- As the authors' code (zeke-xie/Positive-Negative-Momentum 9ffd201). The two momenta change roles at each step: even
--- gradients enter one of them, odd ones the other.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves the element.
+-- As the authors' code (zeke-xie/Positive-Negative-Momentum 9ffd201). The two momenta change roles
+-- at each step: even gradients enter one of them, odd ones the other.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone
+-- moves the element.
 return optimizer {
   name  = "adapnm",
   cite  = "Xie et al. 2021, arXiv:2103.17182",
@@ -8,7 +9,8 @@ return optimizer {
   family = "adam", follows = "zeke-xie/Positive-Negative-Momentum 9ffd201",
   doc   = "AMSGrad with the difference of two momenta, of even and of odd steps",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
     beta3 = { 1, min = 0 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { amsgrad = true, decoupled = true },

@@ -1,7 +1,8 @@
--- warmup: off by default, as in the authors' code, which recommends both warm-ups over all steps of training. 0 steps
--- switch one of them off.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
--- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
+-- warmup: off by default, as in the authors' code, which recommends both warm-ups over all steps of
+-- training. 0 steps switch one of them off.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the
+-- element stands still from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before
+-- that.
 return optimizer {
   name  = "ademamix",
   cite  = "Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137",
@@ -10,8 +11,10 @@ return optimizer {
   doc   = "AdamW with a second, slow momentum mixed in; " ..
           "the warmup option ramps alpha and beta3 over alpha_warmup and beta3_warmup steps",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    beta3 = { 0.9999, above = 0, below = 1 }, alpha = { 2, min = 0 }, beta3_warmup = { 10000, min = 0 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
+    beta3 = { 0.9999, above = 0, below = 1 }, alpha = { 2, min = 0 },
+    beta3_warmup = { 10000, min = 0 },
     alpha_warmup = { 10000, min = 0 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { warmup = false },
@@ -21,7 +24,8 @@ return optimizer {
     if warmup then
       local x, from, to = t / beta3_warmup, log(beta1 + 1e-8), log(beta3 + 1e-8)
       a = where(lt(t, alpha_warmup), t / alpha_warmup, 1) * alpha
-      b3 = where(lt(t, beta3_warmup), exp(from * to / ((1 - x) * to + x * from)), beta3)    -- half-life grows evenly
+      -- half-life grows evenly
+      b3 = where(lt(t, beta3_warmup), exp(from * to / ((1 - x) * to + x * from)), beta3)
     end
     p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)

@@ -1,5 +1,5 @@
--- As the authors' code (AtheMathmo/AggMo f91730d) with three buffers, its default. Its lr has no default: 0.1 is that
--- of its first experiment.
+-- As the authors' code (AtheMathmo/AggMo f91730d) with three buffers, its default. Its lr has no
+-- default: 0.1 is that of its first experiment.
 return optimizer {
   name  = "aggmo",
   cite  = "Lucas et al. 2019, arXiv:1804.00325",

@@ -1,12 +1,15 @@
--- As the authors' code (kjeiun/amuse 4c6383f): Muon and AdamW without a schedule. p is the point of the gradient, z the
--- base iterate; shared/schedulefree.lua has the entries. beta, the share of the average in p, starts as beta1 and grows
--- towards 1 after the warm-up, by rho. As there, a step reads the average from p by its own beta, not the last step's.
--- The authors give vectors a group of their own, with lr_1d as its lr. Theirs has no default of warmup_steps.
+-- As the authors' code (kjeiun/amuse 4c6383f): Muon and AdamW without a schedule. p is the point of
+-- the gradient, z the base iterate; shared/schedulefree.lua has the entries. beta, the share of the
+-- average in p, starts as beta1 and grows towards 1 after the warm-up, by rho. As there, a step
+-- reads the average from p by its own beta, not the last step's. The authors give vectors a group
+-- of their own, with lr_1d as its lr. Theirs has no default of warmup_steps.
 -- products: f16, as in muon.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves z from then on.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone
+-- moves z from then on.
 local average = include "schedulefree"
 
--- Calls step with the rate of this step, with the average in p; the point of the next gradient is in p after it.
+-- Calls step with the rate of this step, with the average in p; the point of the next gradient is
+-- in p after it.
 local function averaged(base, step)
   average.to_train(beta)
   k = k + 1
@@ -28,11 +31,14 @@ return optimizer {
   cite  = "Kim et al. 2026, arXiv:2605.22432",
   use   = "In place of Muon when the length of training is not known in advance",
   family = "averaging", follows = "kjeiun/amuse 4c6383f",
-  doc   = "Muon without a schedule: gradients move towards the average of iterates; entries to_eval and to_train",
+  doc   = "Muon without a schedule: gradients move towards the average of iterates; entries " ..
+          "to_eval and to_train",
   hyper = {
     lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
-    weight_decay_at_y = { 0, min = 0 }, lr_1d = { 3e-4, min = 0 }, beta1 = { 0.9, above = 0, below = 1 },
-    beta2 = { 0.999, min = 0, below = 1 }, eps = { 1e-10, min = 0 }, warmup_steps = { 1000, min = 1 },
+    weight_decay_at_y = { 0, min = 0 }, lr_1d = { 3e-4, min = 0 },
+    beta1 = { 0.9, above = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 }, eps = { 1e-10, min = 0 },
+    warmup_steps = { 1000, min = 1 },
     rho = { 1, min = 0 }, r = { 0, min = 0 }, weight_lr_power = { 2, min = 0 },
   },
   products = "f16",
@@ -47,7 +53,8 @@ return optimizer {
   matrix = function()
     averaged(lr, function(rate)
       m = lerp(m, g, 1 - momentum)
-      z = z - (rate * weight_decay) * z - (rate * 0.2 * sqrt(max(nrows, ncols))) * polar(lerp(g, m, momentum))
+      z = z - (rate * weight_decay) * z - (rate * 0.2 * sqrt(max(nrows, ncols)))
+        * polar(lerp(g, m, momentum))
     end)
   end,
   to_eval = function() average.to_eval(beta) end,

@@ -1,19 +1,24 @@
--- As the authors' code (zhuhanqing/APOLLO 76b3472) with their settings for APOLLO-Mini: one direction, and one scale
--- for the whole matrix. Its states are two values for each element of the longer side. growth: as in apollo.
+-- As the authors' code (zhuhanqing/APOLLO 76b3472) with their settings for APOLLO-Mini: one
+-- direction, and one scale for the whole matrix. Its states are two values for each element of the
+-- longer side. growth: as in apollo.
 -- products: f32. The step uses the projection only through its norm.
 return optimizer {
   name  = "apollo_mini",
   cite  = "Zhu et al. 2024, arXiv:2412.05270",
   use   = "When memory must be close to that of plain SGD in language-model training",
   family = "small state", follows = "zhuhanqing/APOLLO 76b3472",
-  doc   = "Gradients scaled matrix by matrix as Adam would scale one random direction of them; AdamW for the rest",
+  doc   = "Gradients scaled matrix by matrix as Adam would scale one random direction of them; " ..
+          "AdamW for the rest",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    eps = { 1e-6, min = 0 }, weight_decay = { 0, min = 0 }, scale = { 128, min = 0 }, growth = { 1.01, above = 0 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-6, min = 0 }, weight_decay = { 0, min = 0 }, scale = { 128, min = 0 },
+    growth = { 1.01, above = 0 },
   },
   options = { update_proj_gap = 200, scale_front = false, disable_nl = false },
   products = "f32",
-  state = { P = zeros "row", Q = zeros "col", m = zeros "col", v = zeros "col", m_tall = zeros "row",
+  state = { P = zeros "row", Q = zeros "col", m = zeros "col", v = zeros "col",
+            m_tall = zeros "row",
             v_tall = zeros "row", last = zeros "slice" },
   step  = rule "adamw",
   matrix = function()

@@ -1,8 +1,10 @@
--- As microsoft/dion's branch dev/aro at 9c6b30d; the authors have published no code. It always rotates rows; here the
--- shorter side is rotated, and a tall matrix is treated as its transpose. On the longer side most rotated rows would be
--- rounding errors, which f scales up. eps and sinkhorn_iters are constants there.
+-- As microsoft/dion's branch dev/aro at 9c6b30d; the authors have published no code. It always
+-- rotates rows; here the shorter side is rotated, and a tall matrix is treated as its transpose. On
+-- the longer side most rotated rows would be rounding errors, which f scales up. eps and
+-- sinkhorn_iters are constants there.
 -- limit: they have none. AdamW steps matrices with both sides over it.
--- products: f32. The rotation is orthogonal to the precision of products, and steps come back through it.
+-- products: f32. The rotation is orthogonal to the precision of products, and steps come back
+-- through it.
 local function rows(x) return x * (sqrt(ncols) / max(rownorm(x), eps)) end
 local function cols(x) return x * (sqrt(nrows) / max(colnorm(x), eps)) end
 

@@ -1,18 +1,24 @@
--- The authors compute the root with the PolarExpress iteration. Here it is power(), which needs relative_eps.
--- products: f32. The root amplifies small eigenvalues of the Gram matrix; in 11 bits these would be rounding errors.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no root can be
--- made, and the last one stays. Gram matrices under 1e-45 are 0: eps decides the direction there.
+-- The authors compute the root with the PolarExpress iteration. Here it is power(), which needs
+-- relative_eps.
+-- products: f32. The root amplifies small eigenvalues of the Gram matrix; in 11 bits these would be
+-- rounding errors.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond
+-- it no root can be made, and the last one stays. Gram matrices under 1e-45 are 0: eps decides the
+-- direction there.
 return optimizer {
   name  = "asgo",
-  cite  = "An et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)",
+  cite  = "An et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, " ..
+          "arXiv:2503.10537 (one-sided Shampoo)",
   use   = "In place of Shampoo when only one of the two factors is affordable",
   family = "shampoo", follows = "infinity-stars/ASGO d3ef14b",
-  doc   = "Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix",
+  doc   = "Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW " ..
+          "for what is no matrix",
   hyper = {
     lr = { 0.01, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, weight_decay = { 0.1, min = 0 },
     beta2 = { 0.8, min = 0, below = 1 }, eps = { 1e-10, min = 0 }, relative_eps = { 1e-6, min = 0 },
   },
-  options = { interval = 1, scale = { "rms", "none" } },      -- steps between roots; rms: 0.2 per element, as AdamW
+  -- steps between roots; rms: 0.2 per element, as AdamW
+  options = { interval = 1, scale = { "rms", "none" } },
   products = "f32",
   state = { m = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = rule "adamw",

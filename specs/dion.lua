@@ -5,7 +5,8 @@ return optimizer {
   cite  = "Ahn et al. 2025, arXiv:2504.05295",
   use   = "In place of Muon when matrices are sharded and full products are too expensive",
   family = "muon", follows = "microsoft/dion 0a059a4",
-  doc   = "Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; " ..
+  doc   = "Muon of low rank: one power iteration of the momentum, whose rest stays for later " ..
+          "steps; " ..
           "AdamW for what is no matrix",
   hyper = {
     lr = { 0.01, min = 0 }, momentum = { 0.95, min = 0, max = 1 }, eps = { 1e-8, min = 0 },

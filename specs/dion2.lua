@@ -1,7 +1,8 @@
--- Selects along the shorter side: rows of wide matrices, columns of tall ones. The rest of the momentum stays for later
--- steps. As microsoft/dion 0a059a4 with flatten = true, on one process; ef_decay and fraction are its names.
--- Tensors of three and more dimensions are dim 0 x the rest, as with flatten = true. Their default is false: matrices
--- of the last two dimensions, each with its own selection.
+-- Selects along the shorter side: rows of wide matrices, columns of tall ones. The rest of the
+-- momentum stays for later steps. As microsoft/dion 0a059a4 with flatten = true, on one process;
+-- ef_decay and fraction are its names. Tensors of three and more dimensions are dim 0 x the rest,
+-- as with flatten = true. Their default is false: matrices of the last two dimensions, each with
+-- its own selection.
 -- products: f16 as in Muon; singular values only have to come near 1.
 return optimizer {
   name  = "dion2",
@@ -10,7 +11,8 @@ return optimizer {
   family = "muon", follows = "microsoft/dion 0a059a4",
   doc   = "Muon of the rows or columns with the largest momentum, a share of them at each step; " ..
           "AdamW for what is no matrix",
-  hyper = { lr = { 0.01, min = 0 }, ef_decay = { 0.95, min = 0 }, weight_decay = { 0.01, min = 0 } },
+  hyper = { lr = { 0.01, min = 0 }, ef_decay = { 0.95, min = 0 },
+            weight_decay = { 0.01, min = 0 } },
   options = {
     fraction = 0.25, scale = { "spectral", "rms", "none" },
     coefficients = { "polar_express_5", "jordan", "quintic", "polar_express", "cans" },

@@ -1,14 +1,17 @@
--- Dion2 whose selected rows are brought to equal size by a second moment each, as NorMuon does; always selects rows.
--- Named NorDion2 first. As microsoft/dion 0a059a4 with flatten = true, on one process; mu and fraction are its names.
--- Tensors of three and more dimensions are dim 0 x the rest, as with flatten = true. Their default is false: matrices
--- of the last two dimensions, each with its own selection.
+-- Dion2 whose selected rows are brought to equal size by a second moment each, as NorMuon does;
+-- always selects rows. Named NorDion2 first. As microsoft/dion 0a059a4 with flatten = true, on one
+-- process; mu and fraction are its names. Tensors of three and more dimensions are dim 0 x the
+-- rest, as with flatten = true. Their default is false: matrices of the last two dimensions, each
+-- with its own selection.
 -- products: f16 as in Muon; a rounding error in the length of a row is divided out again.
 return optimizer {
   name  = "dion3",
-  cite  = "Ahn et al. 2025, arXiv:2512.16928; Li et al. 2025, arXiv:2510.05491; github.com/microsoft/dion",
+  cite  = "Ahn et al. 2025, arXiv:2512.16928; Li et al. 2025, arXiv:2510.05491; " ..
+          "github.com/microsoft/dion",
   use   = "In place of NorMuon when its products dominate the step",
   family = "muon", follows = "microsoft/dion 0a059a4",
-  doc   = "NorMuon of the rows with the largest momentum, a share of them at each step; AdamW for what is no matrix",
+  doc   = "NorMuon of the rows with the largest momentum, a share of them at each step; AdamW " ..
+          "for what is no matrix",
   hyper = {
     lr = { 0.01, min = 0 }, mu = { 0.95, min = 0 }, beta2 = { 0.95, min = 0, below = 1 },
     weight_decay = { 0.01, min = 0 }, eps = { 1e-8, min = 0 },
@@ -30,6 +33,7 @@ return optimizer {
     local r = lerp(take(v, i), rowmean(o * o), 1 - beta2)
     local d = o / (sqrt(r) + eps)
     m, v = put(u, i, mu * take(u, i)), put(v, i, r)
-    p = descend(shrink(p, lr * weight_decay), put(0, i, d), lr * size * slice.norm(o) / max(slice.norm(d), eps))
+    p = descend(shrink(p, lr * weight_decay), put(0, i, d),
+                lr * size * slice.norm(o) / max(slice.norm(d), eps))
   end,
 }

@@ -1,4 +1,5 @@
--- As the authors' code (jxbz/fromage 4a6593b). bounded: the norm of a tensor stays within p_bound of its first one.
+-- As the authors' code (jxbz/fromage 4a6593b). bounded: the norm of a tensor stays within p_bound
+-- of its first one.
 return optimizer {
   name  = "fromage",
   cite  = "Bernstein et al. 2020, arXiv:2002.03432",

@@ -1,7 +1,9 @@
--- As GPAAdamW of the authors' code (facebookresearch/optimizers f606606) with its type GPA; shared/schedulefree.lua has
--- the entries to_eval and to_train. train_interp_coeff is the paper's mu_y, eval_interp_coeff its mu_x. k counts
--- the group's steps, also for the bias corrections of a tensor that joins late.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): the element's z stands still then.
+-- As GPAAdamW of the authors' code (facebookresearch/optimizers f606606) with its type GPA;
+-- shared/schedulefree.lua has the entries to_eval and to_train. train_interp_coeff is the paper's
+-- mu_y, eval_interp_coeff its mu_x. k counts the group's steps, also for the bias corrections of a
+-- tensor that joins late.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): the element's z
+-- stands still then.
 local average = include "schedulefree"
 
 return optimizer {
@@ -9,10 +11,12 @@ return optimizer {
   cite  = "Smoothing DiLoCo with primal averaging, 2025, arXiv:2512.17131",
   use   = "In place of AdamW in long runs when averaged iterates should replace a schedule",
   family = "averaging", follows = "facebookresearch/optimizers f606606",
-  doc   = "AdamW with primal averaging: gradients and evaluation at two means; entries to_eval and to_train",
+  doc   = "AdamW with primal averaging: gradients and evaluation at two means; entries to_eval " ..
+          "and to_train",
   hyper = {
     lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 }, train_interp_coeff = { 0.7, above = 0, max = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    train_interp_coeff = { 0.7, above = 0, max = 1 },
     eval_interp_coeff = { 0.9967, min = 0, max = 1 },
   },
   options = { use_wd_on_y = false },

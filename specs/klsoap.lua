@@ -1,13 +1,15 @@
--- As SOAP of NVIDIA's Emerging-Optimizers fd77292 with use_kl_shampoo: the factors are those of KL-Shampoo, the basis
--- turns at every step by one power iteration. rekls computes it anew at every step.
--- Directions are sorted at every step and v is not permuted, unlike in soap: so does their code, although the docstring
--- of update_eigenbasis_and_exp_avgs says that exp_avg_sq is permuted.
--- The factor of a rectangle's longer side has not its full rank in the first steps. The rest of its basis is arbitrary
--- then, here and there, and steps in it differ between solvers.
--- limit: they have none, but a square of the size of a vocabulary fits on no GPU; AdamW steps such matrices.
+-- As SOAP of NVIDIA's Emerging-Optimizers fd77292 with use_kl_shampoo: the factors are those of
+-- KL-Shampoo, the basis turns at every step by one power iteration. rekls computes it anew at every
+-- step.
+-- Directions are sorted at every step and v is not permuted, unlike in soap: so does their code,
+-- although the docstring of update_eigenbasis_and_exp_avgs says that exp_avg_sq is permuted.
+-- The factor of a rectangle's longer side has not its full rank in the first steps. The rest of its
+-- basis is arbitrary then, here and there, and steps in it differ between solvers.
+-- limit: they have none, but a square of the size of a vocabulary fits on no GPU; AdamW steps such
+-- matrices.
 -- products: f32. Rounding errors in the factors rotate the basis.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it the last basis
--- stays, at step 1 the identity.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond
+-- it the last basis stays, at step 1 the identity.
 local measured = include("power_iteration").measured
 local function turned(A, Q)
   local w, q = measured(A, Q)
@@ -20,14 +22,18 @@ return optimizer {
   cite  = "Lin et al. 2025, arXiv:2509.03378",
   use   = "In place of SOAP when its factors should be fitted to each other, as in KL-Shampoo",
   family = "shampoo", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
-  doc   = "Adam in the eigenvectors of KL-Shampoo's factors; AdamW for the rest and for sides over the limit",
+  doc   = "Adam in the eigenvectors of KL-Shampoo's factors; AdamW for the rest and for sides " ..
+          "over the limit",
   hyper = {
-    lr = { 3e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
-    shampoo_beta = { 0.95, min = 0, below = 1 }, eps = { 1e-8, above = 0 }, weight_decay = { 0.01, min = 0 },
+    lr = { 3e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.95, min = 0, below = 1 },
+    shampoo_beta = { 0.95, min = 0, below = 1 }, eps = { 1e-8, above = 0 },
+    weight_decay = { 0.01, min = 0 },
   },
   options = { nesterov = false, correct_bias = true, limit = 4096 },
   products = "f32",
-  state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols"),
+  state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"),
+            Y = eye(1, "cols"),
             a = zeros "row", b = zeros "col" },
   step  = rule "adamw",
   matrix = function()

@@ -1,7 +1,8 @@
 return optimizer {
   name  = "lion",
   cite  = "Chen et al. 2023, arXiv:2302.06675",
-  use   = "In place of AdamW to halve the state; take a third to a tenth of its rate and 3 to 10 times its decay",
+  use   = "In place of AdamW to halve the state; take a third to a tenth of its rate and 3 to " ..
+          "10 times its decay",
   family = "sign", follows = "timm.optim.Lion 1.0.30",
   doc   = "The sign of an interpolated momentum, with decoupled weight decay",
   hyper = {

@@ -1,6 +1,7 @@
--- As LOMO of the authors' package lomo-optim (OpenLMLab/LOMO 45d4bac): SGD without momentum. What saves memory is
--- stepping inside the backward pass: release_grads=True in Python. clip_grad_norm and clip_grad_value: 0 means none.
--- The norm is that of all gradients, before they are clipped by value. It needs all of them at once.
+-- As LOMO of the authors' package lomo-optim (OpenLMLab/LOMO 45d4bac): SGD without momentum. What
+-- saves memory is stepping inside the backward pass: release_grads=True in Python. clip_grad_norm
+-- and clip_grad_value: 0 means none. The norm is that of all gradients, before they are clipped by
+-- value. It needs all of them at once.
 return optimizer {
   name  = "lomo",
   cite  = "Lv et al. 2023, arXiv:2306.09782",

@@ -1,15 +1,18 @@
--- As karpathy/nanochat 92d63d4 without its second moment (NorMuon) and cautious decay. Rows, columns or both are
--- brought to their mean norm before the orthogonal factor is taken, which starts from the matrix over its norm (theirs
--- over 1.01 times that). renormalize: Muon+, the factor gets the norm sqrt(shorter side) of an orthogonal matrix.
--- Weight decay has the rate of the step, with Muon's factor for tall matrices.
+-- As karpathy/nanochat 92d63d4 without its second moment (NorMuon) and cautious decay. Rows,
+-- columns or both are brought to their mean norm before the orthogonal factor is taken, which
+-- starts from the matrix over its norm (theirs over 1.01 times that). renormalize: Muon+, the
+-- factor gets the norm sqrt(shorter side) of an orthogonal matrix. Weight decay has the rate of the
+-- step, with Muon's factor for tall matrices.
 -- products: f16, as in muon.
 return optimizer {
   name  = "muoneq",
   cite  = "MuonEq, 2026, arXiv:2603.28254; renormalize: Muon+, 2026, arXiv:2602.21545",
   use   = "In place of Muon when rows or columns of the momentum differ strongly in norm",
   family = "muon", follows = "karpathy/nanochat 92d63d4",
-  doc   = "Muon of a momentum whose rows or columns were brought to equal norms; AdamW for what is no matrix",
-  hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
+  doc   = "Muon of a momentum whose rows or columns were brought to equal norms; AdamW for what " ..
+          "is no matrix",
+  hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 },
+            weight_decay = { 0, min = 0 } },
   options = {
     nesterov = true, equilibrate = { "rows", "cols", "both" }, renormalize = false, steps = 0,
     coefficients = { "nanochat", "jordan", "polar_express", "cans", "turbo" },

@@ -1,6 +1,8 @@
--- As Muown of NVIDIA's Emerging-Optimizers fd77292. A row of the weights is its size times a direction. Muon steps the
--- directions, Adam the sizes, and weight decay acts on the sizes. v_norm: norms of the directions, which grow.
--- coefficients: "quintic" is their default, "jordan" their "simple". extra_scale_factor = 0.2 matches AdamW's RMS.
+-- As Muown of NVIDIA's Emerging-Optimizers fd77292. A row of the weights is its size times a
+-- direction. Muon steps the directions, Adam the sizes, and weight decay acts on the sizes. v_norm:
+-- norms of the directions, which grow.
+-- coefficients: "quintic" is their default, "jordan" their "simple". extra_scale_factor = 0.2
+-- matches AdamW's RMS.
 -- products: f16, as in muon.
 return optimizer {
   name  = "muown",
@@ -10,12 +12,14 @@ return optimizer {
   doc   = "Muon on the directions of rows and Adam on their norms; AdamW for what is no matrix",
   hyper = {
     lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
-    beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
+    beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 },
     extra_scale_factor = { 1, min = 0 },
   },
   options = { steps = 0, coefficients = { "quintic", "jordan", "polar_express", "cans", "turbo" } },
   products = "f16",
-  state = { m = zeros, size = zeros "row", v_norm = zeros "row", m_size = zeros "row", v_size = zeros "row" },
+  state = { m = zeros, size = zeros "row", v_norm = zeros "row", m_size = zeros "row",
+            v_size = zeros "row" },
   step  = rule "adamw",
   matrix = function()
     local first, n = eq(t, 1), max(rownorm(p), 1e-12)

@@ -1,5 +1,6 @@
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
--- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the
+-- element stands still from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before
+-- that.
 return optimizer {
   name  = "nadam",
   cite  = "Dozat 2016, ICLR workshop, Incorporating Nesterov Momentum into Adam",
@@ -7,7 +8,8 @@ return optimizer {
   family = "adam", follows = "torch.optim.NAdam 2.13.0",
   doc   = "Adam with Nesterov momentum under the paper's warm-up of beta1",
   hyper = {
-    lr = { 2e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    lr = { 2e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
     eps = { 1e-8, min = 0 }, momentum_decay = { 4e-3, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { decoupled = false },   -- true: weight decay as in AdamW

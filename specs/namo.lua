@@ -1,5 +1,5 @@
--- As AdaptiveMuon of NVIDIA's Emerging-Optimizers fd77292 with moment2_method namo; adamuon and normuon are rules of
--- their own here. The paper has bias corrections that their code leaves out.
+-- As AdaptiveMuon of NVIDIA's Emerging-Optimizers fd77292 with moment2_method namo; adamuon and
+-- normuon are rules of their own here. The paper has bias corrections that their code leaves out.
 -- lr, momentum and weight_decay are those of their Muon; AdaptiveMuon has no defaults of these.
 -- coefficients: "quintic" is their default, and "jordan" is their "simple".
 -- products: f16, as in muon.
@@ -8,13 +8,17 @@ return optimizer {
   cite  = "NAMO, 2026, arXiv:2602.17080",
   use   = "In place of Muon when the step should shrink as gradients become noisy",
   family = "muon", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
-  doc   = "Muon scaled by the norm of the momentum over the root mean square of gradient norms; AdamW for the rest",
+  doc   = "Muon scaled by the norm of the momentum over the root mean square of gradient norms; " ..
+          "AdamW for the rest",
   hyper = {
-    lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 },
-    extra_scale_factor = { 1, min = 0 }, beta2 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, above = 0 },
+    lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 },
+    weight_decay = { 0.01, min = 0 },
+    extra_scale_factor = { 1, min = 0 }, beta2 = { 0.95, min = 0, below = 1 },
+    eps = { 1e-8, above = 0 },
   },
   options = {
-    nesterov = false, steps = 0, coefficients = { "quintic", "jordan", "polar_express", "cans", "turbo" },
+    nesterov = false, steps = 0,
+    coefficients = { "quintic", "jordan", "polar_express", "cans", "turbo" },
   },
   products = "f16",
   state = { m = zeros, v = zeros "slice" },

@@ -5,7 +5,8 @@ return optimizer {
   cite  = "Li et al. 2025, arXiv:2510.05491",
   use   = "In place of Muon when neurons get updates of very different size",
   family = "muon", follows = "zichongli5/NorMuon d45c9a4 and pytorch_optimizer.NorMuon 4.1.0",
-  doc   = "Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix",
+  doc   = "Muon whose rows are brought to equal size by a second moment each; AdamW for what is " ..
+          "no matrix",
   hyper = {
     lr = { 0.02, min = 0 }, weight_decay = { 0, min = 0 }, momentum = { 0.95, min = 0, below = 1 },
     beta2 = { 0.95, min = 0, below = 1 }, eps = { 1e-10, min = 0 },
@@ -13,7 +14,8 @@ return optimizer {
   options = {
     nesterov = true, steps = 0, form = { "plain", "gram", "auto" },
     coefficients = { "jordan", "polar_express", "cans", "turbo" },
-    -- scale: keep is the norm before the division times Muon's scale (authors' code); rms is 0.2 per element (paper)
+    -- scale: keep is the norm before the division times Muon's scale (authors' code); rms is 0.2
+    -- per element (paper)
     scale = { "keep", "rms" },
   },
   products = "f16",

@@ -1,12 +1,14 @@
--- As record 18 of modded-nanogpt's track 3 (KellerJordan/modded-nanogpt f411b3d, 20260507_pmuon). Its README has Gram
--- matrices of gradients; its code, and this, those of the Nesterov momentum. The newest one counts 1 + beta times.
--- Powers are along directions that turn by one power iteration at every step. They start as the identity; theirs are
--- random. Their powers are brought to norm sqrt(n), which polar cancels.
+-- As record 18 of modded-nanogpt's track 3 (KellerJordan/modded-nanogpt f411b3d, 20260507_pmuon).
+-- Its README has Gram matrices of gradients; its code, and this, those of the Nesterov momentum.
+-- The newest one counts 1 + beta times. Powers are along directions that turn by one power
+-- iteration at every step. They start as the identity; theirs are random. Their powers are brought
+-- to norm sqrt(n), which polar cancels.
 -- lr and weight_decay are those of the record's run; the class has 0.02 and 0.
--- limit: they have none, but a square of the size of a vocabulary fits on no GPU; AdamW steps such matrices.
+-- limit: they have none, but a square of the size of a vocabulary fits on no GPU; AdamW steps such
+-- matrices.
 -- products: f32. Rounding errors in the factors rotate the basis.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it all powers
--- count as 1, and steps are Muon's.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond
+-- it all powers count as 1, and steps are Muon's.
 local measured = include("power_iteration").measured
 local function turned(A, Q)
   local w, q = measured(A, Q)
@@ -18,7 +20,8 @@ return optimizer {
   cite  = "zzp1012 2026, github.com/KellerJordan/modded-nanogpt/pull/285",
   use   = "In place of Muon when curvature differs much between directions, without eigenvectors",
   family = "muon", follows = "KellerJordan/modded-nanogpt f411b3d",
-  doc   = "Muon after powers of the gradients' Gram matrices; AdamW for the rest and for sides over the limit",
+  doc   = "Muon after powers of the gradients' Gram matrices; AdamW for the rest and for sides " ..
+          "over the limit",
   hyper = {
     lr = { 0.035, min = 0 }, mu = { 0.95, min = 0, below = 1 }, beta = { 0.95, min = 0, below = 1 },
     gamma = { 0.3, min = 0 }, eps = { 1e-6, above = 0 }, weight_decay = { 0.025, min = 0 },

@@ -1,9 +1,11 @@
--- As the authors' package prodigyopt 1.1.2 without slice_p. d is one number for all tensors and groups. The step uses
--- the d of the step before it, and its eps the new d. A group with lr = 0 does not change; theirs still applies
--- decoupled decay to it. Theirs refuses groups of two other rates; here each steps with its own.
--- use_bias_correction counts the group's steps (k), also for a tensor that joins late.
--- beta3 = 0: the square root of beta2 (the authors' None).
--- f32 range: v is infinite from |d g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves the element.
+-- As the authors' package prodigyopt 1.1.2 without slice_p. d is one number for all tensors and
+-- groups. The step uses the d of the step before it, and its eps the new d. A group with lr = 0
+-- does not change; theirs still applies decoupled decay to it. Theirs refuses groups of two other
+-- rates; here each steps with its own. use_bias_correction counts the tensor's steps; theirs counts
+-- the group's, also for a tensor that joins late. beta3 = 0: the square root of beta2 (the authors'
+-- None).
+-- f32 range: v is infinite from |d g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone
+-- moves the element.
 return optimizer {
   name  = "prodigy",
   cite  = "Mishchenko and Defazio 2024, arXiv:2306.06101",
@@ -13,20 +15,18 @@ return optimizer {
   hyper = {
     lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     beta3 = { 0, min = 0, below = 1 }, eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 },
-    d0 = { 1e-6, above = 0 }, d_coef = { 1, above = 0 }, growth_rate = { inf, above = 1, max = inf },
+    d0 = { 1e-6, above = 0 }, d_coef = { 1, above = 0 },
+    growth_rate = { inf, above = 1, max = inf },
   },
   options = { decouple = true, use_bias_correction = false, safeguard_warmup = false },
   state = {
     p0 = copy(p), m = zeros, v = zeros, s = zeros,
-    d = fill(d0, "group"), d_max = fill(d0, "group"), d_numerator = zeros "group", k = zeros "group",
+    d = fill(d0, "group"), d_max = fill(d0, "group"), d_numerator = zeros "group",
   },
   step = function()
     local b3 = where(gt(beta3, 0), beta3, sqrt(beta2))
     local rate, x = d * lr, g
-    if use_bias_correction then
-      k = k + 1
-      rate = rate * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k)
-    end
+    if use_bias_correction then rate = rate * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t) end
     if not decouple then x = g + weight_decay * p end
     local share = d / d0 * rate
     if safeguard_warmup then share = d / d0 * d end

@@ -1,8 +1,8 @@
--- Defaults: lr, momentum, precond_lr, balance and clip_rms are those of kron_torch, beta and damping those of
--- the authors' KronWhiten. limit: 8192 in kron_torch, but one solve with a triangle of 8192 per step costs more
--- than the rest of training.
--- triangle, diagonal: move a factor until s (from the preconditioned gradient) equals n (from noise). The
--- largest row sum bounds the spectral norm.
+-- Defaults: lr, momentum, precond_lr, balance and clip_rms are those of kron_torch, beta and
+-- damping those of the authors' KronWhiten. limit: 8192 in kron_torch, but one solve with a
+-- triangle of 8192 per step costs more than the rest of training.
+-- triangle, diagonal: move a factor until s (from the preconditioned gradient) equals n (from
+-- noise). The largest row sum bounds the spectral norm.
 local function triangle(C, l, s, n)
   l = max(lerp(slice.max(rowsum(abs(s + n))), l, beta), slice.max(rowsum(abs(s + n))))
   return C - (precond_lr / l) * mm(C, tril(s - n)), l
@@ -14,15 +14,17 @@ local function diagonal(c, l, s, n)
 end
 
 -- products: f32. A step changes the factors by a small relative amount, which 11 bits would lose.
--- apply: precision of the products of the factors' squares and the momentum. tf32: operands have 11 bits on a GPU. Not
--- the default, although these errors are not carried on. Five seeds of a small transformer (tests/gpu/precision_loss.py
--- 300 cuda psgd_kron 0,1,2,3,4 small, H200): loss 2.94 in f32; in tf32 0.14 more, at most 0.46; in f32 from weights
--- that differ by 1e-6 0.05 more, at most 0.08. GPT-2 124M in f32: 22.6 ms a step.
--- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 /
--- sqrt(elements). Beyond it the factors and the matrix become NaN in that step. Gram matrices of tiny gradients may
+-- apply: precision of the products of the factors' squares and the momentum. tf32: operands have 11
+-- bits on a GPU. Not the default, although these errors are not carried on. Five seeds of a small
+-- transformer (tests/gpu/precision_loss.py 300 cuda psgd_kron 0,1,2,3,4 small, H200): loss 2.94 in
+-- f32; in tf32 0.14 more, at most 0.46; in f32 from weights that differ by 1e-6 0.05 more, at most
+-- 0.08. GPT-2 124M in f32: 22.6 ms a step.
+-- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38:
+-- |g| under 1.8e19 / sqrt(elements). Beyond it the factors and the matrix become NaN in that step.
+-- Gram matrices of tiny gradients may
 -- be 0: the factors grow as they should.
--- out_of_range (optc_read_value) of a matrix is 1 at steps whose update is not finite. Tensors that AdamW steps have
--- no such value.
+-- out_of_range (optc_read_value) of a matrix is 1 at steps whose update is not finite. Tensors that
+-- AdamW steps have no such value.
 return optimizer {
   name  = "psgd_kron",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form EQ",
@@ -35,10 +37,12 @@ return optimizer {
     beta = { 0.9, min = 0, below = 1 }, damping = { 1e-9, min = 0 }, clip_rms = { 1.1, above = 0 },
     weight_decay = { 0, min = 0 },
   },
-  options = { limit = 2048, balance = 100,      -- balance: steps between two balancings of the factors' sizes
+  -- balance: steps between two balancings of the factors' sizes
+  options = { limit = 2048, balance = 100,
               apply = { "f32", "tf32" } },
   products = "f32",
-  state = { m = zeros, C = eye(1, "rows"), D = eye(1, "cols"), c = fill(1, "row"), d = fill(1, "col"),
+  state = { m = zeros, C = eye(1, "rows"), D = eye(1, "cols"), c = fill(1, "row"),
+            d = fill(1, "col"),
             l = zeros "slice", r = zeros "slice" },
   values = { out_of_range = "tensor" },
   step  = rule "adamw",
@@ -55,7 +59,8 @@ return optimizer {
     else d, r = diagonal(d, r, colsum(a * a), colsum(b * b)) end
     every(balance, function()
       local x, y = slice.max(abs(c)), slice.max(abs(d))
-      if down then x = slice.max(abs(C)) end  if across then y = slice.max(abs(D)) end
+      if down then x = slice.max(abs(C)) end
+      if across then y = slice.max(abs(D)) end
       if down then C = sqrt(y / x) * C else c = sqrt(y / x) * c end
       if across then D = sqrt(x / y) * D else d = sqrt(x / y) * d end
     end)

@@ -8,7 +8,8 @@ return optimizer {
   family = "adam", follows = "qhoptim.pyt.QHAdam 1.1.0",
   doc   = "Adam whose moments are mixed with the current gradient by nu1 and nu2",
   hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
     nu1 = { 1, min = 0, max = 1 }, nu2 = { 1, min = 0, max = 1 }, weight_decay = { 0, min = 0 },
     eps = { 1e-8, min = 0 },
   },

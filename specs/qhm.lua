@@ -1,5 +1,6 @@
 -- As the authors' package qhoptim 1.1.0, whose lr, momentum and nu have no defaults: these
--- are the values of its example. The momentum is a mean: lr is larger than that of sgd by 1 / (1 - momentum).
+-- are the values of its example. The momentum is a mean: lr is larger than that of sgd by 1 / (1 -
+-- momentum).
 return optimizer {
   name  = "qhm",
   cite  = "Ma and Yarats 2019, arXiv:1810.06801",
@@ -14,7 +15,8 @@ return optimizer {
   state = { b = zeros },
   step = function()
     local d = g
-    if weight_decay_type == "grad" then d = g + weight_decay * p else p = shrink(p, lr * weight_decay) end
+    if weight_decay_type == "grad" then d = g + weight_decay * p else
+    p = shrink(p, lr * weight_decay) end
     b = lerp(b, d, 1 - momentum)
     p = descend(p, nu * b + (1 - nu) * d, lr)
   end,

@@ -1,6 +1,6 @@
--- As REKLS of NVIDIA's Emerging-Optimizers fd77292: KL-SOAP with eigenvectors of the present factors at every step.
--- Each step computes all eigenvectors, as theirs does, which takes longer than all of its other work. klsoap has a
--- period.
+-- As REKLS of NVIDIA's Emerging-Optimizers fd77292: KL-SOAP with eigenvectors of the present
+-- factors at every step. Each step computes all eigenvectors, as theirs does, which takes longer
+-- than all of its other work. klsoap has a period.
 -- Rectangles: as klsoap.
 -- limit: they have none; AdamW steps matrices with a longer side.
 -- products: f32. Rounding errors in the factors rotate the basis.
@@ -10,14 +10,18 @@ return optimizer {
   cite  = "NVIDIA 2026, Emerging-Optimizers; Lin et al. 2025, arXiv:2509.03378",
   use   = "As the exact form of klsoap, for small matrices or as a reference",
   family = "shampoo", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
-  doc   = "KL-SOAP whose basis is computed anew at every step; AdamW for the rest and for sides over the limit",
+  doc   = "KL-SOAP whose basis is computed anew at every step; AdamW for the rest and for sides " ..
+          "over the limit",
   hyper = {
-    lr = { 3e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
-    shampoo_beta = { 0.95, min = 0, below = 1 }, eps = { 1e-8, above = 0 }, weight_decay = { 0.01, min = 0 },
+    lr = { 3e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 },
+    beta2 = { 0.95, min = 0, below = 1 },
+    shampoo_beta = { 0.95, min = 0, below = 1 }, eps = { 1e-8, above = 0 },
+    weight_decay = { 0.01, min = 0 },
   },
   options = { limit = 4096 },
   products = "f32",
-  state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols"),
+  state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"),
+            Y = eye(1, "cols"),
             a = zeros "row", b = zeros "col" },
   step  = rule "adamw",
   matrix = function()

@@ -1,15 +1,17 @@
 -- Defaults: lr, alpha and eps are torch's. The lecture has alpha 0.9, no eps and no lr.
--- f32 range: v is infinite from |g| = 1.8e20 on (sqrt(3.4e38 / (1 - alpha))), as in torch: the element stands still
--- from then on; centered gives NaN once |a| exceeds 1.8e19, as in torch. |g| under 1e-22 adds 0 to v; eps outweighs
--- sqrt(v) long before that.
+-- f32 range: v is infinite from |g| = 1.8e20 on (sqrt(3.4e38 / (1 - alpha))), as in torch: the
+-- element stands still from then on; centered gives NaN once |a| exceeds 1.8e19, as in torch. |g|
+-- under 1e-22 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "rmsprop",
   cite  = "Tieleman and Hinton 2012, Coursera lecture 6.5; centred: Graves 2013, arXiv:1308.0850",
   use   = "For reinforcement learning and recurrent networks, and to reproduce torch results",
   family = "adagrad", follows = "torch.optim.RMSprop 2.13.0",
-  doc   = "Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum",
+  doc   = "Gradients divided by their running RMS; centred takes the running mean out, " ..
+          "momentum_buffer adds momentum",
   hyper = {
-    lr = { 1e-2, min = 0 }, alpha = { 0.99, min = 0, max = 1 }, momentum = { 0.9, min = 0, max = 1 },
+    lr = { 1e-2, min = 0 }, alpha = { 0.99, min = 0, max = 1 },
+    momentum = { 0.9, min = 0, max = 1 },
     eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { centered = false, momentum_buffer = false },

@@ -1,6 +1,7 @@
--- As timm's RMSpropTF: TensorFlow's RMSprop. v starts at 1, eps is inside of the root, and lr enters the momentum
--- buffer (lr_in_momentum).
--- f32 range: v is infinite from |g| = 5.8e19 on (sqrt(3.4e38 / (1 - alpha))): the element stands still from then on.
+-- As timm's RMSpropTF: TensorFlow's RMSprop. v starts at 1, eps is inside of the root, and lr
+-- enters the momentum buffer (lr_in_momentum).
+-- f32 range: v is infinite from |g| = 5.8e19 on (sqrt(3.4e38 / (1 - alpha))): the element stands
+-- still from then on.
 return optimizer {
   name  = "rmsprop_tf",
   cite  = "Tieleman and Hinton 2012, Coursera lecture 6.5; as in TensorFlow",
@@ -11,7 +12,8 @@ return optimizer {
     lr = { 1e-2, min = 0 }, alpha = { 0.9, min = 0, max = 1 }, eps = { 1e-10, min = 0 },
     weight_decay = { 0, min = 0 }, momentum = { 0.9, min = 0, max = 1 },
   },
-  options = { centered = false, momentum_buffer = false, decoupled_decay = false, lr_in_momentum = true },
+  options = { centered = false, momentum_buffer = false, decoupled_decay = false,
+              lr_in_momentum = true },
   state = { v = fill(1), a = zeros, b = zeros },
   step = function()
     local d = g

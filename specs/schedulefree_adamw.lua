@@ -1,6 +1,7 @@
--- As AdamWScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the average. k counts
--- the group's steps, also for the bias correction of a tensor that joins late.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves z from then on.
+-- As AdamWScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the
+-- average. k counts the group's steps, also for the bias correction of a tensor that joins late.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone
+-- moves z from then on.
 local average = include "schedulefree"
 
 return optimizer {
@@ -8,13 +9,16 @@ return optimizer {
   cite  = "Defazio et al. 2024, arXiv:2405.15682",
   use   = "In place of AdamW when the length of training is not known in advance",
   family = "averaging", follows = "schedulefree.AdamWScheduleFree 1.4.1",
-  doc   = "AdamW without a schedule: a weighted average of the iterates; entries to_eval and to_train",
+  doc   = "AdamW without a schedule: a weighted average of the iterates; entries to_eval and " ..
+          "to_train",
   hyper = {
-    lr = { 2.5e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    lr = { 2.5e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 },
+    beta2 = { 0.999, min = 0, below = 1 },
     eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
     warmup_steps = { 0, min = 0 }, r = { 0, min = 0 }, weight_lr_power = { 2, min = 0 },
   },
-  state = { z = copy(p), v = zeros, k = zeros "group", weight_sum = zeros "group", lr_max = zeros "group",
+  state = { z = copy(p), v = zeros, k = zeros "group", weight_sum = zeros "group",
+            lr_max = zeros "group",
             evaluated = zeros "tensor" },
   step = function()
     average.to_train(beta1)

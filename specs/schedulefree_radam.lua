@@ -1,7 +1,8 @@
--- As RAdamScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the average.
--- k counts the group's steps, also for the bias correction of a tensor that joins late.
+-- As RAdamScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the
+-- average. k counts the group's steps, also for the bias correction of a tensor that joins late.
 -- silent_sgd_phase: no step while RAdam's factor is undefined.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves z from then on.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone
+-- moves z from then on.
 local average = include "schedulefree"
 
 return optimizer {
@@ -9,12 +10,15 @@ return optimizer {
   cite  = "Defazio et al. 2024, arXiv:2405.15682; Liu et al. 2020, arXiv:1908.03265",
   use   = "In place of schedulefree_adamw when a warm-up is not wanted",
   family = "averaging", follows = "schedulefree.RAdamScheduleFree 1.4.1",
-  doc   = "RAdam without a schedule or warm-up: a weighted average of the iterates; entries to_eval and to_train",
-  hyper = { lr = { 2.5e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+  doc   = "RAdam without a schedule or warm-up: a weighted average of the iterates; entries " ..
+          "to_eval and to_train",
+  hyper = { lr = { 2.5e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 },
+            beta2 = { 0.999, min = 0, below = 1 },
             eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 }, r = { 0, min = 0 },
             weight_lr_power = { 2, min = 0 } },
   options = { silent_sgd_phase = true },
-  state = { z = copy(p), v = zeros, k = zeros "group", weight_sum = zeros "group", lr_max = zeros "group",
+  state = { z = copy(p), v = zeros, k = zeros "group", weight_sum = zeros "group",
+            lr_max = zeros "group",
             evaluated = zeros "tensor" },
   step = function()
     average.to_train(beta1)

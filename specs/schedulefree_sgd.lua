@@ -1,4 +1,5 @@
--- As SGDScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the average.
+-- As SGDScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the
+-- average.
 local average = include "schedulefree"
 
 return optimizer {
@@ -6,7 +7,8 @@ return optimizer {
   cite  = "Defazio et al. 2024, arXiv:2405.15682",
   use   = "In place of SGD when the length of training is not known in advance",
   family = "averaging", follows = "schedulefree.SGDScheduleFree 1.4.1",
-  doc   = "SGD without a schedule: a weighted average of the iterates; entries to_eval and to_train",
+  doc   = "SGD without a schedule: a weighted average of the iterates; entries to_eval and " ..
+          "to_train",
   hyper = {
     lr = { 1, min = 0 }, momentum = { 0.9, above = 0, below = 1 }, weight_decay = { 0, min = 0 },
     warmup_steps = { 0, min = 0 }, r = { 0, min = 0 }, weight_lr_power = { 2, min = 0 },

@@ -1,4 +1,5 @@
--- lr: for networks with normalisation. torch has momentum 0 and lr 1e-3; optc.torch uses torch's values.
+-- lr: for networks with normalisation. torch has momentum 0 and lr 1e-3; optc.torch uses torch's
+-- values.
 return optimizer {
   name  = "sgd",
   cite  = "Polyak 1964, USSR Comput. Math. Math. Phys. 4(5); Sutskever et al. 2013, ICML 28(3)",
@@ -14,7 +15,8 @@ return optimizer {
   step = function()
     local d = g + weight_decay * p
     if momentum_buffer then
-      local share = where(eq(t, 1), 1, 1 - dampening)   -- the first gradient enters the buffer whole
+      -- the first gradient enters the buffer whole
+      local share = where(eq(t, 1), 1, 1 - dampening)
       b = momentum * b + share * d
       if nesterov then d = d + momentum * b else d = b end
     end

@@ -1,6 +1,6 @@
--- Defaults: lr is the authors'. Their momentum and decay default to 0, which is plain SGD; 0.9 is the value of
--- the paper's runs, and 0.01 is AdamW's decay. lr multiplies the decay, as in timm; the authors multiply it by
--- the schedule only.
+-- Defaults: lr is the authors'. Their momentum and decay default to 0, which is plain SGD; 0.9 is
+-- the value of the paper's runs, and 0.01 is AdamW's decay. lr multiplies the decay, as in timm;
+-- the authors multiply it by the schedule only.
 return optimizer {
   name  = "sgdw",
   cite  = "Loshchilov and Hutter 2019, arXiv:1711.05101",

@@ -1,8 +1,11 @@
--- As pytorch_optimizer's SM3 for matrices, vectors and scalars: SM3-II of the paper, one value for each row and each
--- column, one for each element of a vector. Tensors of more dimensions are viewed as dim 0 x the rest; theirs have one
--- set of values for each dimension. beta = 0 sums squares, as in the paper.
--- A scalar with beta > 0 keeps the larger of both values here, as vectors do; theirs keeps the new one.
--- f32 range: squares are infinite from |g| = 1.8e19 on: rows and columns with them stand still from then on.
+-- As pytorch_optimizer's SM3 for matrices, vectors and scalars: SM3-II of the paper, one value for
+-- each row and each column, one for each element of a vector. Tensors of more dimensions are viewed
+-- as dim 0 x the rest; theirs have one set of values for each dimension. beta = 0 sums squares, as
+-- in the paper.
+-- A scalar with beta > 0 keeps the larger of both values here, as vectors do; theirs keeps the new
+-- one.
+-- f32 range: squares are infinite from |g| = 1.8e19 on: rows and columns with them stand still from
+-- then on.
 local function step_by(nu)
   local u = g * rsqrt(nu + eps)
   if momentum_buffer then

@@ -1,5 +1,5 @@
--- As TAM of pytorch_optimizer 4.1. Momentum and gradient are divided by the norm of their column (of a vector: its
--- norm); s is the mean of their products.
+-- As TAM of pytorch_optimizer 4.1. Momentum and gradient are divided by the norm of their column
+-- (of a vector: its norm); s is the mean of their products.
 local function unit(x, n) return x * (1 / max(n, 1e-12)) end
 
 local function move(aligned)
@@ -16,7 +16,8 @@ return optimizer {
   family = "momentum", follows = "pytorch_optimizer.TAM 4.1.0",
   doc   = "Momentum to which a gradient adds more, the better it agrees with the momentum",
   hyper = {
-    lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, decay_rate = { 0.9, min = 0, below = 1 },
+    lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 },
+    decay_rate = { 0.9, min = 0, below = 1 },
     weight_decay = { 0, min = 0 }, eps = { 1e-8, min = 0 },
   },
   state = { s = zeros, b = zeros },

@@ -368,9 +368,8 @@ typedef struct ProgStage {
     const char *const *value;
 } ProgStage;
 
-/* EXCHANGE: only in the derived programs of sharded bindings (runtime/core/shard). FORK, JOIN: only
- * among their tasks (runtime/core/memory/tasks.c) */
-typedef enum { ACT_ADVANCE_T, ACT_LAUNCH, ACT_COPY, ACT_EXCHANGE, ACT_FORK, ACT_JOIN } ActKind;
+/* EXCHANGE: only in the derived programs of sharded bindings (runtime/core/shard) */
+typedef enum { ACT_ADVANCE_T, ACT_LAUNCH, ACT_COPY, ACT_EXCHANGE } ActKind;
 typedef struct ProgAction {
     ActKind kind;
     int stage;                     /* LAUNCH: its number in Program.stage. EXCHANGE: the exchange.

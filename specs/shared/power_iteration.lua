@@ -1,4 +1,5 @@
--- One power iteration turns a basis Q towards the eigenvectors of a symmetric matrix A. If QR fails, Q stays.
+-- One power iteration turns a basis Q towards the eigenvectors of a symmetric matrix A. If QR
+-- fails, Q stays.
 local iteration = {}
 
 -- Sorts the directions first, by how much of A each sees. Returns them and that order.

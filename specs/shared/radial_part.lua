@@ -1,7 +1,8 @@
--- A weight that is nearly orthogonal to its gradient, in each row or as a whole, counts as scale-invariant. Returns the
--- factor of p in the update's component along such a weight (0 for others), and both answers.
--- Cosines are divided by one norm after the other, since their product may overflow; if the sum of p * g does, the
--- weight counts as not orthogonal. The spec declares hyper eps and delta.
+-- A weight that is nearly orthogonal to its gradient, in each row or as a whole, counts as
+-- scale-invariant. Returns the factor of p in the update's component along such a weight (0 for
+-- others), and both answers. Cosines are divided by one norm after the other, since their product
+-- may overflow; if the sum of p * g does, the weight counts as not orthogonal. The spec declares
+-- hyper eps and delta.
 return function(u)
   local pr, pn = rownorm(p), norm(p)
   local cos_row = rowdot(p, g) / max(pr, eps) / max(rownorm(g), eps)

@@ -1,8 +1,9 @@
--- The average of schedule-free rules. p holds the paper's y, where gradients are taken; z is the base iterate. Entry
--- to_eval puts the average x = p + (1 - 1/beta) (z - p) into p, to_train puts y back. Running one of them twice changes
--- nothing. A step in evaluation mode returns to y first (the authors raise an error); its gradient must belong to y.
--- The spec declares the states z and evaluated ("tensor"); for weight also k, weight_sum and lr_max ("group"),
--- and hyper r and weight_lr_power.
+-- The average of schedule-free rules. p holds the paper's y, where gradients are taken; z is the
+-- base iterate. Entry to_eval puts the average x = p + (1 - 1/beta) (z - p) into p, to_train puts y
+-- back. Running one of them twice changes nothing. A step in evaluation mode returns to y first
+-- (the authors raise an error); its gradient must belong to y. The spec declares the states z and
+-- evaluated ("tensor"); for weight also k, weight_sum and lr_max ("group"), and hyper r and
+-- weight_lr_power.
 local average = {}
 
 function average.to_eval(beta)

@@ -1,7 +1,8 @@
--- The perturbation of SAM: p moves by rho along `uphill`, in the norm over all tensors. While `up` is 1, p is perturbed
--- and `saved` holds the starting point of the step. If any gradient is not finite, no tensor is perturbed. adaptive:
--- ASAM, gradients are scaled by |p| for the norm and by p^2 for the perturbation. The spec declares saved, up,
--- rho, eps, adaptive; and first for climb_and_keep.
+-- The perturbation of SAM: p moves by rho along `uphill`, in the norm over all tensors. While `up`
+-- is 1, p is perturbed and `saved` holds the starting point of the step. If any gradient is not
+-- finite, no tensor is perturbed. adaptive: ASAM, gradients are scaled by |p| for the norm and by
+-- p^2 for the perturbation. The spec declares saved, up, rho, eps, adaptive; and first for
+-- climb_and_keep.
 local move = {}
 
 function move.climb(uphill)

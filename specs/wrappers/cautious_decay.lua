@@ -1,4 +1,5 @@
--- As the paper has it; its authors have published no code. gdevos010/simply-pytorch dad68d0 and nanochat do the same.
+-- As the paper has it; its authors have published no code. gdevos010/simply-pytorch dad68d0 and
+-- nanochat do the same.
 return wrapper {
   name = "cautious_decay",
   cite = "Chen et al. 2025, arXiv:2510.12402",

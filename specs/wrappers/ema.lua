@@ -1,6 +1,7 @@
--- `to_eval` puts the average into the parameters and the weights into ema.avg; `to_train` and the next step put them
--- back; twice changes nothing. A step needs gradients of the weights: run `to_train` before computing them. Values are
--- rounded by the exchange: a narrower ema.avg rounds the weights, 16-bit parameters without master= the average.
+-- `to_eval` puts the average into the parameters and the weights into ema.avg; `to_train` and the
+-- next step put them back; twice changes nothing. A step needs gradients of the weights: run
+-- `to_train` before computing them. Values are rounded by the exchange: a narrower ema.avg rounds
+-- the weights, 16-bit parameters without master= the average.
 local function exchange(if_it_is)
   p, avg = where(if_it_is, avg, p), where(if_it_is, p, avg)
 end
@@ -10,7 +11,8 @@ return wrapper {
   cite  = "Polyak and Juditsky 1992, SIAM J. Control Optim. 30(4)",
   use   = "When evaluation should use averaged weights, as for diffusion models",
   family = "averaging", follows = "torch.optim.swa_utils.AveragedModel 2.13.0",
-  doc   = "Keeps an exponential moving average of the weights in ema.avg; entries to_eval and to_train exchange them",
+  doc   = "Keeps an exponential moving average of the weights in ema.avg; entries to_eval and " ..
+          "to_train exchange them",
   args  = { "decay" },
   hyper = { decay = { 0.999, min = 0, max = 1 } },
   state = { avg = copy(p), exchanged = zeros "tensor" },

@@ -1,7 +1,8 @@
--- As the first author's class EMA_Nesterov (modded-nanogpt f411b3d, track 3, 2026-05-22); defaults: its first record.
--- After a step p is the look-ahead point of the next gradient, and `weights` has the weights. Entry to_eval puts them
--- into p; to_train and the next step put the point back. The point is ahead for gradients of steps prefill_steps + 1 to
--- rest_steps. The authors multiply lookahead_stepsize by lr / first lr: schedule it as lr.
+-- As the first author's class EMA_Nesterov (modded-nanogpt f411b3d, track 3, 2026-05-22); defaults:
+-- its first record. After a step p is the look-ahead point of the next gradient, and `weights` has
+-- the weights. Entry to_eval puts them into p; to_train and the next step put the point back. The
+-- point is ahead for gradients of steps prefill_steps + 1 to rest_steps. The authors multiply
+-- lookahead_stepsize by lr / first lr: schedule it as lr.
 local function to_train()
   p = where(gt(evaluated, 0), weights + ahead * d, p)
   evaluated = 0
@@ -12,7 +13,8 @@ return wrapper {
   cite  = "Yau et al. 2026, arXiv:2605.25395",
   use   = "In long runs with any rule when two copies of the weights are affordable",
   family = "averaging", follows = "KellerJordan/modded-nanogpt f411b3d",
-  doc   = "Takes gradients ahead of the weights, along an average of their steps; entries to_eval and to_train",
+  doc   = "Takes gradients ahead of the weights, along an average of their steps; entries " ..
+          "to_eval and to_train",
   args  = { "lookahead_stepsize", "lookahead_ema" },
   hyper = {
     lookahead_stepsize = { 0.6, min = 0 }, lookahead_ema = { 0.99, min = 0, below = 1 },

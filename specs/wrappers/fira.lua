@@ -1,20 +1,23 @@
--- GaLore that also steps the rest of the gradient, scaled as the rule scales its directions, column by column
--- (row by row for tall matrices).
--- apart: as the authors' code, for rules whose weight decay is decoupled (by shrink). The growth limiter sees the
--- rest without lr, then the step is made, then the rule's own decay. Two differences remain: with AdamW the limiter
--- also sees the corrections of bias, and after a zero rest growth is free. Rules that add decay to the gradient see no
--- weights there: their weight_decay must be 0. "auto" takes a rule apart if it steps by shrink and descend alone.
--- Of any other rule the limiter measures the step with lr in it: during a warm-up the rest moves by less than a tenth
--- of theirs. For scale other than 1 the authors subtract scale times the projected part from the gradient, and so does
--- a rule taken apart; of any other all of that part is subtracted, and its weight_decay must be 0. `decay` is lr times
--- weight decay, for rules without their own.
+-- GaLore that also steps the rest of the gradient, scaled as the rule scales its directions, column
+-- by column (row by row for tall matrices).
+-- apart: as the authors' code, for rules whose weight decay is decoupled (by shrink). The growth
+-- limiter sees the rest without lr, then the step is made, then the rule's own decay. Two
+-- differences remain: with AdamW the limiter also sees the corrections of bias, and after a zero
+-- rest growth is free. Rules that add decay to the gradient see no
+-- weights there: their weight_decay must be 0. "auto" takes a rule apart if it steps by shrink and
+-- descend alone. Of any other rule the limiter measures the step with lr in it: during a warm-up
+-- the rest moves by less than a tenth of theirs. For scale other than 1 the authors subtract scale
+-- times the projected part from the gradient, and so does a rule taken apart; of any other all of
+-- that part is subtracted, and its weight_decay must be 0. `decay` is lr times weight decay, for
+-- rules without their own.
 local low = include "directions"
 
 return wrapper {
   name  = "fira",
   cite  = "Chen et al. 2024, arXiv:2410.01623",
   use   = "In place of galore when quality matters more than the cost of a full gradient pass",
-  family = "low rank", follows = "xichen-fy/Fira 5c28b13; with apart=false also arXiv:2410.01623, transcribed",
+  family = "low rank",
+  follows = "xichen-fy/Fira 5c28b13; with apart=false also arXiv:2410.01623, transcribed",
   doc   = "GaLore that also steps what the directions leave of the gradient, " ..
           "with its growth from step to step limited",
   args  = { "directions", "interval", "scale" },

@@ -1,5 +1,6 @@
--- As sam, but the step leaves out a part of the first gradient: what is orthogonal to the second one grows the gap
--- between the loss uphill and the loss here. rho and alpha are fixed here; the paper lowers rho with lr, by the caller.
+-- As sam, but the step leaves out a part of the first gradient: what is orthogonal to the second
+-- one grows the gap between the loss uphill and the loss here. rho and alpha are fixed here; the
+-- paper lowers rho with lr, by the caller.
 local uphill = include "uphill"
 
 return wrapper {
@@ -7,7 +8,8 @@ return wrapper {
   cite  = "Zhuang et al. 2022, arXiv:2203.08065",
   use   = "In place of sam when flat minima should also have a low loss",
   family = "sharpness", follows = "pytorch_optimizer.GSAM 4.1.0",
-  doc   = "SAM that also lowers the gap between the loss uphill and at the weights; entries perturb and step",
+  doc   = "SAM that also lowers the gap between the loss uphill and at the weights; entries " ..
+          "perturb and step",
   args  = { "rho", "alpha" },
   hyper = { rho = { 0.05, min = 0 }, alpha = { 0.4, min = 0, max = 1 }, eps = { 1e-12, min = 0 } },
   options = { adaptive = false },

@@ -1,6 +1,7 @@
 -- As AdamH and MuonH of modded-nanogpt f411b3d (track 3).
--- Matrices stay on the sphere of their first norm, and a step moves them by about lr times that norm; the rule's weight
--- decay is left out. Weights that start as zeros stay zeros. Other tensors are stepped as without the wrapper.
+-- Matrices stay on the sphere of their first norm, and a step moves them by about lr times that
+-- norm; the rule's weight decay is left out. Weights that start as zeros stay zeros. Other tensors
+-- are stepped as without the wrapper.
 return wrapper {
   name  = "hyperball",
   cite  = "Wen et al. 2026, arXiv:2606.16899",

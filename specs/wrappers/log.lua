@@ -1,5 +1,6 @@
--- Read the values after a step: log.gradient and others, one number per tensor. The reductions run in the passes of
--- the rule. Only matrix rules whose gradient is read by products alone need one more read of it.
+-- Read the values after a step: log.gradient and others, one number per tensor. The reductions run
+-- in the passes of the rule. Only matrix rules whose gradient is read by products alone need one
+-- more read of it.
 return wrapper {
   name  = "log",
   cite  = "You, Gitman and Ginsburg 2017, arXiv:1708.03888",

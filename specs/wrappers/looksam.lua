@@ -1,6 +1,8 @@
--- One step in k computes the gradient uphill, as sam does, and keeps v: its part orthogonal to the gradient at the
--- weights. The other steps take one gradient and add v, scaled to its norm. k = 1 is sam. Follows pytorch_optimizer
--- 4.1: norms are per tensor, the first step is one with two gradients. A tensor may miss either entry, as with sam.
+-- One step in k computes the gradient uphill, as sam does, and keeps v: its part orthogonal to the
+-- gradient at the weights. The other steps take one gradient and add v, scaled to its norm. k = 1
+-- is sam. Follows pytorch_optimizer
+-- 4.1: norms are per tensor, the first step is one with two gradients. A tensor may miss either
+-- entry, as with sam.
 local uphill = include "uphill"
 
 return wrapper {
@@ -12,7 +14,8 @@ return wrapper {
   args  = { "rho", "k" },
   hyper = { rho = { 0.1, min = 0 }, alpha = { 0.7, min = 0 }, eps = { 1e-12, min = 0 } },
   options = { k = 10, adaptive = false },
-  state = { saved = copy(p), first = zeros { type = "f32" }, v = zeros { type = "f32" }, up = zeros "tensor" },
+  state = { saved = copy(p), first = zeros { type = "f32" }, v = zeros { type = "f32" },
+            up = zeros "tensor" },
   gradients = { { "perturb", every = "k", offset = 1 }, "step" },
   perturb = function() uphill.climb_and_keep() end,
   step  = function()

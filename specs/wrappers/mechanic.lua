@@ -18,9 +18,11 @@ return wrapper {
   family = "no rate", follows = "optax.contrib.mechanize 0.2.8",
   doc   = "Learns the scale of any rule's steps from its gradients",
   args  = { "weight_decay", "s_init" },
-  hyper = { weight_decay = { 1e-2, min = 0 }, s_init = { 1e-6, above = 0 }, eps = { 1e-8, above = 0 } },
+  hyper = { weight_decay = { 1e-2, min = 0 }, s_init = { 1e-6, above = 0 },
+            eps = { 1e-8, above = 0 } },
   state = {
-    x0 = copy(p), m1 = zeros "group", v1 = zeros "group", r1 = zeros "group", s1 = fill(s_init, "group"),
+    x0 = copy(p), m1 = zeros "group", v1 = zeros "group", r1 = zeros "group",
+    s1 = fill(s_init, "group"),
     m2 = zeros "group", v2 = zeros "group", r2 = zeros "group", s2 = fill(s_init, "group"),
     m3 = zeros "group", v3 = zeros "group", r3 = zeros "group", s3 = fill(s_init, "group"),
     m4 = zeros "group", v4 = zeros "group", r4 = zeros "group", s4 = fill(s_init, "group"),

@@ -1,5 +1,6 @@
--- As RadialBrakeHook of NVIDIA's Emerging-Optimizers fd77292, also for other rules than Muon. The step is made from the
--- decayed weights. Other tensors than matrices are stepped as without the wrapper.
+-- As RadialBrakeHook of NVIDIA's Emerging-Optimizers fd77292, also for other rules than Muon. The
+-- step is made from the decayed weights. Other tensors than matrices are stepped as without the
+-- wrapper.
 return wrapper {
   name  = "radial_brake",
   cite  = "modded-nanogpt, track 3, 2026; NVIDIA Emerging-Optimizers",
@@ -8,7 +9,8 @@ return wrapper {
   doc   = "Keeps a share of each change of a matrix's norm: by default half of its growth",
   args  = { "outward_scale", "inward_scale" },
   hyper = {
-    outward_scale = { 0.5, min = 0, max = 1 }, inward_scale = { 1, min = 0, max = 1 }, eps = { 1e-15, above = 0 },
+    outward_scale = { 0.5, min = 0, max = 1 }, inward_scale = { 1, min = 0, max = 1 },
+    eps = { 1e-15, above = 0 },
   },
   step  = function() inner() end,
   matrix = function()

@@ -7,7 +7,8 @@ return wrapper {
   cite  = "Kallusky et al. 2025, arXiv:2510.15830",
   use   = "In long runs with AdamW or Muon when two copies of the weights are affordable",
   family = "averaging", follows = "KellerJordan/modded-nanogpt f411b3d",
-  doc   = "Each k steps moves slow weights by Nesterov momentum towards the fast ones, which start again from there",
+  doc   = "Each k steps moves slow weights by Nesterov momentum towards the fast ones, which " ..
+          "start again from there",
   args  = { "k", "outer_lr", "outer_momentum" },
   hyper = { outer_lr = { 0.68, min = 0 }, outer_momentum = { 0.37, min = 0, below = 1 } },
   options = { k = 28, offset = 1 },

@@ -1,4 +1,5 @@
--- One factor per tensor and step, and nothing else, for timing (make bench-factors). Only the first step computes a
+-- One factor per tensor and step, and nothing else, for timing (make bench-factors). Only the first
+-- step computes a
 -- product: the matrix that every step factors.
 return optimizer {
   name = "factor",

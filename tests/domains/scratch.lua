@@ -1,11 +1,13 @@
--- Values over two axes, without products: broadcasts, draws, and folds to a matrix and to all tensors.
+-- Values over two axes, without products: broadcasts, draws, and folds to a matrix and to all
+-- tensors.
 return optimizer {
   name  = "scratch",
   cite  = "tests/parts/domains.sh",
   doc   = "States of rows x rows and cols x cols",
   view  = "last",
   hyper = { lr = 0.125 },
-  state = { L = zeros "rows", R = zeros "cols", N = zeros "rows", s = zeros "slice", all = zeros "group" },
+  state = { L = zeros "rows", R = zeros "cols", N = zeros "rows", s = zeros "slice",
+            all = zeros "group" },
   step = function()
     p = p - lr * g
     all = 0.5 * all + global.max(max(g))

@@ -351,7 +351,7 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
     x->entry[0].phase = x->phase;
     x->p.entry = x->entry;
     s->r->program = s->b->program = &x->p;
-    OK(tasks_make(s->b));
+    OK(schedules_make(s->b));
     if (s->b->gpu) {
         gpu_enter(s->e->gpu);
         OK(gpu_leave(s->e->gpu, gpu_build_lists(s->b)));

@@ -282,7 +282,7 @@ expect 1 "--size must be that or more" bench adamw --device cpu --work small5000
 expect 0 "148 tensors,   124439808 elements" bench --work list
 expect 0 "112 tensors,   973078528 elements" bench --work list
 # types that cannot work, by the defaults of the hyperparameters
-expect 0 "adamw.lua:18: state 'v' is an average that moves by 0.001 of the difference in a step, \
+expect 0 "adamw.lua:21: state 'v' is an average that moves by 0.001 of the difference in a step, \
 less than half a step \
 of bf16 (0.00390625): it freezes" explain adamw --state-type bf16 --bandwidth 100
 expect 0 "state 'ema.avg' is an average that moves by 0.0001" explain sgd --with "ema(0.9999)" \

@@ -125,7 +125,8 @@ has "unknown rule or wrapper 'cauttious'; did you mean 'cautious'"
 # implementation that a trajectory in tests/specs/refs was made with.
 for spec in specs/*.lua specs/wrappers/*.lua; do
     name=$(basename "$spec" .lua) from=
-    grep -q '^  use *= "[A-Z]' "$spec" && grep -q '^  family = "[a-z ]*", follows = "' "$spec" &&
+    grep -q '^  use *= "[A-Z]' "$spec" && grep -q '^  family = "[a-z ]*",' "$spec" &&
+        grep -q '^\(  family.*\)\?  *follows = "' "$spec" &&
         ok ||
         bad "$spec: no field use, family or follows"
     from=$(sed -n 's/.* follows = "\([^ ,"]*\).*/\1/p' "$spec")

@@ -115,10 +115,10 @@ START_TEST(batch_layout)
     }
     ck_assert_int_eq(seen, NMIXED);
     ck_assert_int_gt(b->nbatch, 1);
-    ck_assert_int_eq(b->tasks[0].n, 3 * b->nbatch);
-    for (int i = 0; i < b->tasks[0].n; i++)
-        ck_assert(b->tasks[0].task[i].batch == i / 3 &&
-                  b->tasks[0].task[i].action == &h.action[i % 3]);
+    ck_assert_int_eq(b->schedule[0].n, 3 * b->nbatch);
+    for (int i = 0; i < b->schedule[0].n; i++)
+        ck_assert(b->schedule[0].op[i].batch == i / 3 &&
+                  b->schedule[0].op[i].what == h.action[i % 3].stage);
     hand_close(&h);
 }
 END_TEST

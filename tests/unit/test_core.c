@@ -278,7 +278,7 @@ START_TEST(copies)
         for (int64_t i = 0; i < f.count[k]; i++)
             type_store(f.type, f.g[k], i, ref_value(k, 1, i));
     f.binding->program = &p;
-    OK(tasks_make(f.binding));
+    OK(schedules_make(f.binding));
     OK(optc_step(f.binding));
     for (int k = 0; k < f.n; k++) {
         double *x = calloc((size_t)f.count[k] + 1, sizeof *x),
@@ -293,6 +293,7 @@ START_TEST(copies)
     optc_bytes with, without;
     OK(optc_plan_bytes(f.binding, "step", 1, &with));
     ph.naction--;
+    OK(schedules_make(f.binding));
     OK(optc_plan_bytes(f.binding, "step", 1, &without));
     int64_t n = 300 * 70 + 5000 + 33 * 65 + 1;
     ck_assert(with.read - without.read == 4.0 * (double)n &&

@@ -1,4 +1,4 @@
-/* Schedules: the tasks of every rule read what its program means (schedule_verify.c), on one and
+/* Schedules: the ops of every rule read what its program means (schedule_verify.c), on one and
  * several ranks and with a small workspace. Tasks and layouts that are damaged in one place are
  * refused. */
 #include "runtime/library/schedule/schedule.h"
@@ -131,13 +131,6 @@ static void close_both(Both *x)
     drop(&x->made);
 }
 
-static bool works(const optc_binding *b, const Task *t)
-{
-    const ProgStage *s =
-        t->action->kind == ACT_LAUNCH ? &b->program->stage[t->action->stage] : NULL;
-    return s && (s->kind == S_GROUP || task_units(b, t)->n > 0);
-}
-
 static bool common(const int *x, int nx, const int *y, int ny)
 {
     for (int i = 0; i < nx; i++)
@@ -148,10 +141,9 @@ static bool common(const int *x, int nx, const int *y, int ny)
 }
 
 /* The second reads an array that the first one writes, for the same tensors. */
-static bool follows(const optc_binding *b, const Task *first, const Task *second)
+static bool follows(const ScheduleOp *first, const ScheduleOp *second)
 {
-    const ProgStage *s = &b->program->stage[first->action->stage],
-                    *t = &b->program->stage[second->action->stage];
+    const ProgStage *s = first->stage, *t = second->stage;
     bool tensors = s->kind == S_GROUP || t->kind == S_GROUP ||
                    (s->variant == t->variant && first->batch == second->batch);
     return tensors && common(s->writes, s->nwrites, t->reads, t->nreads);
@@ -165,11 +157,11 @@ static bool refused(const Both *x)
     return !ok;
 }
 
-static const Task idle_task = {&(const ProgAction){ACT_FORK, 0, 0, 0}, -1, 0};
+static const ScheduleOp idle_op = {.kind = SCHEDULE_FORK, .what = -1, .batch = -1};
 
 /* Each stage is left out once; two neighbours of which one reads what the other writes change
  * places; a batch's stage covers another batch. */
-START_TEST(damaged_tasks)
+START_TEST(damaged_ops)
 {
     Both x;
     int left_out = 0, swapped = 0, moved = 0;
@@ -178,20 +170,20 @@ START_TEST(damaged_tasks)
     open_both(&x, _i);
     optc_binding *b = x.shared.binding;
     for (int m = 0; m < b->program->nentry * program_phases(b->program); m++)
-        for (int i = 0; i < b->tasks[m].n; i++) {
-            Task *t = &b->tasks[m].task[i], was = *t,
-                 next = i + 1 < b->tasks[m].n ? t[1] : idle_task;
-            if (!works(b, t))
+        for (int i = 0; i < b->schedule[m].n; i++) {
+            ScheduleOp *t = &b->schedule[m].op[i], was = *t,
+                       next = i + 1 < b->schedule[m].n ? t[1] : idle_op;
+            if (!t->stage)
                 continue;
-            *t = idle_task;
-            ck_assert_msg(refused(&x), "%s: task %d of phase %d is left out", damaged[_i].rule, i,
+            *t = idle_op;
+            ck_assert_msg(refused(&x), "%s: op %d of phase %d is left out", damaged[_i].rule, i,
                           m);
             *t = was;
             left_out++;
-            if (works(b, &next) && follows(b, t, &next)) {
+            if (next.stage && follows(t, &next)) {
                 t[0] = next;
                 t[1] = was;
-                ck_assert_msg(refused(&x), "%s: tasks %d and %d of phase %d are swapped",
+                ck_assert_msg(refused(&x), "%s: ops %d and %d of phase %d are swapped",
                               damaged[_i].rule, i, i + 1, m);
                 t[0] = was;
                 t[1] = next;
@@ -201,7 +193,7 @@ START_TEST(damaged_tasks)
                 if (k != was.batch && b->batch[k].variant == b->batch[was.batch].variant &&
                     b->batch[k].units.n) {
                     t->batch = k;
-                    ck_assert_msg(refused(&x), "%s: task %d of phase %d covers batch %d",
+                    ck_assert_msg(refused(&x), "%s: op %d of phase %d covers batch %d",
                                   damaged[_i].rule, i, m, k);
                     *t = was;
                     moved++;
@@ -274,7 +266,7 @@ Suite *schedule_suite(void)
     TCase *t = tcase_create("schedule");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_rule, 0, optc_library_size());
-    tcase_add_loop_test(t, damaged_tasks, 0, (int)(sizeof damaged / sizeof *damaged));
+    tcase_add_loop_test(t, damaged_ops, 0, (int)(sizeof damaged / sizeof *damaged));
     tcase_add_loop_test(t, damaged_layout, 0, (int)(sizeof damaged / sizeof *damaged));
     suite_add_tcase(s, t);
     return s;

@@ -7,18 +7,21 @@
 typedef struct Totals {
     int proved, wrong, skipped, calls; int64_t values; MutantCount mutants;
 } Totals;
-typedef struct Asked { const char *only; bool quiet, mutants, list; int arch; } Asked;
+typedef struct Asked { const char *only; bool quiet; int mutants, arch; } Asked;
 
-static const char *stage_title(Arena *a, const Verify *v)
+/* Instructions that no case executed. */
+static int unreached(const Verify *v)
 {
-    const Stage *s = v->at.stage;
-    return arena_printf(a, "%s", s ? v->kernel_name : "");
+    int n = 0;
+    for (int i = 0; i < v->kernel.ninst; i++)
+        n += !v->kernel.ran[i];
+    return n;
 }
 
 static void report(Verify *v, const char *rule, VerifyResult r, const Asked *o, Totals *t,
                    double seconds)
 {
-    const char *title = stage_title(&v->arena, v);
+    const char *title = v->kernel_name;
     t->proved += r == VERIFY_PROVED;
     t->wrong += r == VERIFY_WRONG;
     t->skipped += r == VERIFY_SKIPPED;
@@ -27,7 +30,8 @@ static void report(Verify *v, const char *rule, VerifyResult r, const Asked *o, 
     else if (r == VERIFY_SKIPPED)
         cli_print("%s sm_%d %s: not checked: %s\n", rule, v->arch, title, v->why);
     else if (!o->quiet)
-        cli_print("%s sm_%d %s: proved, %.1f s\n", rule, v->arch, title, seconds);
+        cli_print("%s sm_%d %s: proved, %d of %d instructions executed, %.1f s\n", rule, v->arch,
+                  title, v->kernel.ninst - unreached(v), v->kernel.ninst, seconds);
 }
 
 static bool verify_all(Verify *v, const char *rule, const Asked *o, Totals *t)
@@ -46,6 +50,8 @@ static bool verify_all(Verify *v, const char *rule, const Asked *o, Totals *t)
             continue;
         r = r == VERIFY_PROVED ? verify_stage(v) : r;
         report(v, rule, r, o, t, cli_cpu_seconds() - from);
+        if (r == VERIFY_PROVED && o->mutants)
+            verify_mutants(v, o->mutants, &t->mutants);
     }
     return true;
 }
@@ -80,6 +86,8 @@ int cmd_verify(const Command *self, int argc, char **argv)
         {"arch", 'a', OPT_TEXT, &arch, "ARCH", "the architecture: sm_90 (default), sm_80, …"},
         {"stage", 0, OPT_TEXT, &o.only, "NAME", "only kernels whose name contains this"},
         {"quiet", 'q', OPT_FLAG, &o.quiet, NULL, "do not name stages that are proved"},
+        {"mutants", 0, OPT_COUNT, &o.mutants, "N",
+         "changes the PTX of each stage in N places, one at a time: the check must refuse it"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);

@@ -198,6 +198,8 @@ static double count_of(PlanSide *s, const Node *n)
     return r;
 }
 
+Term side_count(PlanSide *s, const Node *n) { return number(s, 8, count_of(s, n)); }
+
 /* The index along an axis of the stage's domain. */
 static double along(PlanSide *s, int axis, int64_t index)
 {
@@ -212,8 +214,10 @@ static Term leaf_value(PlanSide *s, const Node *n, int64_t index)
     TermPool *p = pool(s);
     switch (n->op) {
     case OP_CONST: return n->ty == BOOL ? term_truth(p, n->imm != 0) : number(s, s->real, n->imm);
-    case OP_HYPER: return side_cast(s, s->real, term_leaf(p, 8, s->c->hyper, n->sym + 1));
-    case OP_STEP: return side_cast(s, s->real, s->c->t);
+    case OP_HYPER:
+        return side_cast(s, s->real,
+                         term_leaf(p, 8, s->c->hyper[case_group(s->tensor)], n->sym + 1));
+    case OP_STEP: return side_cast(s, s->real, s->c->t[case_group(s->tensor)]);
     case OP_COUNT: return number(s, s->real, count_of(s, n));
     case OP_DOWN: return number(s, s->real, along(s, 0, index));
     case OP_ACROSS: return number(s, s->real, along(s, 1, index));

@@ -80,7 +80,8 @@ typedef struct PtxKernel {
     PtxSymbol *symbol; int nsymbol, symbol_cap;
     const char **label; int *label_at; int nlabel, label_cap, label_at_cap;
     int64_t param_bytes, shared_bytes, local_bytes;
-    /* by branch: where its two ways meet; -1 unknown */
+    /* by branch: where its two ways meet (ptx_join) */
+    bool *ran;                                             /* by instruction: a case executed it */
     int *join;
 } PtxKernel;
 

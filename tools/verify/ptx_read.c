@@ -406,6 +406,7 @@ static bool end_kernel(Reader *r)
         if (x->kind == PTX_BRA && x->target < 0)
             return bad(r, "a branch has no target", r->k->name);
     }
+    r->k->ran = NEWS(r->a, bool, r->k->ninst + 1);
     r->k->join = NEWS(r->a, int, r->k->ninst + 1);
     for (int i = 0; i <= r->k->ninst; i++)
         r->k->join[i] = -2;

@@ -247,6 +247,7 @@ static bool step(PtxMachine *x, int thread)
 {
     PtxThread *t = &x->thread[thread];
     const PtxInst *i = &x->kernel->inst[t->pc];
+    x->kernel->ran[t->pc] = true;
     if (x->steps++ > MOST_STEPS)
         machine_fail(x, "does not end after %d instructions", MOST_STEPS);
     if (i->kind == PTX_BRA || i->kind == PTX_RET) {

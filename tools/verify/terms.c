@@ -40,7 +40,8 @@ static uint64_t hash_node(const TermNode *n)
                  n->imm * 0xc2b2ae3d27d4eb4fu;
     for (int i = 0; i < n->n; i++)
         h = (h ^ (uint64_t)(uint32_t)n->arg[i]) * 0x9fb21c651e98df25u, h ^= h >> 29;
-    return h ^ h >> 32;
+    h *= 0x9fb21c651e98df25u;
+    return h ^ h >> 29;
 }
 
 static bool same_node(const TermNode *a, const TermNode *b)
@@ -52,31 +53,37 @@ static bool same_node(const TermNode *a, const TermNode *b)
 static void grow_table(TermPool *p)
 {
     int cap = p->table_cap ? p->table_cap * 2 : 1 << 16;
-    p->table = grown(p, p->table, sizeof *p->table * (size_t)cap);
+    uint64_t *old = p->table, mask = (uint64_t)(cap - 1);
+    p->table = NULL;
+    p->table = grown(p, NULL, sizeof *p->table * (size_t)cap);
     memset(p->table, 0, sizeof *p->table * (size_t)cap);
-    p->table_cap = cap;
-    for (int i = 1; i < p->len; i++) {
-        uint64_t h = hash_node(&p->node[i]);
-        while (p->table[h & (uint64_t)(cap - 1)])
+    for (int i = 0; i < p->table_cap; i++) {
+        uint64_t h = old[i] >> 32;
+        while (old[i] && p->table[h & mask])
             h++;
-        p->table[h & (uint64_t)(cap - 1)] = i;
+        if (old[i])
+            p->table[h & mask] = old[i];
     }
+    free(old);
+    p->table_cap = cap;
 }
 
 Term term_make(TermPool *p, const TermNode *n)
 {
     if (p->len * 2 >= p->table_cap)
         grow_table(p);
-    uint64_t h = hash_node(n), mask = (uint64_t)(p->table_cap - 1);
+    uint64_t hash = hash_node(n) >> 32, mask = (uint64_t)(p->table_cap - 1), h = hash;
     for (; p->table[h & mask]; h++)
-        if (same_node(&p->node[p->table[h & mask]], n))
-            return p->table[h & mask];
+        if (p->table[h & mask] >> 32 == hash &&
+            same_node(&p->node[(uint32_t)p->table[h & mask]], n))
+            return (Term)(uint32_t)p->table[h & mask];
     if (p->len >= p->cap) {
         p->cap = p->cap ? p->cap * 2 : 1 << 14;
         p->node = grown(p, p->node, sizeof *p->node * (size_t)p->cap);
     }
     p->node[p->len] = *n;
-    return p->table[h & mask] = p->len++;
+    p->table[h & mask] = hash << 32 | (uint64_t)p->len;
+    return p->len++;
 }
 
 static Term made(TermPool *p, int op, int width, Term a, Term b, Term c)
@@ -241,6 +248,28 @@ static Term make_fma(TermPool *p, int width, Term a, Term b, Term c)
     return made(p, TERM_FMA, width, !na != !nb ? made(p, TERM_NEG, width, a, 0, 0) : a, b, c);
 }
 
+/* A sum is -0 only if both operands are. */
+static bool never_minus_zero(const TermPool *p, Term t)
+{
+    const TermNode *n = &p->node[t];
+    return n->op == TERM_CONST ? !(as_double(p, t) == 0 && signbit(as_double(p, t)))
+           : n->op == TERM_ADD ? never_minus_zero(p, n->arg[0]) || never_minus_zero(p, n->arg[1])
+           : n->op == TERM_MUL ? n->arg[0] == n->arg[1]
+           : n->op == TERM_CVT ? never_minus_zero(p, n->arg[0]) : n->op == TERM_ABS;
+}
+
+static Term make_add(TermPool *p, int width, Term a, Term b)
+{
+    if (a == b)
+        return term_float(p, TERM_MUL, width, a, of_double(p, width, 2), 0);
+    for (int k = 0; k < 2; k++) {
+        Term zero = k ? b : a, x = k ? a : b;
+        if (is_number(p, zero, -0.0) || (is_number(p, zero, 0) && never_minus_zero(p, x)))
+            return x;
+    }
+    return a < b ? made(p, TERM_ADD, width, a, b, 0) : made(p, TERM_ADD, width, b, a, 0);
+}
+
 Term term_float(TermPool *p, TermOp op, int width, Term a, Term b, Term c)
 {
     if (term_const_nan(p, a) || (b && term_const_nan(p, b)) || (c && term_const_nan(p, c)))
@@ -248,12 +277,7 @@ Term term_float(TermPool *p, TermOp op, int width, Term a, Term b, Term c)
     if (term_is_const(p, a) && (!b || term_is_const(p, b)) && (!c || term_is_const(p, c)))
         return folded(p, op, width, a, b, c);
     switch (op) {
-    case TERM_ADD:
-        if (a == b)
-            return term_float(p, TERM_MUL, width, a, of_double(p, width, 2), 0);
-        if (is_number(p, a, -0.0) || is_number(p, b, -0.0))
-            return is_number(p, a, -0.0) ? b : a;
-        return a < b ? made(p, op, width, a, b, 0) : made(p, op, width, b, a, 0);
+    case TERM_ADD: return make_add(p, width, a, b);
     case TERM_MUL: return make_mul(p, width, a, b);
     case TERM_DIV: return make_div(p, width, a, b);
     case TERM_FMA: return make_fma(p, width, a, b, c);
@@ -322,6 +346,8 @@ Term term_compare(TermPool *p, TermOp op, Term a, Term b)
         Term x = mb ? mb : term_float(p, TERM_NEG, p->node[b].width, b, 0, 0);
         return term_compare(p, op, x, ma ? ma : term_float(p, TERM_NEG, p->node[a].width, a, 0, 0));
     }
+    if (op == TERM_LT && (is_number(p, b, -INFINITY) || is_number(p, a, INFINITY)))
+        return term_truth(p, false);
     if (p->node[a].op == TERM_ABS && term_is_const(p, b) &&
         as_double(p, b) <= (op == TERM_LT ? 0 : -0x1p-1074))
         return term_truth(p, false);
@@ -384,6 +410,12 @@ Term term_select(TermPool *p, Term c, Term a, Term b)
         Term cond = first == truth ? c : term_not(p, c);
         return term_logic(p, truth ? TERM_OR : TERM_AND, cond, first ? b : a);
     }
+    /* two choices with the same result are one */
+    const TermNode *x = &p->node[a], *y = &p->node[b];
+    if (y->op == TERM_SELECT && y->arg[1] == a)
+        return term_select(p, term_logic(p, TERM_OR, c, y->arg[0]), a, y->arg[2]);
+    if (x->op == TERM_SELECT && x->arg[2] == b)
+        return term_select(p, term_logic(p, TERM_AND, c, x->arg[0]), x->arg[1], b);
     return made(p, TERM_SELECT, p->node[a].width, c, a, b);
 }
 

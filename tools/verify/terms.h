@@ -34,7 +34,7 @@ typedef struct TermNode {
 
 typedef struct TermPool {
     TermNode *node; int len, cap;
-    int32_t *table; int table_cap;
+    uint64_t *table; int table_cap;                        /* hash << 32 | term */
     const char **name; int nname, name_cap;              /* of TERM_NAMED + i */
     /* names for messages, by number of a leaf */
     const char *array[256];

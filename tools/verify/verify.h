@@ -23,11 +23,15 @@
 #include "tools/tools.h"
 #include "tools/verify/ptx.h"
 
-enum { MOST_CASE_TENSORS = 10 };
-/* shift: 1: arrays begin one value later; 2: one array in two */
-typedef struct CaseTensor { Shape shape; int shift; } CaseTensor;
+enum { MOST_CASE_TENSORS = 40, CASE_GROUPS = 2 };
+/* shift: 1: arrays begin one value later; 2: one array in two. absent: it takes no part in the
+ * step */
+typedef struct CaseTensor { Shape shape; int shift; bool absent; } CaseTensor;
 typedef struct CasePlan {
-    const char *name; CaseTensor tensor[MOST_CASE_TENSORS]; int n; double t;
+    const char *name;
+    /* stages of groups: one for each group */
+    CaseTensor tensor[MOST_CASE_TENSORS]; int n;
+    double t;
     bool advance, symbolic_t;
 } CasePlan;
 
@@ -60,15 +64,16 @@ typedef struct VerifyCase {
     PtxMemory memory;
     PtxMachine machine;
     int *area;                                             /* by tensor * nmem + mem; -1 */
-    int hyper;
-    Term t;                                                /* the step, as f64 */
+    int hyper[CASE_GROUPS];                                /* tensors belong to them in turn */
+    Term t[CASE_GROUPS];                                   /* the step, as f64 */
     uint8_t param[256];
 } VerifyCase;
 
 /* ---- verify_case.c ---- */
-int verify_cases(const Verify *v, CasePlan *out, int most);
+int verify_cases(const Verify *v, CasePlan *out);
 void case_start(VerifyCase *c, Verify *v, const CasePlan *plan);
 bool case_run(VerifyCase *c);                              /* false: c->machine.error */
+static inline int case_group(int tensor) { return tensor % CASE_GROUPS; }
 int case_area(const VerifyCase *c, int tensor, int mem);
 int64_t case_length(const VerifyCase *c, int tensor, int mem);
 /* with rings resolved for the case's step */
@@ -92,6 +97,8 @@ void side_start(PlanSide *s, VerifyCase *c, int tensor);
 /* in the type that the stage computes in */
 Term side_value(PlanSide *s, Ref r, int64_t index);
 Term side_stored(PlanSide *s, Type t, Ref r, int64_t index);
+/* values of n->from per value of n->dom, in f64 */
+Term side_count(PlanSide *s, const Node *n);
 Term side_cast(PlanSide *s, int width, Term x);
 Term side_loaded(PlanSide *s, Type t, Term leaf);          /* in its compute type */
 Term side_less(PlanSide *s, bool max, Term a, Term b);     /* optc_min, optc_max */
@@ -113,5 +120,5 @@ bool verify_needs(const Verify *v, Op op);
 
 /* ---- verify_mutate.c ---- */
 typedef struct MutantCount { int made, refused, equal; } MutantCount;
-bool verify_mutants(Verify *v, MutantCount *out, bool list);
+void verify_mutants(Verify *v, int most, MutantCount *out);
 #endif

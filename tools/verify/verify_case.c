@@ -8,12 +8,18 @@
 /* ---- the list of cases ---- */
 static CaseTensor vector_of(int64_t n, int shift)
 {
-    return (CaseTensor){{n, 1, 1, n, 0, 0}, shift};
+    return (CaseTensor){{n, 1, 1, n, 0, 0}, shift, false};
 }
 
 static CaseTensor matrix_of(int64_t slices, int64_t rows, int64_t cols, int shift)
 {
-    return (CaseTensor){{slices * rows * cols, slices, rows, cols, 0, 0}, shift};
+    return (CaseTensor){{slices * rows * cols, slices, rows, cols, 0, 0}, shift, false};
+}
+
+static CaseTensor absent_of(CaseTensor t)
+{
+    t.absent = true;
+    return t;
 }
 
 static void add_case(CasePlan *out, int *n, const char *name, const CaseTensor *t, int nt,
@@ -51,37 +57,70 @@ static bool step_unknown(const Verify *v)
            !has_op(v, OP_RANDOM) && !has_op(v, OP_NORMAL);
 }
 
-int verify_cases(const Verify *v, CasePlan *out, int most)
+/* Vectors that end in each place of a vector that a thread loads, in each turn of the thread. */
+static int tails(const Verify *v, CaseTensor *out)
+{
+    int vec = v->launch.v[KNOB_VECTOR], turn = vec * v->launch.v[KNOB_THREADS], n = 0;
+    for (int k = 0; k < v->launch.v[KNOB_ITEMS] && k < 4; k++)
+        for (int j = 1; j < vec; j = k && vec > 4 ? 2 * j + 1 : j + 1)
+            out[n++] = vector_of(k * (turn + 3 * vec) + j, 0);
+    return n;
+}
+
+static int flat_cases(const Verify *v, CasePlan *out)
+{
+    CaseTensor few[MOST_CASE_TENSORS];
+    const CaseTensor t[] = {vector_of(2 * OPTC_SEG + 5, 0), vector_of(OPTC_SEG + 700, 1),
+                            absent_of(vector_of(600, 0)), vector_of(2050, 0), vector_of(128, 0),
+                            vector_of(1500, 2)};
+    int n = tails(v, few), at = 0;
+    few[n++] = vector_of(130, 1);
+    few[n++] = absent_of(vector_of(7, 0));
+    add_case(out, &at, "small tensors", few, n, 5, false);
+    add_case(out, &at, "whole and cut segments, aligned and not", t, 6, 5, false);
+    return at;
+}
+
+static int matrix_cases(const Verify *v, CasePlan *out)
+{
+    int n = 0;
+    const CaseTensor t[] = {matrix_of(1, 67, 45, 0), matrix_of(2, 9, 128, 0),
+                            matrix_of(1, 3, 40, 1),  absent_of(matrix_of(1, 4, 4, 0)),
+                            matrix_of(3, 1, 5, 0),   matrix_of(1, 40, 1, 0)};
+    const CaseTensor wide[] = {matrix_of(1, 5, 1028, 0), matrix_of(1, 3, OPTC_SEG + 12, 0),
+                               matrix_of(1, 2, 1029, 2)};
+    add_case(out, &n, "small matrices", t, 6, 5, false);
+    const CaseTensor tall[] = {
+        matrix_of(1, 18 * OPTC_TILE_ROWS, 3, 0), matrix_of(2, 330 * OPTC_TILE_ROWS, 2, 0),
+        matrix_of(1, 40 * OPTC_TILE_ROWS, 1, 0), matrix_of(1, 2, 9 * OPTC_TILE_COLS, 0)};
+    add_case(out, &n, "wide matrices", wide, 3, 6, false);
+    if (is_list(v->at.stage->kind) && v->at.stage->nfin)
+        add_case(out, &n, "many tiles", tall, 4, 7, false);
+    return n;
+}
+
+static int single_cases(const Verify *v, CasePlan *out)
 {
     const Stage *s = v->at.stage;
     int n = 0;
     bool group = s->kind == S_GROUP && !strcmp(v->at.entry->name, "step");
-    (void)most;
-    if (is_single(s->kind)) {
-        const CaseTensor few[] = {vector_of(5, 0), vector_of(4097, 0), vector_of(3, 0)};
-        CaseTensor many[MOST_CASE_TENSORS] = {vector_of(OPTC_SEG * 130 + 7, 0), vector_of(1, 0)};
-        add_case(out, &n, "the first step", few, 3, 1, group);
-        add_case(out, &n, "step 2, after t was advanced", few, 1, 2, false);
-        add_case(out, &n, "step 1000", few, 2, 1000, group);
-        if (s->nfin)
-            add_case(out, &n, "many partials", many, 2, 7, false);
-    } else if (s->kind == S_FLAT && !s->uses_rows) {
-        const CaseTensor t[] = {vector_of(2 * OPTC_SEG + 5, 0),
-                                vector_of(OPTC_SEG + 700, 1),
-                                vector_of(1, 0),
-                                vector_of(3001, 0),
-                                vector_of(128, 0),
-                                vector_of(1500, 2)};
-        add_case(out, &n, "whole and cut segments, aligned and not", t, 6, 5, false);
-    } else {
-        const CaseTensor t[] = {matrix_of(1, 67, 45, 0), matrix_of(2, 9, 128, 0),
-                                matrix_of(1, 3, 40, 1), matrix_of(3, 1, 5, 0),
-                                matrix_of(1, 40, 1, 0)};
-        const CaseTensor wide[] = {matrix_of(1, 5, 1028, 0), matrix_of(1, 3, OPTC_SEG + 12, 0),
-                                   matrix_of(1, 2, 1029, 2)};
-        add_case(out, &n, "small matrices", t, 5, 5, false);
-        add_case(out, &n, "wide matrices", wide, 3, 6, false);
-    }
+    const CaseTensor few[] = {vector_of(5, 0), vector_of(4097, 0)};
+    const CaseTensor gone[] = {absent_of(vector_of(5, 0)), vector_of(3, 0),
+                               absent_of(vector_of(2, 0))};
+    const CaseTensor many[] = {vector_of(OPTC_SEG * 4230 + 7, 0), vector_of(OPTC_SEG * 300, 0)};
+    add_case(out, &n, "the first step", few, 2, 1, group);
+    add_case(out, &n, "step 2, after t was advanced", few, 2, 2, false);
+    add_case(out, &n, "step 1000, some absent", gone, s->kind == S_GROUP ? 2 : 3, 1000, group);
+    if (s->nfin)
+        add_case(out, &n, "many partials", many, 2, 7, false);
+    return n;
+}
+
+int verify_cases(const Verify *v, CasePlan *out)
+{
+    const Stage *s = v->at.stage;
+    int n = is_single(s->kind) ? single_cases(v, out)
+            : s->kind == S_FLAT && !s->uses_rows ? flat_cases(v, out) : matrix_cases(v, out);
     for (int i = 0; i < n; i++)
         out[i].symbolic_t = step_unknown(v);
     return n;
@@ -120,27 +159,28 @@ static bool is_written(const VerifyCase *c, int mem)
     return any;
 }
 
-/* An array of a group is one for all tensors. */
+/* A group's array serves all its tensors; partials of all tensors are one array. */
 static void make_array(VerifyCase *c, int mem)
 {
     const Plan *p = c->v->plan;
     const Mem *m = &p->mem[mem];
-    bool common = !dom_inside(m->dom) && dom_info[m->dom].scope < SCOPE_TENSOR;
-    int w = type_info[m->type].bytes;
+    bool common = dom_info[m->dom].scope < SCOPE_TENSOR;
+    int w = type_info[m->type].bytes, every = m->kind == MEM_PART ? 1 : CASE_GROUPS;
     for (int t = 0; t < c->plan->n; t++) {
         int *at = &c->area[t * p->nmem + mem];
         if (*at >= 0)
             continue;
-        if (common && t) {
-            *at = c->area[mem];
+        if (common && t >= every) {
+            *at = c->area[t % every * p->nmem + mem];
             continue;
         }
-        const char *base = *m->name ? m->name : "an array", *name = base;
-        if (!common && c->plan->n > 1)
-            name = arena_printf(&c->v->scratch, "%s of tensor %d", base, t);
+        const char *of = !common ? " of tensor" : every > 1 ? " of group" : "";
+        const char *name =
+            arena_printf(&c->v->scratch, "%s%s", *m->name ? m->name : "partials", of);
+        name = *of && c->plan->n > 1 ? arena_printf(&c->v->scratch, "%s %d", name, t) : name;
         *at = memory_area(&c->memory, name, case_length(c, t, mem) * w, w, is_written(c, mem));
         int shift = c->plan->tensor[t].shift;
-        if (dom_inside(m->dom) && (shift == 1 || (shift == 2 && mem % 2)))
+        if (!common && (shift == 1 || (shift == 2 && mem % 2)))
             memory_place(&c->memory, *at, w);
     }
 }
@@ -165,17 +205,21 @@ static void put_all(VerifyCase *c, int area, int64_t at, const void *from, size_
         memory_put(&c->memory, area, at + (int64_t)i, 1, ((const uint8_t *)from)[i]);
 }
 
-static void put_views(VerifyCase *c, int views, int table, int count)
+static void put_views(VerifyCase *c, int views, int table)
 {
     const Plan *p = c->v->plan;
     int64_t total = 0;
     for (int t = 0; t < c->plan->n; t++)
         total += c->plan->tensor[t].shape.n;
-    for (int t = 0; t < count; t++) {
+    for (int t = 0; t < c->plan->n; t++) {
         Shape s = c->plan->tensor[t].shape;
         bool group = c->v->at.stage->kind == S_GROUP;
-        optc_view v = {.hyper = (const double *)(uintptr_t)c->memory.area[c->hyper].base,
-                       .n = group ? 0 : s.n,
+        optc_view v = {.hyper =
+                           (const double *)(uintptr_t)c->memory.area[c->hyper[case_group(t)]].base,
+
+                       .n = c->plan->tensor[t].absent ? -1
+                            : group                   ? 0
+                                                      : s.n,
                        .slices = s.slices,
                        .rows = s.rows,
                        .cols = s.cols,
@@ -252,6 +296,31 @@ static void put_arguments(VerifyCase *c, Args a)
     memcpy(c->param + sizeof a, at, sizeof at);
 }
 
+static uint64_t bits_of(double x)
+{
+    union { double f; uint64_t u; } v = {x};
+    return v.u;
+}
+
+/* Hyperparameters of a group, with t first and the lag of t last. */
+static void make_hyper(VerifyCase *c, int group)
+{
+    Verify *v = c->v;
+    int n = v->plan->rule->nhyper + 2;
+    const char *name = arena_printf(&v->scratch, "hyper of group %d", group);
+    int at = c->hyper[group] = memory_area(&c->memory, name, 8 * n, 8, c->plan->advance);
+    bool ahead = strcmp(v->at.entry->name, "step") != 0;
+    double t = c->plan->t + group * 3;
+    memory_put(&c->memory, at, 8 * (n - 1), 8, 0);
+    if (!c->plan->symbolic_t)
+        memory_put(&c->memory, at, 0, 8, bits_of(t - c->plan->advance));
+    Term now =
+        c->plan->symbolic_t ? term_leaf(&v->pool, 8, at, 0) : term_const(&v->pool, 8, bits_of(t));
+    c->t[group] =
+        ahead ? term_float(&v->pool, TERM_ADD, 8, now, term_const(&v->pool, 8, bits_of(1)), 0)
+              : now;
+}
+
 void case_start(VerifyCase *c, Verify *v, const CasePlan *plan)
 {
     const Plan *p = v->plan;
@@ -260,27 +329,20 @@ void case_start(VerifyCase *c, Verify *v, const CasePlan *plan)
     c->area = NEWS(&v->scratch, int, p->nmem * plan->n);
     for (int i = 0; i < p->nmem * plan->n; i++)
         c->area[i] = -1;
-    int count = group ? 1 : plan->n, nhyper = p->rule->nhyper;
-    c->hyper = memory_area(&c->memory, "hyper", 8 * (nhyper + 2), 8, plan->advance);
-    union { double f; uint64_t u; } t = {plan->t - plan->advance}, now = {plan->t};
-    memory_put(&c->memory, c->hyper, 8 * (nhyper + 1), 8, 0);
-    if (!plan->symbolic_t)
-        memory_put(&c->memory, c->hyper, 0, 8, t.u);
-    bool ahead = strcmp(v->at.entry->name, "step") != 0;
-    Term one = term_const(&v->pool, 8, 0x3ff0000000000000u);
-    c->t = plan->symbolic_t ? term_leaf(&v->pool, 8, c->hyper, 0) : term_const(&v->pool, 8, now.u);
-    c->t = ahead ? term_float(&v->pool, TERM_ADD, 8, c->t, one, 0) : c->t;
+    for (int g = 0; g < CASE_GROUPS; g++)
+        make_hyper(c, g);
     make_arrays(c);
     UnitList units = list_units(c);
-    int views = memory_area(&c->memory, "the views", (int64_t)sizeof(optc_view) * count, 0, false);
+    int views =
+        memory_area(&c->memory, "the views", (int64_t)sizeof(optc_view) * plan->n, 0, false);
     int table =
-        memory_area(&c->memory, "the table of arrays", 8 * (int64_t)p->nmem * count, 0, false);
+        memory_area(&c->memory, "the table of arrays", 8 * (int64_t)p->nmem * plan->n, 0, false);
     int list = memory_area(&c->memory, "the units of work", 8 * (int64_t)units.n, 0, false);
-    put_views(c, views, table, count);
+    put_views(c, views, table);
     put_all(c, list, 0, units.v, sizeof *units.v * (size_t)units.n);
     LaunchForm form = stage_form(v->at.stage);
     Brief brief = count_brief(form, &v->launch, v->at.stage->kind == S_FLAT ? units.shorter : NULL);
-    int64_t work = group ? 1 : units.n;
+    int64_t work = group ? plan->n : units.n;
     put_arguments(c, (Args){c->memory.area[views].base, c->memory.area[table].base,
                             c->memory.area[list].base, work, 0, plan->advance, brief});
     c->machine =

@@ -226,24 +226,26 @@ static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const
     return all ? (double)have / (double)all : 0;
 }
 
-CORE void add_bytes(const optc_binding *b, const ProgStage *s, const ProgAction *copy, int batch,
-                    const StaggerNow *stagger, bool present, optc_bytes *out)
+CORE void add_bytes(const optc_binding *b, const ScheduleOp *op, const StaggerNow *stagger,
+                    bool present, optc_bytes *out)
 {
+    const ProgStage *s = op->stage;
+    const bool copy = op->kind == SCHEDULE_COPY;
     const Units *u = !s || s->kind == S_GROUP ? NULL
-                     : batch < 0              ? &b->units[s->variant]
-                                              : &b->batch[batch].units;
+                     : op->batch < 0          ? &b->units[s->variant]
+                                              : &b->batch[op->batch].units;
     for (int k = 0; u && k < u->n; k++) {
         const Tensor *x = &b->tensor[u->tensor[k]];
         double share = present && x->view.n < 0 ? 0 : stagger_on(b, stagger, s, x);
-        out->read += share * traffic(b, s->reads, s->nreads, x->shape);
-        out->written += share * traffic(b, s->writes, s->nwrites, x->shape);
+        out->read += share * traffic(b, op->reads, op->nreads, x->shape);
+        out->written += share * traffic(b, op->writes, op->nwrites, x->shape);
     }
-    for (int k = 0; copy && b->program->array[copy->to].dom != GROUP && k < b->nheld; k++) {
+    for (int k = 0; copy && b->program->array[*op->writes].dom != GROUP && k < b->nheld; k++) {
         const Tensor *x = &b->tensor[k];
-        if (!x->mem[copy->to] || !x->mem[copy->from] || (present && x->view.n < 0))
+        if (!x->mem[*op->writes] || !x->mem[*op->reads] || (present && x->view.n < 0))
             continue;
-        out->read += traffic(b, &copy->from, 1, x->shape);
-        out->written += traffic(b, &copy->to, 1, x->shape);
+        out->read += traffic(b, op->reads, 1, x->shape);
+        out->written += traffic(b, op->writes, 1, x->shape);
     }
 }
 
@@ -257,15 +259,11 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
                            : "t must be 1 or more");
     if (e < 0)
         return no_entry(b, "optc_plan_bytes", entry);
-    const Program *p = b->program;
-    const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
+    const Schedule *x = schedule_of(b, e, program_phase(b->program, t));
     const StaggerNow stagger = stagger_now(b, t);
     out->read = out->written = 0;
-    for (int i = 0; i < ph->naction; i++) {
-        const ProgAction *a = &ph->action[i];
-        add_bytes(b, a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL,
-                  a->kind == ACT_COPY ? a : NULL, -1, &stagger, false, out);
-    }
+    for (int i = 0; i < x->n; i++)
+        add_bytes(b, &x->op[i], &stagger, false, out);
     return OPTC_OK;
 }
 

@@ -157,11 +157,27 @@ typedef struct Units {
  * shards_group;
  * blocks: views of the same tensors */
 typedef struct Batch { int variant, group; Units units, blocks; } Batch;
-/* An action over one batch, or (batch -1) over all tensors that take part. A run executes its tasks
- * in order. Copies and the step counter always cover all tensors. beside: 0, or (EXCHANGE) 1 + the
- * exchange's number in the second stream, or (JOIN) the exchange to wait for (tasks.c) */
-typedef struct Task { const ProgAction *action; int batch, beside; } Task;
-typedef struct Tasks { Task *task; int n; } Tasks;
+typedef enum {
+#define SCHEDULE_OP(ID, ...) SCHEDULE_##ID,
+#include "gen/abi/schedule.def"
+    NSCHEDULEOP
+} ScheduleKind;
+
+/* What a run does next. Copies and the step counter cover all tensors or groups. */
+typedef struct ScheduleOp {
+    ScheduleKind kind;
+    int what;                          /* LAUNCH, CALL: the number of the stage; EXCHANGE, WAIT: of
+                                        * the exchange; else -1 */
+    int batch;                         /* -1: all tensors of the stage */
+    int beside;                        /* 0, or 1 + number in the stream of exchanges: of this one,
+                                        * or (WAIT) of the one to wait for */
+    const ProgStage *stage;            /* LAUNCH, CALL; else NULL */
+    const Units *units;                /* what the stage covers; NULL: groups */
+    const int *reads, *writes; int nreads, nwrites;   /* arrays of stages and copies */
+} ScheduleOp;
+/* All that a run of an entry does in a phase, in the order in which it is issued. Made when
+ * binding, by runtime/core/schedule/from_program.c */
+typedef struct Schedule { ScheduleOp *op; int n; } Schedule;
 /* an array of stagger slots and the host's copy: by tensor, or by block of all tensors
  * (stagger_slots.c) */
 typedef struct Slots { int array, *slot; } Slots;
@@ -235,7 +251,7 @@ struct optc_binding {
     struct Blas *blas;                 /* CPU, rules with calls */
     int64_t effort;                    /* CPU: elements, plus calls as the number of elements that
                                         * take as long */
-    Tasks *tasks;                      /* by entry, then phase */
+    Schedule *schedule;                /* by entry, then phase */
     Slots slots[MOST_SLOTS]; int nslots;
     StaggerNow stagger;                /* of the current run */
     int64_t graph_bytes;               /* GPU: of the work lists and graphs that are kept for
@@ -478,13 +494,15 @@ CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_
 CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out);
 
-/* ---- batches.c, tasks.c ---- */
+/* ---- batches.c ---- */
 #define MOST_WORKSPACE ((int64_t)1 << 46)
 CORE bool parse_size(const char *s, int64_t *out);          /* engine_api.c: "512M", "0" */
-CORE optc_status tasks_make(optc_binding *b);
-/* the tensors that a task's stage covers; not for stages of the group */
-CORE const Units *task_units(const optc_binding *b, const Task *t);
 CORE void *call_space(const optc_binding *b);               /* call_bytes of scratch memory */
+
+/* ---- runtime/core/schedule ---- */
+CORE optc_status schedules_make(optc_binding *b);
+CORE const Schedule *schedule_of(const optc_binding *b, int entry, int phase);
+OPTC_COUNT bool op_of_ranks(const ScheduleOp *op) { return op->kind >= SCHEDULE_EXCHANGE; }
 
 OPTC_COUNT int64_t factor_stats_count(const optc_binding *b)
 {
@@ -647,7 +665,7 @@ CORE void entry_ran(optc_binding *b, int entry, int phase);
 CORE bool entry_steady(const optc_binding *b, int entry);
 /* Bytes that one stage of a batch (-1: of all tensors), or one copy, moves by the plan. present: of
  * the tensors that take part in the current run, otherwise of all */
-CORE void add_bytes(const optc_binding *b, const ProgStage *s, const ProgAction *copy, int batch,
+CORE void add_bytes(const optc_binding *b, const ScheduleOp *op,
                     const StaggerNow *stagger, bool present, optc_bytes *out);
 /* sets hyperparameter `at` of a group (-1: all groups) on the device and in Group.hyper, of its
  * cohorts too; all or none */
@@ -713,7 +731,6 @@ CORE void cpu_unbind(optc_binding *b);
 CORE optc_status cpu_sync(optc_binding *b);
 /* cohorts_copy_states, in the host's memory */
 CORE void cpu_follow(optc_binding *b);
-CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
 
 /* ---- cpu_calls.c ---- */
 typedef struct CalleeInfo {

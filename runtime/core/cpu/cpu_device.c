@@ -1,4 +1,4 @@
-/* The CPU device: runs a phase's tasks in order; the threads of a team share the units of each
+/* The CPU device: runs a phase's ops in order; the threads of a team share the units of each
  * stage over all tensors. Results must not depend on the number of threads. */
 #include "runtime/core/base/core.h"
 
@@ -231,16 +231,16 @@ static int64_t next_units(Counter *c, int64_t n)
 /* Every thread takes the next units until none are left. The assignment to threads changes no bit.
  * Element passes alternate their direction: the data at the end of one pass is still in the cache
  * when the next starts there. */
-static void run_stage(const optc_binding *b, const Task *t, Counter *c, int threads)
+static void run_stage(const optc_binding *b, const ScheduleOp *op, Counter *c, int threads)
 {
-    const ProgStage *s = &b->program->stage[t->action->stage];
+    const ProgStage *s = op->stage;
     if (s->kind == S_GROUP) {
         for (int64_t i; (i = next_units(c, 1)) < b->ncohort;)
             if (b->group[i].view.n >= 0)
                 run_unit(b->fn[s->fn], s->at, &b->group[i].view, 0);
         return;
     }
-    const Units *u = task_units(b, t);
+    const Units *u = op->units;
     int64_t total = u->prefix[s->kind][u->n],
             grain = b->grain ? b->grain : total / (threads * 64) + 1;
     bool back = s->time % 2, leaves = folds_tensors(b, s);
@@ -252,13 +252,13 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
 
 /* Jobs are numbered across the tensors, last tensor first: tensors are sorted by shape and the last
  * are the largest. A thread's job numbers only grow, so it iterates over the tensors once. */
-static void run_call(const optc_binding *b, const Task *t, Counter *c, int thread)
+static void run_call(const optc_binding *b, const ScheduleOp *op, Counter *c, int thread)
 {
     const Program *p = b->program;
-    const ProgStage *s = &p->stage[t->action->stage];
+    const ProgStage *s = op->stage;
     const ProgCall *call = s->call;
     const CalleeInfo *x = callee_info(call);
-    const Units *u = task_units(b, t);
+    const Units *u = op->units;
     int64_t at = next_units(c, 1), first = 0;
     for (int i = u->n - 1; i >= 0; i--) {
         const Tensor *y = &b->tensor[u->tensor[i]];
@@ -271,66 +271,65 @@ static void run_call(const optc_binding *b, const Task *t, Counter *c, int threa
     }
 }
 
-CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
+static void copy_arrays(const optc_binding *b, int to, int from)
 {
-    const ProgArray *m = &b->program->array[a->to];
+    const ProgArray *m = &b->program->array[to];
     size_t size = (size_t)b->program->type[m->type].bytes;
     for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->nheld); i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
-        if (mem[a->to] && mem[a->from] &&
+        if (mem[to] && mem[from] &&
             (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
-            memcpy(mem[a->to], mem[a->from],
+            memcpy(mem[to], mem[from],
                    (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size);
     }
 }
 
-static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads, int thread)
+static void run_op(const optc_binding *b, const ScheduleOp *op, Counter *c, int threads, int thread)
 {
-    if (t->action->kind == ACT_LAUNCH && b->program->stage[t->action->stage].kind == S_CALL)
-        run_call(b, t, c, thread);
-    else if (t->action->kind == ACT_LAUNCH)
-        run_stage(b, t, c, threads);
-    else if (t->action->kind == ACT_COPY && next_units(c, 1) == 0)
-        copy_arrays(b, t->action);
-    else if (t->action->kind == ACT_EXCHANGE && next_units(c, 1) == 0)
-        shards_exchange(b, t->action->stage);
+    if (op->kind == SCHEDULE_CALL)
+        run_call(b, op, c, thread);
+    else if (op->kind == SCHEDULE_LAUNCH)
+        run_stage(b, op, c, threads);
+    else if (op->kind == SCHEDULE_COPY && next_units(c, 1) == 0)
+        copy_arrays(b, *op->writes, *op->reads);
+    else if (op->kind == SCHEDULE_EXCHANGE && next_units(c, 1) == 0)
+        shards_exchange(b, op->what);
 }
 
-static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, int thread)
+static void run_alone(const optc_binding *b, const Schedule *x, int from, int to, int thread)
 {
     unsigned long long mode = float_mode_set();
     int64_t at = profile_clock(b->profile);
     for (int i = from; i < to; i++) {
         Counter c = {0, {0}};
-        run_task(b, &x->task[i], &c, 1, thread);
+        run_op(b, &x->op[i], &c, 1, thread);
         at = profile_task(b->profile, i, at);
     }
     float_mode_reset(mode);
 }
 
 #ifdef _OPENMP
-/* Too little work for several threads. One thread does consecutive small tasks, without barriers
+/* Too little work for several threads. One thread does consecutive small ops, without barriers
  * between them. */
-static bool is_small(const optc_binding *b, const Task *t)
+static bool is_small(const optc_binding *b, const ScheduleOp *op)
 {
-    const ProgStage *s =
-        t->action->kind == ACT_LAUNCH ? &b->program->stage[t->action->stage] : NULL;
-    const Units *u = s && s->kind != S_GROUP ? task_units(b, t) : NULL;
-    if (u && s->kind == S_CALL)
+    const ProgStage *s = op->stage;
+    const Units *u = op->units;
+    if (op->kind == SCHEDULE_CALL)
         return u->n == 1 &&
                callee_info(s->call)->jobs(b->program, s->call, b->tensor[*u->tensor].shape) <= 1;
     return !u || u->prefix[s->kind][u->n] <= 1;
 }
 
-static int small_until(const optc_binding *b, const Tasks *x, int i, int end)
+static int small_until(const optc_binding *b, const Schedule *x, int i, int end)
 {
-    while (i < end && is_small(b, &x->task[i]))
+    while (i < end && is_small(b, &x->op[i]))
         i++;
     return i;
 }
 
-/* Runs tasks [i, end), whose first and last are not small. Called by all threads of a team. */
-static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end,
+/* Runs ops [i, end), whose first and last are not small. Called by all threads of a team. */
+static void run_together(const optc_binding *b, const Schedule *x, Counter *c, int i, int end,
                          Barrier *t, int threads)
 {
     int thread = omp_get_thread_num();
@@ -345,7 +344,7 @@ static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int 
         if (next > i && next_units(&c[i], 1) == 0)
             run_alone(b, x, i, next, thread);
         else if (next == i)
-            run_task(b, &x->task[next++], &c[i], threads, thread);
+            run_op(b, &x->op[next++], &c[i], threads, thread);
         if (next < end)
             barrier_wait(t, threads);
         if (timed)
@@ -355,9 +354,9 @@ static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int 
 }
 #endif
 
-/* The calling thread does the small tasks at the beginning and at the end alone, outside of the
+/* The calling thread does the small ops at the beginning and at the end alone, outside of the
  * team. */
-static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int threads)
+static void run_ops(const optc_binding *b, const Schedule *x, Counter *c, int threads)
 {
     if (threads == 1) {
         run_alone(b, x, 0, x->n, 0);
@@ -365,7 +364,7 @@ static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int thr
     }
 #ifdef _OPENMP
     int end = x->n, first = small_until(b, x, 0, end);
-    while (end > first && is_small(b, &x->task[end - 1]))
+    while (end > first && is_small(b, &x->op[end - 1]))
         end--;
     run_alone(b, x, 0, first, 0);
     if (first < end) {
@@ -393,7 +392,7 @@ CORE void cpu_follow(optc_binding *b) { cohorts_copy_states(b, copy_group); }
 
 static optc_status cpu_run(optc_binding *b, int entry, int phase)
 {
-    const Tasks *x = &b->tasks[entry * program_phases(b->program) + phase];
+    const Schedule *x = schedule_of(b, entry, phase);
     /* with fewer elements, waking a thread costs more than it saves */
     int64_t per_thread = 1 << 15;
     int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
@@ -408,7 +407,7 @@ static optc_status cpu_run(optc_binding *b, int entry, int phase)
     for (int i = 0; i < b->ncohort; i++)
         b->group[i].hyper[0] = (double)(b->steps + 1 - b->group[i].lag);
     cpu_follow(b);
-    run_tasks(b, x, c, threads);
+    run_ops(b, x, c, threads);
     if (c != few)
         free(c);
     return shards_end(b);

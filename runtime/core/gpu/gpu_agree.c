@@ -200,8 +200,8 @@ CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase, bool gu
     if (s == OPTC_OK && mode != AGREE_RIDES)
         s = gather_apart(b);
     for (int i = 0; i < p->n && mode != AGREE_WAITS && s == OPTC_OK; i++)
-        if (p->item[i].exchange)
-            s = gpu_exchange(b, p->item[i].exchange->stage);
+        if (p->item[i].op->kind == SCHEDULE_EXCHANGE)
+            s = gpu_exchange(b, p->item[i].op->what);
     return s == OPTC_OK ? write_mark(b, 0) : s;
 }
 

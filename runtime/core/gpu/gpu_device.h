@@ -105,26 +105,24 @@ typedef struct KernelNeeds {
 typedef struct Args {
     CUdeviceptr views, mem, units; long long count; int guard, advance_t; Brief brief;
 } Args;
+/* An op of the schedule on a GPU. blocks 0: nothing is launched. op NULL: a kernel outside of any
+ * schedule. stage: op->stage */
 typedef struct LaunchItem {
-    CUfunction fn; unsigned blocks, threads; Args args;
-    const ProgStage *stage;                /* NULL: the step counter */
-    const ProgAction *copy;                /* not NULL: no kernel, copies one array over another */
-    const ProgAction *exchange;            /* not NULL: an exchange of a sharded binding */
-    const ProgAction *sync;                /* not NULL: FORK or JOIN (tasks.c) */
-    int beside;                            /* of exchange and sync: Task.beside */
-    const struct GpuCall *call;            /* not NULL: a call */
-    int batch;                             /* -1: all tensors that take part */
+    const ScheduleOp *op;
+    const ProgStage *stage;
+    CUfunction fn; unsigned blocks, threads; Args args;    /* ADVANCE, LAUNCH */
+    const struct GpuCall *call;                            /* CALL */
 } LaunchItem;
 /* A graph of n consecutive items of a list, or NULL: they are launched one by one */
 typedef struct Segment { int first, n; CUgraphExec exec; } Segment;
-/* Items with 0 blocks launch nothing. exec: the graph, from the second run on; segment: likewise,
- * of lists with items that no graph can contain. copies, calls, stagger: the list contains such
- * items; exchanges are copies. probed: its calls have found the memory that they need. of: the list
- * of all units that this one is a part of, or NULL. nodes: of its graphs */
+/* exec: the graph, from the second run on; segment: likewise, of lists with items that no graph can
+ * contain (apart). calls, stagger: the list contains such items. probed: its calls have found the
+ * memory that they need. of: the list of all units that this one is a part of, or NULL. nodes: of
+ * its graphs */
 typedef struct LaunchList {
     LaunchItem *item;
     int n, runs, nsegment;
-    bool copies, calls, stagger, probed;
+    bool apart, calls, stagger, probed;
     CUgraphExec exec;
     Segment *segment;
     const struct LaunchList *of;
@@ -347,8 +345,9 @@ CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own,
 /* ---- gpu_overlap.c: exchanges in a second stream; inside gpu_enter ---- */
 CORE optc_status gpu_overlap_bind(optc_binding *b);        /* after the launch lists are built */
 CORE void gpu_overlap_unbind(optc_binding *b);
-CORE optc_status gpu_overlap_exchange(const optc_binding *b, const LaunchItem *x);
-CORE optc_status gpu_overlap_sync(const optc_binding *b, const LaunchItem *x);
+CORE optc_status gpu_overlap_exchange(const optc_binding *b, const ScheduleOp *op);
+CORE optc_status gpu_overlap_fork(const optc_binding *b);
+CORE optc_status gpu_overlap_wait(const optc_binding *b, const ScheduleOp *op);
 CORE optc_status gpu_overlap_end(const optc_binding *b, optc_status s);    /* of a run; returns s */
 
 /* ---- gpu_agree.c: the ranks of a sharded binding compare which tensors take part; inside
@@ -421,8 +420,8 @@ CORE void gpu_drop_lists(optc_binding *b);
 CORE optc_status gpu_load_kernels(optc_binding *b);
 /* the first stage increments t */
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);
-CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch,
-                                const Launch *l, CUfunction fn);
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ScheduleOp *op, const Launch *l,
+                                CUfunction fn);
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
 /* A kernel of a graph. args: its parameters, read when the node is added */
 typedef struct KernelNode { CUfunction fn; unsigned blocks, threads; void *args[2]; } KernelNode;
@@ -431,7 +430,7 @@ CORE KernelNode item_node(const LaunchItem *x);
 /* adds a node that depends on the n nodes `after`; returns the driver's error code */
 CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after,
                      int n, CUgraphNode *node);
-CORE bool launched_apart(const LaunchItem *x);                    /* it is in no graph */
+CORE bool launched_apart(const LaunchItem *x);                    /* no graph of ours has it */
 CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
 CORE void list_drop_graphs(const Driver *d, LaunchList *p);
 

@@ -121,7 +121,7 @@ static bool may_join(const JointTask *task, int n)
     for (int i = 0; i < n && may; i++) {
         const GpuTables *t = task[i].b->gpu;
         const LaunchList *p = task_list(&task[i]);
-        may = t->stream == task->b->gpu->stream && !t->begin && !p->copies && !p->calls &&
+        may = t->stream == task->b->gpu->stream && !t->begin && !p->apart && !p->calls &&
               !p->stagger && !t->half_done &&
               !((t->captured || t->guarded) && task[i].b->program->nperiod) &&
               !phases_guarded(task[i].b, task[i].entry);

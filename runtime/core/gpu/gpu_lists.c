@@ -45,8 +45,8 @@ CORE KernelNode item_node(const LaunchItem *x)
 static bool need_order(const optc_binding *b, const LaunchItem *x, const LaunchItem *y)
 {
     const ProgStage *s = x->stage, *t = y->stage;
-    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || x->batch >= 0 ||
-        y->batch >= 0)
+    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || x->op->batch >= 0 ||
+        y->op->batch >= 0)
         return true;
     bool same = s->variant == t->variant;
     for (int i = 0; i < s->nreads + s->nwrites; i++)
@@ -141,7 +141,14 @@ static int64_t make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec
     return *exec ? (int64_t)nodes + calls_body_nodes(b) - bodies : 0;
 }
 
-CORE bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange || x->sync; }
+/* How a graph contains ops, by kind. */
+typedef enum { NODE, CAPTURED, APART } InGraph;
+static const InGraph in_graph[NSCHEDULEOP] = {
+#define SCHEDULE_OP(ID, name, graph, label) graph,
+#include "gen/abi/schedule.def"
+};
+
+CORE bool launched_apart(const LaunchItem *x) { return in_graph[x->op->kind] == APART; }
 
 /* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages
  * between two of them are. A matrix rule has a hundred launches there, which cost the host ten
@@ -153,7 +160,7 @@ static void segment_graphs(optc_binding *b, LaunchList *p)
         LaunchList part = *p;
         part.calls = false;
         for (end = i; end < p->n && !launched_apart(&p->item[end]); end++)
-            part.calls = part.calls || p->item[end].call;
+            part.calls = part.calls || in_graph[p->item[end].op->kind] == CAPTURED;
         part.item = p->item + i;
         part.n = end - i;
         if (part.n < 2)
@@ -168,10 +175,7 @@ static void segment_graphs(optc_binding *b, LaunchList *p)
 
 CORE void list_graph(optc_binding *b, LaunchList *p)
 {
-    bool whole = true;
-    for (int i = 0; i < p->n; i++)
-        whole = whole && !launched_apart(&p->item[i]);
-    if (whole)
+    if (!p->apart)
         p->nodes = make_exec(b, p, &p->exec);
     else if (b->shards)
         segment_graphs(b, p);
@@ -189,21 +193,28 @@ CORE void list_drop_graphs(const Driver *d, LaunchList *p)
     p->nodes = 0;
 }
 
-CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch,
-                                const Launch *l, CUfunction fn)
+static LaunchItem empty_item(const ScheduleOp *op)
 {
-    const GpuTables *t = b->gpu;
-    const Units *u = stage_tensors(b, s, batch);
-    bool group = s->kind == S_GROUP;
     LaunchItem x;
     memset(&x, 0, sizeof x);
+    x.op = op;
+    x.stage = op->stage;
+    return x;
+}
+
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ScheduleOp *op, const Launch *l,
+                                CUfunction fn)
+{
+    const GpuTables *t = b->gpu;
+    const ProgStage *s = op->stage;
+    const Units *u = stage_tensors(b, s, op->batch);
+    bool group = s->kind == S_GROUP;
+    LaunchItem x = empty_item(op);
     x.fn = fn;
-    x.stage = s;
     x.args.views = group ? t->groups : t->views;
     x.args.mem = group ? t->group_mem : t->mem;
-    x.args.units = batch < 0 ? t->units[s->variant][s->kind]
-                             : t->batch_units[batch * NSTAGEKIND + (int)s->kind];
-    x.batch = batch;
+    x.args.units = op->batch < 0 ? t->units[s->variant][s->kind]
+                                 : t->batch_units[op->batch * NSTAGEKIND + (int)s->kind];
     x.args.count = group ? b->ncohort : u->prefix[s->kind][u->n];
     x.args.brief = count_brief(s->form, l, s->kind == S_FLAT ? u->shorter : NULL);
     int64_t grid = count_blocks(s->form, l, x.args.count, x.args.brief, u->longest[s->kind],
@@ -214,44 +225,15 @@ CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int b
     return x;
 }
 
-static LaunchItem advance_t_item(const optc_binding *b)
+static LaunchItem advance_t_item(const optc_binding *b, const ScheduleOp *op)
 {
-    LaunchItem x;
-    memset(&x, 0, sizeof x);
+    LaunchItem x = empty_item(op);
     x.fn = b->gpu->code->advance_t;
     x.blocks = 1;
     x.threads = 128;
     x.args.views = b->gpu->groups;
     x.args.mem = b->gpu->group_mem;
     x.args.count = b->ncohort;
-    return x;
-}
-
-/* A copy, an exchange, or streams that wait for each other: no kernel of the rule. */
-static bool is_transfer(const ProgAction *a)
-{
-    return a->kind != ACT_ADVANCE_T && a->kind != ACT_LAUNCH;
-}
-
-static LaunchItem transfer_item(const Task *t)
-{
-    const ProgAction *a = t->action;
-    LaunchItem x;
-    memset(&x, 0, sizeof x);
-    *(a->kind == ACT_COPY ? &x.copy : a->kind == ACT_EXCHANGE ? &x.exchange : &x.sync) = a;
-    x.beside = t->beside;
-    x.blocks = 1;
-    return x;
-}
-
-static LaunchItem call_item(const optc_binding *b, const ProgStage *s, int batch)
-{
-    LaunchItem x;
-    memset(&x, 0, sizeof x);
-    x.stage = s;
-    x.batch = batch;
-    x.call = calls_of(b, s, batch);
-    x.blocks = 1;
     return x;
 }
 
@@ -283,37 +265,41 @@ static optc_status too_many(const Program *p, const LaunchItem *x)
                 what, x->args.count);
 }
 
+/* The item of an op. blocks 0: it launches nothing. inside: its stage increments t */
+static LaunchItem make_item(const optc_binding *b, const ScheduleOp *op, bool inside)
+{
+    const GpuCode *c = b->gpu->code;
+    LaunchItem x = empty_item(op);
+    if (op->kind == SCHEDULE_ADVANCE)
+        return advance_t_item(b, op);
+    if (op->kind == SCHEDULE_LAUNCH)
+        x = gpu_launch_item(b, op, &c->launch[op->stage->fn], c->fn[op->stage->fn]);
+    else if (op->kind == SCHEDULE_CALL)
+        x.call = calls_of(b, op->stage, op->batch);
+    x.blocks = op->kind == SCHEDULE_LAUNCH ? x.blocks : op->kind != SCHEDULE_CALL || x.call;
+    x.args.advance_t = inside;
+    return x;
+}
+
 static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph,
-                             const Tasks *tasks)
+                             const Schedule *schedule)
 {
     const Program *pr = b->program;
-    const GpuCode *c = b->gpu->code;
-    bool inside = pr->needs_t && advances_t_inside(pr, ph), advance_t = false;
-    p->item = TAKE(b, LaunchItem, tasks->n);
+    bool inside = pr->needs_t && advances_t_inside(pr, ph), advances = false;
+    p->item = TAKE(b, LaunchItem, schedule->n);
     if (!p->item)
         return no_memory("optc_bind");
-    for (int i = 0; i < tasks->n; i++) {
-        const ProgAction *a = tasks->task[i].action;
-        const ProgStage *s = a->kind == ACT_LAUNCH ? &pr->stage[a->stage] : NULL;
-        if (a->kind == ACT_ADVANCE_T && pr->needs_t && !inside)
-            p->item[p->n++] = advance_t_item(b);
-        advance_t = advance_t || a->kind == ACT_ADVANCE_T;
-        if (is_transfer(a)) {
-            p->item[p->n++] = transfer_item(&tasks->task[i]);
-            p->copies = true;
-        }
-        if (!s)
-            continue;
-        bool call = s->kind == S_CALL;
-        LaunchItem x =
-            call ? call_item(b, s, tasks->task[i].batch)
-                 : gpu_launch_item(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
-        x.args.advance_t = advance_t && inside && a == &ph->action[1];
-        p->calls = p->calls || call;
-        if (call ? x.call != NULL : x.args.count != 0)
-            p->item[p->n++] = x;
+    for (int i = 0; i < schedule->n; i++) {
+        const ScheduleOp *op = &schedule->op[i];
+        LaunchItem x = make_item(b, op, advances && inside && i == 1);
+        advances = advances || op->kind == SCHEDULE_ADVANCE;
         if (x.args.count && !x.blocks)
             return too_many(pr, &x);
+        if (!x.blocks || (op->kind == SCHEDULE_ADVANCE && (!pr->needs_t || inside)))
+            continue;
+        p->item[p->n++] = x;
+        p->apart = p->apart || launched_apart(&x);
+        p->calls = p->calls || in_graph[op->kind] == CAPTURED;
     }
     p->stagger = gpu_stagger_any(p);
     return OPTC_OK;
@@ -345,12 +331,9 @@ CORE optc_status gpu_load_kernels(optc_binding *b)
     if (!fn)
         return no_memory("optc_bind");
     for (int i = 0; i < p->nentry * program_phases(p); i++)
-        for (int k = 0; k < b->tasks[i].n; k++) {
-            const Task *t = &b->tasks[i].task[k];
-            const ProgStage *s = t->action->kind == ACT_LAUNCH ? &p->stage[t->action->stage] : NULL;
-            if (s && s->fn >= 0 && (s->kind == S_GROUP || stage_tensors(b, s, t->batch)->n))
-                fn[s->fn] = true;
-        }
+        for (int k = 0; k < b->schedule[i].n; k++)
+            if (b->schedule[i].op[k].kind == SCHEDULE_LAUNCH)
+                fn[b->schedule[i].op[k].stage->fn] = true;
     memset(&need, 0, sizeof need);
     need.fn = fn;
     need.nfn = nfn;
@@ -371,7 +354,8 @@ CORE optc_status gpu_build_lists(optc_binding *b)
     if (s != OPTC_OK || !launch_list)
         return s != OPTC_OK ? s : no_memory("optc_bind");
     for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++)
-        s = make_list(b, &launch_list[i], &p->entry[i / nphase].phase[i % nphase], &b->tasks[i]);
+        s = make_list(b, &launch_list[i], &p->entry[i / nphase].phase[i % nphase],
+                      &b->schedule[i]);
     if (s != OPTC_OK)
         return s;
     gpu_drop_lists(b);

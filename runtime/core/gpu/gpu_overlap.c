@@ -1,4 +1,4 @@
-/* Exchanges of a sharded binding that run beside its stages (tasks.c has the order): a second
+/* Exchanges of a sharded binding that run beside its stages (from_program.c has the order): a second
  * stream, in which all overlapped exchanges are in order. Each of them has an event that the
  * binding's stream can wait for. A run ends with both streams joined, also after an error: what
  * follows in the binding's stream (a free, another step) must not overtake an exchange. In a
@@ -16,11 +16,10 @@ enum { NON_BLOCKING = 1, NO_TIMING = 2 };
 CORE optc_status gpu_overlap_bind(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    const GpuTables *t = b->gpu;
     int n = 0;
-    for (int i = 0; i < b->program->nentry * t->nphase; i++)
-        for (int k = 0; k < t->launch_list[i].n; k++)
-            n = t->launch_list[i].item[k].beside > n ? t->launch_list[i].item[k].beside : n;
+    for (int i = 0; i < b->program->nentry * program_phases(b->program); i++)
+        for (int k = 0; k < b->schedule[i].n; k++)
+            n = b->schedule[i].op[k].beside > n ? b->schedule[i].op[k].beside : n;
     if (!n)
         return OPTC_OK;
     GpuOverlap *x = b->gpu->overlap = TAKE(b, GpuOverlap, 1);
@@ -48,28 +47,31 @@ CORE void gpu_overlap_unbind(optc_binding *b)
     b->gpu->overlap = NULL;
 }
 
-CORE optc_status gpu_overlap_exchange(const optc_binding *b, const LaunchItem *item)
+CORE optc_status gpu_overlap_exchange(const optc_binding *b, const ScheduleOp *op)
 {
     const GpuOverlap *x = b->gpu->overlap;
     CUstream own = b->gpu->stream;
     b->gpu->stream = x->stream;
-    optc_status s = gpu_exchange(b, item->exchange->stage);
+    optc_status s = gpu_exchange(b, op->what);
     b->gpu->stream = own;
     if (s == OPTC_OK)
-        TRY(b->rule->engine->gpu, cuEventRecord(x->arrived[item->beside - 1], x->stream),
+        TRY(b->rule->engine->gpu, cuEventRecord(x->arrived[op->beside - 1], x->stream),
             "a stream for exchanges");
     return s;
 }
 
-CORE optc_status gpu_overlap_sync(const optc_binding *b, const LaunchItem *item)
+CORE optc_status gpu_overlap_wait(const optc_binding *b, const ScheduleOp *op)
+{
+    TRY(b->rule->engine->gpu,
+        cuStreamWaitEvent(b->gpu->stream, b->gpu->overlap->arrived[op->beside - 1], 0),
+        "a stream for exchanges");
+    return OPTC_OK;
+}
+
+CORE optc_status gpu_overlap_fork(const optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuOverlap *x = b->gpu->overlap;
-    if (item->sync->kind == ACT_JOIN) {
-        TRY(g, cuStreamWaitEvent(b->gpu->stream, x->arrived[item->beside - 1], 0),
-            "a stream for exchanges");
-        return OPTC_OK;
-    }
     TRY(g, cuEventRecord(x->forked, b->gpu->stream), "a stream for exchanges");
     x->open = true;
     TRY(g, cuStreamWaitEvent(x->stream, x->forked, 0), "a stream for exchanges");

@@ -33,9 +33,9 @@ static bool continues(const CopyRange *r, const CopyRange *next, bool gaps)
 
 static bool in_block(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_TEMP; }
 
-static optc_status launch_copy(optc_binding *b, const ProgAction *a)
+static optc_status launch_copy(optc_binding *b, int to, int from)
 {
-    const ProgArray *m = &b->program->array[a->to], *x = &b->program->array[a->from];
+    const ProgArray *m = &b->program->array[to], *x = &b->program->array[from];
     size_t size = (size_t)b->program->type[m->type].bytes;
     CopyRange r = {NULL, NULL, 0};
     optc_status s = OPTC_OK;
@@ -44,7 +44,7 @@ static optc_status launch_copy(optc_binding *b, const ProgAction *a)
         size_t n = m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape);
         if ((m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) < 0)
             continue;
-        CopyRange next = {(char *)mem[a->to], (char *)mem[a->from], n * size};
+        CopyRange next = {(char *)mem[to], (char *)mem[from], n * size};
         if (!next.to || !next.from || !n)
             continue;
         if (continues(&r, &next, in_block(m) && in_block(x))) {
@@ -57,9 +57,9 @@ static optc_status launch_copy(optc_binding *b, const ProgAction *a)
     return s == OPTC_OK ? launch_range_of(b, &r, m->name) : s;
 }
 
-static optc_status launch_exchange(optc_binding *b, const LaunchItem *x)
+static optc_status launch_exchange(optc_binding *b, const ScheduleOp *op)
 {
-    optc_status s = x->beside ? gpu_overlap_exchange(b, x) : gpu_exchange(b, x->exchange->stage);
+    optc_status s = op->beside ? gpu_overlap_exchange(b, op) : gpu_exchange(b, op->what);
     b->gpu->launched = b->gpu->launched || s == OPTC_OK;
     return s;
 }
@@ -67,14 +67,14 @@ static optc_status launch_exchange(optc_binding *b, const LaunchItem *x)
 CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    if (x->copy)
-        return launch_copy(b, x->copy);
-    if (x->exchange)
-        return launch_exchange(b, x);
-    if (x->sync)
-        return gpu_overlap_sync(b, x);
-    if (x->call)
-        return calls_launch(b, x->call);
+    switch (x->op->kind) {
+    case SCHEDULE_COPY: return launch_copy(b, *x->op->writes, *x->op->reads);
+    case SCHEDULE_EXCHANGE: return launch_exchange(b, x->op);
+    case SCHEDULE_FORK: return gpu_overlap_fork(b);
+    case SCHEDULE_WAIT: return gpu_overlap_wait(b, x->op);
+    case SCHEDULE_CALL: return calls_launch(b, x->call);
+    default: break;
+    }
     LaunchItem own = *x;
     if (b->gpu->table && own.args.mem == b->gpu->mem)
         own.args.mem = b->gpu->table;
@@ -110,7 +110,7 @@ static optc_status may_capture(const optc_binding *b, int entry)
     const Program *p = b->program;
     bool conditional = phases_conditional(b, entry);
     for (int m = 0; m < b->gpu->nphase && p->nperiod && (b->shards || !conditional); m++)
-        if (b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
+        if (b->gpu->launch_list[entry * b->gpu->nphase + m].apart)
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_run: rule '%s' copies arrays%s at some steps, so it cannot be "
                         "captured in a graph; run "

@@ -46,7 +46,7 @@ CORE void gpu_stagger_bind(optc_binding *b)
 static bool same_list(const LaunchItem *a, const LaunchItem *b)
 {
     return listed(a->stage) && listed(b->stage) && a->stage->kind == b->stage->kind &&
-           a->batch == b->batch && a->stage->variant == b->stage->variant &&
+           a->op->batch == b->op->batch && a->stage->variant == b->stage->variant &&
            a->stage->stagger == b->stage->stagger;
 }
 
@@ -63,7 +63,7 @@ static const LaunchItem *first_alike(const LaunchList *p, int i)
 static int64_t list_units(const optc_binding *b, const LaunchItem *x, Unit *to)
 {
     const ProgStage *s = x->stage;
-    const Units *u = stage_tensors(b, s, x->batch);
+    const Units *u = x->op->units;
     int64_t n = 0;
     for (int i = 0; i < u->n; i++) {
         const Tensor *y = &b->tensor[u->tensor[i]];
@@ -111,7 +111,7 @@ static void fill_lists(const optc_binding *b, LaunchList *p, Unit *host, CUdevic
         at += first == x ? list_units(b, x, host + at) : 0;
         memset(&x->args.brief, 0, sizeof x->args.brief);
         int64_t grid = count_blocks(s->form, &b->gpu->code->launch[s->fn], x->args.count,
-                                    x->args.brief, stage_tensors(b, s, x->batch)->longest[s->kind],
+                                    x->args.brief, x->op->units->longest[s->kind],
                                     b->rule->engine->gpu->sms);
         x->blocks = x->args.count ? (unsigned)grid : 0u;
     }

@@ -185,14 +185,14 @@ static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage
     return s;
 }
 
-static optc_status add_call(optc_binding *b, GpuCalls *x, const Task *t)
+static optc_status add_call(optc_binding *b, GpuCalls *x, const ScheduleOp *op)
 {
-    const ProgStage *stage = &b->program->stage[t->action->stage];
-    const Units *u = task_units(b, t);
+    const ProgStage *stage = op->stage;
+    const Units *u = op->units;
     GpuCall *c = &x->call[x->ncall++];
     optc_status s = OPTC_OK;
     c->stage = stage;
-    c->batch = t->batch;
+    c->batch = op->batch;
     c->first = x->nstep;
     s = add_steps(b, x, stage, u, 0);
     c->n = x->nstep - c->first;
@@ -216,11 +216,6 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
 /* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's
  * five squares and of its probes, and four more arrays. */
 enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 10, SETS_A_ROOT = 32 };
-
-static bool is_call_task(const optc_binding *b, const Task *t)
-{
-    return t->action->kind == ACT_LAUNCH && b->program->stage[t->action->stage].kind == S_CALL;
-}
 
 CORE int64_t set_length(const GpuCalls *x, const PointerSet *s)
 {
@@ -281,15 +276,15 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     const Program *p = b->program;
     int phases = p->nentry * program_phases(p), calls = 0, groups = 0, steps = 0, sets = 0;
     for (int m = 0; m < phases; m++)
-        for (int i = 0; i < b->tasks[m].n; i++)
-            if (is_call_task(b, &b->tasks[m].task[i])) {
-                const ProgStage *s = &p->stage[b->tasks[m].task[i].action->stage];
-                int n = count_groups(b, task_units(b, &b->tasks[m].task[i]));
-                n *= (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
-                calls++;
-                groups += n;
-                count_steps(b, s, task_units(b, &b->tasks[m].task[i]), &steps, &sets);
-            }
+        for (int i = 0; i < b->schedule[m].n; i++) {
+            const ScheduleOp *op = &b->schedule[m].op[i];
+            if (op->kind != SCHEDULE_CALL)
+                continue;
+            calls++;
+            groups += count_groups(b, op->units) * (op->stage->stagger ? 2 : 1) *
+                      (root_in_f32(b, op->stage, 0) ? 2 : 1);
+            count_steps(b, op->stage, op->units, &steps, &sets);
+        }
     x->call = TAKE(b, GpuCall, calls);
     x->group = TAKE(b, CallGroup, groups);
     x->step = TAKE(b, CallStep, steps);
@@ -303,9 +298,9 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
         return no_memory("optc_bind");
     optc_status s = OPTC_OK;
     for (int m = 0; m < phases; m++)
-        for (int i = 0; i < b->tasks[m].n && s == OPTC_OK; i++)
-            if (is_call_task(b, &b->tasks[m].task[i]))
-                s = add_call(b, x, &b->tasks[m].task[i]);
+        for (int i = 0; i < b->schedule[m].n && s == OPTC_OK; i++)
+            if (b->schedule[m].op[i].kind == SCHEDULE_CALL)
+                s = add_call(b, x, &b->schedule[m].op[i]);
     if (s == OPTC_OK)
         s = count_pointers(b, x, false);
     return s == OPTC_OK ? count_pointers(b, x, true) : s;

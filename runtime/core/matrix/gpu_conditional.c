@@ -28,7 +28,7 @@ static bool entry_calls(const optc_binding *b, int entry)
 static bool entry_copies(const optc_binding *b, int entry)
 {
     for (int m = 0; m < b->gpu->nphase; m++)
-        if (b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
+        if (b->gpu->launch_list[entry * b->gpu->nphase + m].apart)
             return true;
     return false;
 }
@@ -250,7 +250,7 @@ static optc_status fill_body(optc_binding *b, const LaunchList *p, SlotList *slo
         s = calls_gather(b, slots->calls.addresses, slots->calls.pointers, slots->calls.npointer);
     }
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
-        if (p->item[i].stage || p->item[i].copy)
+        if (p->item[i].op->kind != SCHEDULE_ADVANCE)
             s = gpu_launch(b, &p->item[i], 0);
     b->gpu->stream = was;
     b->gpu->slots = NULL;
@@ -289,7 +289,7 @@ CORE optc_status phases_capture(optc_binding *b, int entry)
     CUgraph *to = NULL;
     optc_status s = may_condition(b);
     for (int i = 0; i < first->n && s == OPTC_OK; i++)
-        if (!first->item[i].stage && !first->item[i].copy)
+        if (first->item[i].op->kind == SCHEDULE_ADVANCE)
             s = gpu_launch(b, &first->item[i], 0);
     if (s == OPTC_OK && all)
         s = add_switch(b, entry, n, &to);

@@ -330,7 +330,7 @@ static optc_status try_all(optc_binding *b, const LaunchList *p)
     optc_status s = OPTC_OK;
     for (int i = 0; i < p->n && s == OPTC_OK; i++) {
         const ProgStage *stage = p->item[i].stage;
-        s = p->item[i].exchange || p->item[i].sync ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
+        s = op_of_ranks(p->item[i].op) ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
         if (s == OPTC_ERROR_MEMORY && p->item[i].call && stage_of_kind(stage, CALLEE_FACTOR) &&
             stage->call->c >= 0) {
             message_clear();

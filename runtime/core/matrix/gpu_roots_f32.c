@@ -163,7 +163,7 @@ static optc_status note_slot(const optc_binding *b, const ProgStage *s)
 static bool take_wide(const optc_binding *b, const LaunchItem *x)
 {
     GpuCalls *c = b->gpu->calls;
-    const Units *u = stage_tensors(b, x->stage, x->batch);
+    const Units *u = x->op->units;
     bool any = false;
     for (int k = 0; k < u->n; k++) {
         const Tensor *t = &b->tensor[u->tensor[k]];

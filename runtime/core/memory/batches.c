@@ -445,5 +445,5 @@ CORE optc_status batches_place(optc_binding *b)
     for (int i = 0; i < b->nbatch && s == OPTC_OK; i++)
         if ((s = units_count(b, &b->batch[i].units)) == OPTC_OK)
             s = blocks_units(b, &b->batch[i].units, &b->batch[i].blocks);
-    return s == OPTC_OK ? tasks_make(b) : s;
+    return s == OPTC_OK ? schedules_make(b) : s;
 }

@@ -1,6 +1,6 @@
 /* Overlap of exchanges with computation: finds the sections of a phase in which the exchanges of
- * one group of tensors can run beside the owners' stages of another group. tasks.c orders the tasks
- * of a section, gpu_overlap.c runs them.
+ * one group of tensors can run beside the owners' stages of another group.
+ * schedule/from_program.c orders the ops of a section, gpu_overlap.c runs them.
  *
  * A section begins with exchanges of operands to owners, one per group. Stages follow, and then
  * exchanges of results, one per group. An exchange of a group may run beside a stage if the stage

@@ -1,4 +1,4 @@
-/* Records runs: on the CPU the marks of their tasks, on a GPU their events (profile_gpu.c). */
+/* Records runs: on the CPU the marks of their ops, on a GPU their events (profile_gpu.c). */
 #include "runtime/library/profile/profile.h"
 
 #include <stdlib.h>
@@ -43,12 +43,12 @@ static double share_scheduled(const optc_binding *b, const ProgStage *s, const T
     return !s->stagger ? 1 : x->shape.slices ? (double)have / (double)x->shape.slices : 0;
 }
 
-static double call_flops(const optc_binding *b, const ProgStage *s, int batch)
+static double call_flops(const optc_binding *b, const ScheduleOp *op)
 {
     double flops = 0;
-    const Units *u = s && s->kind == S_CALL ? stage_tensors(b, s, batch) : NULL;
-    for (int k = 0; u && k < u->n; k++) {
-        const Tensor *x = &b->tensor[u->tensor[k]];
+    const ProgStage *s = op->stage;
+    for (int k = 0; op->kind == SCHEDULE_CALL && k < op->units->n; k++) {
+        const Tensor *x = &b->tensor[op->units->tensor[k]];
         if (x->view.n >= 0)
             flops += share_scheduled(b, s, x) *
                      callee_info(s->call)->flops(b->program, s->call, x->shape);
@@ -56,41 +56,36 @@ static double call_flops(const optc_binding *b, const ProgStage *s, int batch)
     return flops;
 }
 
-static void name_stage(const optc_binding *b, const ProgStage *s, const ProgAction *other,
-                       char *buf, size_t n)
+static void name_op(const optc_binding *b, const ScheduleOp *op, char *buf, size_t n)
 {
-    const char *what = s && s->kind == S_CALL ? callee_facts[s->call->callee].name
-                       : s                    ? s->kernel
-                                              : NULL;
-    if (what)
-        snprintf(buf, n, "%.100s%s%.60s%s", what, *s->where ? " (" : "", s->where,
-                 *s->where ? ")" : "");
-    else if (other && other->kind == ACT_COPY)
-        snprintf(buf, n, "copy of %.100s", b->program->array[other->from].name);
+    static const char *const labels[] = {
+#define SCHEDULE_OP(ID, name, graph, label) label,
+#include "gen/abi/schedule.def"
+    };
+    const ProgStage *s = op->stage;
+    if (s)
+        snprintf(buf, n, "%.100s%s%.60s%s",
+                 s->kind == S_CALL ? callee_facts[s->call->callee].name : s->kernel,
+                 *s->where ? " (" : "", s->where, *s->where ? ")" : "");
     else
-        snprintf(buf, n, "%s", !other || other->kind == ACT_ADVANCE_T  ? "step counter"
-                               : other->kind == ACT_EXCHANGE ? "exchange with other ranks"
-                               : other->kind == ACT_FORK     ? "start of exchanges beside stages"
-                                                             : "wait for exchanges beside stages");
+        snprintf(buf, n, "%s%s%.100s", labels[op->kind], op->nreads ? " " : "",
+                 op->nreads ? b->program->array[*op->reads].name : "");
 }
 
 /* ---- the items of a phase ---- */
-static void fill_item(Recording *r, optc_binding *b, PhaseProfile *p, int i, const ProgStage *s,
-                      const ProgAction *other, int batch)
+static void fill_item(Recording *r, optc_binding *b, PhaseProfile *p, int i, const ScheduleOp *op)
 {
     char name[200];
     optc_bytes bytes = {0, 0};
     ItemProfile *x = &p->item[i];
     if (p->generation != r->generation) {
-        name_stage(b, s, other, name, sizeof name);
-        bool none = !b->gpu && (other->kind == ACT_ADVANCE_T || other->kind == ACT_FORK ||
-                                other->kind == ACT_JOIN);
+        name_op(b, op, name, sizeof name);
+        bool none = !b->gpu && op->kind == SCHEDULE_ADVANCE;
         x->row = none ? NO_WORK : profile_row(r, ROW_STAGE, p->entry, name);
     }
-    add_bytes(b, s, other && other->kind == ACT_COPY ? other : NULL, batch, &b->stagger, true,
-              &bytes);
+    add_bytes(b, op, &b->stagger, true, &bytes);
     x->bytes = bytes.read + bytes.written;
-    x->flops = call_flops(b, s, batch);
+    x->flops = call_flops(b, op);
 }
 
 static bool room_for(optc_binding *b, PhaseProfile *p, int n)
@@ -111,7 +106,7 @@ static bool room_for(optc_binding *b, PhaseProfile *p, int n)
 /* Fills the table of the phase's items if it is not up to date. */
 static bool know_items(Recording *r, optc_binding *b, PhaseProfile *p, int at)
 {
-    const Tasks *x = &b->tasks[at];
+    const Schedule *x = &b->schedule[at];
     const LaunchList *list = b->gpu ? &b->gpu->launch_list[at] : NULL;
     if (!room_for(b, p, list ? list->n : x->n))
         return false;
@@ -123,17 +118,8 @@ static bool know_items(Recording *r, optc_binding *b, PhaseProfile *p, int at)
         p->host = list ? profile_row(r, ROW_HOST, p->entry, "enqueued by the host") : -1;
     }
     p->fixed = !b->nslots && !b->nabsent;
-    for (int i = 0; i < p->n; i++) {
-        const LaunchItem *y = list ? &list->item[i] : NULL;
-        const ProgAction *a = !y            ? x->task[i].action
-                              : y->copy     ? y->copy
-                              : y->exchange ? y->exchange
-                                            : y->sync;
-        const ProgStage *s = y                       ? y->stage
-                             : a->kind == ACT_LAUNCH ? &b->program->stage[a->stage]
-                                                     : NULL;
-        fill_item(r, b, p, i, s, a, y ? y->batch : x->task[i].batch);
-    }
+    for (int i = 0; i < p->n; i++)
+        fill_item(r, b, p, i, list ? list->item[i].op : &x->op[i]);
     p->generation = r->generation;
     return true;
 }
@@ -170,7 +156,7 @@ static BoundProfile *bind_profile(optc_binding *b)
         return bound(b);
     int n = b->program->nentry * program_phases(b->program), most = 0;
     for (int i = 0; i < n; i++)
-        most = b->tasks[i].n > most ? b->tasks[i].n : most;
+        most = b->schedule[i].n > most ? b->schedule[i].n : most;
     BoundProfile *x = TAKE(b, BoundProfile, 1);
     ProfileMark *mark = TAKE(b, ProfileMark, most + 1);
     PhaseProfile *phases = TAKE(b, PhaseProfile, n + 1);
@@ -213,7 +199,7 @@ static ProfileBinding *begin(optc_binding *b, int entry, int phase)
         x->thread = (int)syscall(SYS_gettid);
     }
     bool current = x->now->generation == generation && x->now->fixed && b->nabsent == 0 &&
-                   x->now->n == (b->gpu ? b->gpu->launch_list[at].n : b->tasks[at].n);
+                   x->now->n == (b->gpu ? b->gpu->launch_list[at].n : b->schedule[at].n);
     if (!current && !prepare_run(b, x, entry, at))
         return NULL;
     memset(x->hooks.mark, 0, sizeof *x->hooks.mark * (size_t)(x->nmark + 1));
@@ -229,8 +215,7 @@ static void adds(optc_binding *b, optc_binding *other, int entry, int phase)
     const LaunchList *p = &other->gpu->launch_list[entry * other->gpu->nphase + phase];
     optc_bytes bytes = {0, 0};
     for (int i = 0; i < p->n; i++)
-        add_bytes(other, p->item[i].stage, p->item[i].copy, p->item[i].batch, &other->stagger, true,
-                  &bytes);
+        add_bytes(other, p->item[i].op, &other->stagger, true, &bytes);
     bound(b)->more += bytes.read + bytes.written;
 }
 

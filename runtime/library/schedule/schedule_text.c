@@ -7,15 +7,15 @@
 #include <string.h>
 
 static const char *const kind_names[NSCHEDULEOP] = {
-#define SCHEDULE_OP(ID, name, what) name,
+#define SCHEDULE_OP(ID, name, graph, label) name,
 #include "gen/abi/schedule.def"
 };
 
-static const char *op_name(const Program *p, const ScheduleOp *op)
+static const char *op_name(const ScheduleOp *op)
 {
     if (*kind_names[op->kind])
         return kind_names[op->kind];
-    const ProgStage *s = &p->stage[op->what];
+    const ProgStage *s = op->stage;
     return s->call ? callee_facts[s->call->callee].name : s->name;
 }
 
@@ -43,7 +43,8 @@ static const char *const item_names[] = {[ITEM_GHOST] = "cut segments",
                                          [ITEM_ROWS] = "rows",
                                          [ITEM_COLS] = "columns"};
 
-static void put_exchange(Buf *to, const optc_binding *b, const ScheduleOp *op)
+static void put_exchange(Buf *to, const optc_binding *b, const ScheduleOp *op,
+                         const char *const *name)
 {
     const Exchange *e = &b->shards->exchange[op->what];
     const int ranks = b->shards->comm.ranks;
@@ -51,7 +52,7 @@ static void put_exchange(Buf *to, const optc_binding *b, const ScheduleOp *op)
     for (int i = 0; i < e->nitem; i++) {
         if (!i || e->item[i].kind != e->item[i - 1].kind)
             buf_printf(to, "%s %s:", i ? "," : "", item_names[e->item[i].kind]);
-        buf_printf(to, " %s", op->name[i]);
+        buf_printf(to, " %s", name[i]);
     }
     if (e->pairs)
         buf_printf(to, "; sends %lld B, receives %lld B", (long long)sum(e->send_bytes, ranks),
@@ -60,51 +61,63 @@ static void put_exchange(Buf *to, const optc_binding *b, const ScheduleOp *op)
         buf_printf(to, "; gathers %lld B of each rank", (long long)e->share_bytes);
 }
 
-static void put_op(Buf *to, const optc_binding *b, const ScheduleOp *op, int number)
+static void put_op(Buf *to, const optc_binding *b, const ScheduleOp *op, const char *const *name,
+                   int number)
 {
     const Program *p = b->program;
+    const int role = schedule_role(op);
     buf_printf(to,
                op->kind == SCHEDULE_ADVANCE || op->kind == SCHEDULE_FORK ? "%4d %s" : "%4d %-10s",
-               number, op_name(p, op));
-    if (op->role >= 0 && p->nvariant > 1)
-        buf_printf(to, " %s", p->variant[op->role].name);
+               number, op_name(op));
+    if (role >= 0 && p->nvariant > 1)
+        buf_printf(to, " %s", p->variant[role].name);
     if (op->batch >= 0)
         buf_printf(to, " batch %d", op->batch);
-    if (op->slots)
+    if (op->stage && op->stage->stagger)
         buf_puts(to, " slot");
-    if (op->stream)
+    if (op->kind == SCHEDULE_EXCHANGE && op->beside)
         buf_puts(to, " beside");
     if (op->kind == SCHEDULE_EXCHANGE)
-        put_exchange(to, b, op);
+        put_exchange(to, b, op, name);
     else if (op->kind == SCHEDULE_WAIT)
         buf_printf(to, " exchange %d", op->what);
-    else {
-        put_names(to, "  ", op->name + op->nreads, op->nwrites);
-        put_names(to, " <- ", op->name, op->nreads);
-    }
-    buf_printf(to, "%s%s\n", *op->where ? "  " : "", op->where);
+    put_names(to, "  ", name + op->nreads, op->nwrites);
+    put_names(to, " <- ", name, op->nreads);
+    if (op->stage && *op->stage->where)
+        buf_printf(to, "  %s", op->stage->where);
+    buf_puts(to, "\n");
 }
 
-static bool same_op(const ScheduleOp *x, const ScheduleOp *y, const Program *p)
+static bool same_op(const ScheduleOp *x, const char *const *xname, const ScheduleOp *y,
+                    const char *const *yname)
 {
-    bool same = x->kind == y->kind && x->role == y->role && x->batch == y->batch &&
-                x->slots == y->slots && x->stream == y->stream && x->nreads == y->nreads &&
-                x->nwrites == y->nwrites && !strcmp(x->where, y->where) &&
-                !strcmp(op_name(p, x), op_name(p, y));
+    bool same = x->kind == y->kind && x->batch == y->batch && x->beside == y->beside &&
+                schedule_role(x) == schedule_role(y) && x->nreads == y->nreads &&
+                x->nwrites == y->nwrites && !x->stage == !y->stage &&
+                !strcmp(op_name(x), op_name(y));
+    if (same && x->stage)
+        same = x->stage->stagger == y->stage->stagger && !strcmp(x->stage->where, y->stage->where);
     for (int i = 0; same && i < x->nreads + x->nwrites; i++)
-        same = !strcmp(x->name[i], y->name[i]);
+        same = !strcmp(xname[i], yname[i]);
     return same;
 }
 
-static bool same_schedule(const Schedule *x, const Schedule *y, const Program *p)
+/* A schedule with the names of its values. */
+typedef struct Named {
+    int entry, phase;
+    const Schedule *s;
+    const char ***name;
+} Named;
+
+static bool same_schedule(const Named *x, const Named *y)
 {
-    bool same = x->n == y->n;
-    for (int i = 0; same && i < x->n; i++)
-        same = same_op(&x->op[i], &y->op[i], p);
+    bool same = x->s->n == y->s->n;
+    for (int i = 0; same && i < x->s->n; i++)
+        same = same_op(&x->s->op[i], x->name[i], &y->s->op[i], y->name[i]);
     return same;
 }
 
-static void put_phase(Buf *to, const Program *p, const Schedule *s)
+static void put_phase(Buf *to, const Program *p, const Named *s)
 {
     buf_puts(to, p->entry[s->entry].name);
     for (int i = 0; i < p->nperiod; i++)
@@ -134,11 +147,12 @@ static void print_all(void *ctx, Arena *a)
     const int phases = program_phases(p);
     put_batches(x->to, x->b);
     for (int e = 0; e < p->nentry; e++) {
-        Schedule *s = NEWS(a, Schedule, phases);
+        Named *s = NEWS(a, Named, phases);
         for (int m = 0; m < phases; m++) {
             int like = 0;
-            s[m] = schedule_from_tasks(a, x->b, e, m);
-            while (!same_schedule(&s[like], &s[m], p))
+            s[m] = (Named){e, m, schedule_of(x->b, e, m), NULL};
+            s[m].name = schedule_names(a, x->b, s[m].s);
+            while (!same_schedule(&s[like], &s[m]))
                 like++;
             put_phase(x->to, p, &s[m]);
             if (like < m) {
@@ -148,9 +162,9 @@ static void print_all(void *ctx, Arena *a)
                 buf_puts(x->to, "\n");
                 continue;
             }
-            buf_printf(x->to, ": %d ops\n", s[m].n);
-            for (int i = 0; i < s[m].n; i++)
-                put_op(x->to, x->b, &s[m].op[i], i);
+            buf_printf(x->to, ": %d ops\n", s[m].s->n);
+            for (int i = 0; i < s[m].s->n; i++)
+                put_op(x->to, x->b, &s[m].s->op[i], s[m].name[i], i);
         }
     }
 }

@@ -1,4 +1,4 @@
-/* Executes a binding's tasks on a memory of names, and the actions of its program in their own
+/* Executes a binding's schedules on a memory of names, and the actions of its program in their own
  * order on a memory in which no temporaries share an address. Both must read the same names at the
  * same places.
  *
@@ -245,18 +245,18 @@ static bool run_stage(Run *x, int number, int batch)
     return h != NULL;
 }
 
-static void run_copy(Run *x, const ProgAction *a)
+static void run_copy(Run *x, int to, int from)
 {
     const optc_binding *b = x->b;
-    const bool group = b->program->array[a->to].dom == GROUP;
+    const bool group = b->program->array[to].dom == GROUP;
     x->kind = ACT_COPY;
-    x->of = a->to;
+    x->of = to;
     for (int i = 0; i < (group ? b->ngroup : b->nheld); i++) {
-        Range from = group ? group_range(b, a->from, i) : array_range(b, a->from, i);
-        Range to = group ? group_range(b, a->to, i) : array_range(b, a->to, i);
-        if (from.lo && to.lo)
-            put_name(&x->names, to.lo, to.bytes,
-                     mix(2, take_names(x, i, 0, a->from, from.lo, from.bytes)));
+        Range source = group ? group_range(b, from, i) : array_range(b, from, i);
+        Range result = group ? group_range(b, to, i) : array_range(b, to, i);
+        if (source.lo && result.lo)
+            put_name(&x->names, result.lo, result.bytes,
+                     mix(2, take_names(x, i, 0, from, source.lo, source.bytes)));
     }
 }
 
@@ -326,7 +326,7 @@ static bool run_action(Run *x, const ProgAction *a, int batch)
     if (a->kind == ACT_LAUNCH)
         return run_stage(x, a->stage, batch);
     if (a->kind == ACT_COPY)
-        run_copy(x, a);
+        run_copy(x, a->to, a->from);
     else if (a->kind == ACT_EXCHANGE)
         run_exchange(x, a->stage);
     return true;
@@ -341,36 +341,39 @@ static bool run_program(Run *x, int entry, int phase)
     return ok;
 }
 
-/* The exchange of the second stream that a task waits for; NULL: it is no such task. */
-static const ProgAction *awaited(const Tasks *t, int at)
+static bool run_op(Run *x, const ScheduleOp *op)
 {
-    for (int i = 0; t->task[at].action->kind == ACT_JOIN && i < at; i++)
-        if (t->task[i].action->kind == ACT_EXCHANGE && t->task[i].beside == t->task[at].beside)
-            return t->task[i].action;
-    return NULL;
+    if (op->stage)
+        return run_stage(x, op->what, op->batch);
+    if (op->kind == SCHEDULE_COPY)
+        run_copy(x, *op->writes, *op->reads);
+    else if (op->kind == SCHEDULE_EXCHANGE)
+        run_exchange(x, op->what);
+    return true;
 }
+
+static bool is_beside(const ScheduleOp *op) { return op->kind == SCHEDULE_EXCHANGE && op->beside; }
 
 /* late: an exchange of the second stream runs where the binding's stream waits for it, and not
  * where it begins. All others that begin ahead of it have run by then. */
-static bool run_tasks(Run *x, int entry, int phase, bool late)
+static bool run_schedule(Run *x, const Schedule *s, bool late)
 {
-    const Tasks *t = &x->b->tasks[entry * program_phases(x->b->program) + phase];
     int begun = 0;
     bool ok = begin(x);
-    for (int i = 0; ok && i < t->n; i++) {
-        const Task *now = &t->task[i];
-        const ProgAction *until = awaited(t, i);
-        if (!(late && now->action->kind == ACT_EXCHANGE && now->beside))
-            ok = run_action(x, now->action, now->batch);
-        for (bool more = late && until; more && begun < i; begun++)
-            if (t->task[begun].action->kind == ACT_EXCHANGE && t->task[begun].beside) {
-                run_exchange(x, t->task[begun].action->stage);
-                more = t->task[begun].action != until;
+    for (int i = 0; ok && i < s->n; i++) {
+        const ScheduleOp *op = &s->op[i];
+        bool waits = late && op->kind == SCHEDULE_WAIT;
+        if (!late || !is_beside(op))
+            ok = run_op(x, op);
+        for (; waits && begun < i; begun++)
+            if (is_beside(&s->op[begun])) {
+                run_exchange(x, s->op[begun].what);
+                waits = s->op[begun].beside != op->beside;
             }
     }
-    for (; ok && late && begun < t->n; begun++)
-        if (t->task[begun].action->kind == ACT_EXCHANGE && t->task[begun].beside)
-            run_exchange(x, t->task[begun].action->stage);
+    for (; ok && late && begun < s->n; begun++)
+        if (is_beside(&s->op[begun]))
+            run_exchange(x, s->op[begun].what);
     return ok;
 }
 
@@ -466,7 +469,8 @@ static optc_status compare_phase(const optc_binding *b, const optc_binding *apar
                                  int phase, bool late)
 {
     Run want = {.b = apart}, got = {.b = b};
-    bool ok = run_program(&want, entry, phase) && run_tasks(&got, entry, phase, late);
+    bool ok = run_program(&want, entry, phase) &&
+              run_schedule(&got, schedule_of(b, entry, phase), late);
     if (ok) {
         read_results(&want);
         read_results(&got);

@@ -173,14 +173,14 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
     }
     v->launch_list.n = p->n;
     v->launch_list.calls = p->calls;
-    v->launch_list.copies = p->copies;
+    v->launch_list.apart = p->apart;
     for (int i = 0; i < p->n; i++) {
         v->launch_list.item[i] = p->item[i];
         if (!p->item[i].stage || p->item[i].stage->fn != v->fn)
             continue;
         int advance_t = p->item[i].args.advance_t;
         v->launch_list.item[i] =
-            gpu_launch_item(b, p->item[i].stage, p->item[i].batch, &v->launch, fn);
+            gpu_launch_item(b, p->item[i].op, &v->launch, fn);
         v->launch_list.item[i].args.advance_t = advance_t;
         ok = ok && v->launch_list.item[i].blocks;
     }

@@ -245,7 +245,7 @@ static optc_status step_with(GpuTuner *u, Set *s, const Kernel *k)
         LaunchItem x = p->item[i];
         if (k && x.stage && x.stage->fn == u->at.stage->fn) {
             int advance_t = x.args.advance_t;
-            x = gpu_launch_item(b, x.stage, x.batch, &k->launch, k->fn);
+            x = gpu_launch_item(b, x.op, &k->launch, k->fn);
             x.args.advance_t = advance_t;
         }
         rc = gpu_launch(b, &x, 0);
@@ -374,14 +374,14 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 }
 
 /* ---- times ---- */
-/* The first batch that runs the stage: the batches share their temporaries. */
-static int batch_of(const GpuTuner *u, const optc_binding *b)
+/* The first op that runs the stage: batches share their temporaries. */
+static const ScheduleOp *op_of(const GpuTuner *u, const optc_binding *b)
 {
     const LaunchList *p = &b->gpu->launch_list[u->entry * b->gpu->nphase + u->at.phase];
     for (int i = 0; i < p->n; i++)
         if (p->item[i].stage && p->item[i].stage->fn == u->at.stage->fn)
-            return p->item[i].batch;
-    return -1;
+            return p->item[i].op;
+    return NULL;
 }
 
 /* The clock starts after untimed launches (settle) have filled the cache with this kernel's own
@@ -397,8 +397,10 @@ static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int rep
     for (int i = -r->settle; i < reps; i++) {
         int next_set = r->next_set++;
         optc_binding *b = r->set[(layout < 0 ? next_set : next_set * r->layouts + layout) % r->n].b;
-        LaunchItem x = gpu_launch_item(b, program_stage(b->program, u->at.stage->fn),
-                                       batch_of(u, b), &k->launch, k->fn);
+        const ScheduleOp *op = op_of(u, b);
+        if (!op)
+            return false;
+        LaunchItem x = gpu_launch_item(b, op, &k->launch, k->fn);
         if ((i == 0 && d->cuEventRecord(u->begin, NULL)) || gpu_launch(b, &x, 0) != OPTC_OK)
             return false;
     }

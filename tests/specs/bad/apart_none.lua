@@ -1,4 +1,4 @@
--- expect: 9: takes the step of 'apart_none' apart, which has no p = descend(p, x, lr)
+-- expect: 10: takes the step of 'apart_none' apart, which has no p = descend(p, x, lr)
 -- in: specs/wrappers/cautious_decay.lua
 -- with: cautious_decay
 return optimizer {

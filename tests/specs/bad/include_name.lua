@@ -1,4 +1,4 @@
--- expect: 10: 'adaptive' is not declared
+-- expect: 11: 'adaptive' is not declared
 -- in: specs/shared/uphill.lua
 local uphill = include "uphill"
 return optimizer {

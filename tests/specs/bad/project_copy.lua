@@ -1,4 +1,4 @@
--- expect: 20: 'x0' starts as p, which a projection does not have ('madgrad' inside of 'project_copy'): leave out the wrapper
+-- expect: 23: 'x0' starts as p, which a projection does not have ('madgrad' inside of 'project_copy'): leave out the wrapper
 -- rule: madgrad
 -- in: specs/madgrad.lua
 -- with: project_copy

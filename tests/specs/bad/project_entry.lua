@@ -1,4 +1,4 @@
--- expect: 16: only entries beside step write the state 'h', and they see no projection of the gradient ('sophia' inside of 'project_entry')
+-- expect: 19: only entries beside step write the state 'h', and they see no projection of the gradient ('sophia' inside of 'project_entry')
 -- rule: sophia
 -- in: specs/sophia.lua
 -- with: project_entry

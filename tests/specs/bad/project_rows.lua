@@ -1,4 +1,4 @@
--- expect: 45: 'r' has one value per row: a rule that steps a projection keeps values by element, tensor and group
+-- expect: 50: 'r' has one value per row: a rule that steps a projection keeps values by element, tensor and group
 -- rule: adafactor
 -- in: specs/adafactor.lua
 -- with: project_rows

@@ -1,4 +1,4 @@
--- expect: 40: a rule that asks for sizes cannot step a projection
+-- expect: 49: a rule that asks for sizes cannot step a projection
 -- rule: soap
 -- in: specs/soap.lua
 -- with: project_sizes

@@ -1,4 +1,4 @@
--- expect: 15: hyperparameter 'decay' is a number, not 'slow'
+-- expect: 17: hyperparameter 'decay' is a number, not 'slow'
 -- with: ema(slow)
 -- in: specs/wrappers/ema.lua
 return optimizer {

@@ -1,4 +1,4 @@
--- expect: 10: option 'k' is a whole number, not '2.5'
+-- expect: 11: option 'k' is a whole number, not '2.5'
 -- with: lookahead(2.5)
 -- in: specs/wrappers/lookahead.lua
 return optimizer {

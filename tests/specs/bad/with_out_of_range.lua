@@ -1,4 +1,4 @@
--- expect: 15: ema.decay = 2 is outside the range [0, 1]
+-- expect: 17: ema.decay = 2 is outside the range [0, 1]
 -- with: ema(2)
 -- in: specs/wrappers/ema.lua
 return optimizer {

@@ -1,4 +1,4 @@
--- expect: 14: takes 1 positional argument, got 2
+-- expect: 16: takes 1 positional argument, got 2
 -- with: ema(0.9,0.99)
 -- in: specs/wrappers/ema.lua
 return optimizer {

@@ -1,5 +1,5 @@
--- expect: 15: ema has no hyperparameter or option 'decy'
--- expect: 15: did you mean 'decay'
+-- expect: 17: ema has no hyperparameter or option 'decy'
+-- expect: 17: did you mean 'decay'
 -- with: ema(decy=0.9)
 -- in: specs/wrappers/ema.lua
 return optimizer {
