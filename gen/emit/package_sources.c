@@ -134,10 +134,17 @@ static bool is_for_gpu(const char *path)
     return is_one_of(path, gpu);
 }
 
-/* Lists the sources of runtime/core, from the list that the build embedded. runtime/core/matrix
- * contains what only calls need: without calls it is left out, and stubs replace it. A package
- * without GPU code leaves out what only a GPU needs in the same way. false: an include names a file
- * that is not embedded. */
+/* Sources that only rules with calls need. */
+static bool is_for_calls(const char *path)
+{
+    static const char *const calls[] = {"base/call_costs.c", "matrix/", NULL};
+    return is_one_of(path, calls);
+}
+
+/* Lists the sources of runtime/core, from the list that the build embedded. Sources that only calls
+ * need are left out of a package without calls, and stubs replace them. A package without GPU code
+ * leaves out what only a GPU needs in the same way. false: an include names a file that is not
+ * embedded. */
 bool pack_sources(Pack *p, PackSources *s)
 {
     static const char no_calls[] = "runtime/core/matrix/no_matrix_calls.h",
@@ -151,7 +158,7 @@ bool pack_sources(Pack *p, PackSources *s)
             if (!begins_with(e->name, "runtime/core/") ||
                 !ends_with(e->name, strlen(e->name), ".c") ||
                 (!p->functions && begins_with(e->name, "runtime/core/functions/")) ||
-                (!products && begins_with(e->name, "runtime/core/matrix/")) ||
+                (!products && is_for_calls(e->name)) ||
                 (!gpu && is_for_gpu(e->name)))
                 continue;
             if (pass == HEADERS && !add_headers_of(p, s, e->text))

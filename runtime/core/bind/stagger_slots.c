@@ -14,7 +14,6 @@
  * step; they would change nothing for others. */
 #include "runtime/core/base/core.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,25 +70,6 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
 }
 
 /* ---- cost ---- */
-/* Eigenvectors of n rows take a GPU far longer than their operations would: columns are reduced one
- * after another. One matrix of 3072, 2304, 1024 or 768 rows takes 26, 15, 5 or 4 ms on an H200
- * (gpu_divide.c); the constant fits these within a fifth. Small matrices are computed side by side
- * by cuSOLVER: 256 rows 0.11 ms, 128 rows 0.012 ms each (gpu_eigen.c). The factors convert to
- * operations of products at 50 TFLOP/s. A slot cannot be shorter than its largest matrix. */
-static const double BATCHED_ROWS = 256, BATCHED_VALUES = 1 << 20, BATCHED_MOST = 64;
-static double eigen_cost(double n)
-{
-    double fit = BATCHED_VALUES / (n * n + 1), together = fit < BATCHED_MOST ? fit : BATCHED_MOST;
-    return n * sqrt(n) * (n > BATCHED_ROWS ? 7.5e6 : 2e7 / together);
-}
-
-static double call_cost(const Program *p, const ProgStage *s, Shape shape)
-{
-    int64_t rows = axis_len(dom_matrix(p->array[s->call->a].dom, false).down, shape);
-    return stage_takes(s, FOR_EIGEN) ? (double)shape.slices * eigen_cost((double)rows)
-                                     : callee_info(s->call)->flops(p, s->call, shape);
-}
-
 static double tensor_cost(const optc_binding *b, const ProgStage *s, const Tensor *t)
 {
     double cost = 0;

@@ -11,34 +11,6 @@
 #include <string.h>
 
 /* ---- products ---- */
-/* Row stride of an array. */
-static int64_t leading(const Program *p, int array, Shape s, int64_t row_stride)
-{
-    Dom d = p->array[array].dom;
-    return d == ELEM ? row_stride : axis_len(dom_matrix(d, false).across, s);
-}
-
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t row_stride)
-{
-    ProductShape x;
-    MatrixAxes a = dom_matrix(p->array[c->a].dom, (c->flags & TRANS_A) != 0),
-               b = dom_matrix(p->array[c->b].dom, (c->flags & TRANS_B) != 0);
-    memset(&x, 0, sizeof x);
-    x.slices = s.slices;
-    x.m = axis_len(a.down, s), x.n = axis_len(b.across, s), x.k = axis_len(a.across, s);
-    x.ld[0] = leading(p, c->a, s, row_stride);
-    x.ld[1] = leading(p, c->b, s, row_stride);
-    /* a result of one column or one row is contiguous */
-    x.ld[2] = x.ld[3] = p->array[c->out].dom == ELEM ? row_stride : x.n;
-    return x;
-}
-
-static double mm_flops(const Program *p, const ProgCall *c, Shape s)
-{
-    ProductShape x = product_shape(p, c, s, s.cols);
-    double all = 2.0 * (double)x.slices * (double)x.m * (double)x.n * (double)x.k;
-    return c->flags & SYMMETRIC ? all * (double)(x.m + 1) / (2.0 * (double)(x.m ? x.m : 1)) : all;
-}
 
 /* ---- checks of the program ---- */
 CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what)

@@ -5,10 +5,6 @@
 #include "runtime/core/base/core.h"
 
 /* ---- cpu_calls.c ---- */
-/* One product per slice, m x k by k x n. ld: row strides of a, b, c and the result, in values. */
-typedef struct ProductShape { int64_t slices, m, n, k, ld[4]; } ProductShape;
-/* row_stride: of arrays over all elements */
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t row_stride);
 CORE optc_status calls_check(const Program *p);
 
 /* Indices of the tensors, or of the views of their blocks, that a call works on: from <= i < to. */
@@ -40,8 +36,6 @@ CORE bool matrix_view_fits(const MatrixView *x, const double *from);
 CORE double *call_scratch(const optc_binding *b, int thread);
 
 /* ---- cpu_factors.c: powers, triangles, orthonormal columns, eigenvectors, solutions ---- */
-CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m, int64_t *n);
-CORE double factor_flops(const Program *p, const ProgCall *c, Shape s);
 CORE optc_status factor_check(const Program *p, const ProgStage *s);
 CORE int64_t factor_jobs(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s);
@@ -49,7 +43,6 @@ CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, 
                      int thread);
 
 /* ---- sort_take.c: order of values, and rows or columns by index ---- */
-CORE double order_flops(const Program *p, const ProgCall *c, Shape s);
 CORE optc_status order_check(const Program *p, const ProgStage *s);
 /* indices are not rounded */
 CORE optc_status order_exact(const optc_binding *b, const ProgStage *s, int tensor);

@@ -6,33 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-/* m x n: size of the matrix. SOLVE: side of the triangle, number of right-hand sides. EIGH: n is
- * the result's columns. */
-typedef struct FactorShape { int64_t m, n; } FactorShape;
-
-static FactorShape factor_shape(const Program *p, const ProgCall *c, Shape s)
-{
-    MatrixAxes a = dom_matrix(p->array[c->a].dom, false),
-               out = dom_matrix(p->array[c->out].dom, c->flags & FROM_RIGHT);
-    FactorShape x;
-    x.m = axis_len(a.down, s);
-    x.n = axis_len(out.across, s);
-    return x;
-}
-
-CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m, int64_t *n)
-{
-    FactorShape x = factor_shape(p, c, s);
-    *m = x.m;
-    *n = x.n;
-}
-
-CORE double factor_flops(const Program *p, const ProgCall *c, Shape s)
-{
-    FactorShape x = factor_shape(p, c, s);
-    return (double)s.slices * callee_flops(c->callee, (double)x.m, (double)x.n);
-}
-
 CORE optc_status factor_check(const Program *p, const ProgStage *s)
 {
     const ProgCall *c = s->call;

@@ -6,6 +6,14 @@ CORE void cpu_calls_load(const optc_rule *r) { (void)r; }
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n) { (void)r, (void)text, (void)n; }
 CORE int64_t cpu_call_bytes(const optc_binding *b) { return (void)b, 0; }
 CORE const CalleeInfo *callee_info(const ProgCall *c) { return (void)c, (const CalleeInfo *)NULL; }
+CORE double call_flops(const Program *p, const ProgCall *c, Shape s)
+{
+    return (void)p, (void)c, (void)s, 0.0;
+}
+CORE double call_cost(const Program *p, const ProgStage *s, Shape shape)
+{
+    return (void)p, (void)s, (void)shape, 0.0;
+}
 CORE const char *call_kernel(const Program *p, int k)
 {
     return (void)p, (void)k, (const char *)NULL;

@@ -5,13 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-CORE double order_flops(const Program *p, const ProgCall *c, Shape s)
-{
-    int of = c->callee == CALL_SORT ? c->a : c->out;
-    return (double)s.slices *
-           callee_flops(c->callee, (double)dom_len_inside(p->array[of].dom, s), 1);
-}
-
 static bool along_one(Dom d) { return !dom_wide(d) && !dom_square(d); }
 
 CORE optc_status order_check(const Program *p, const ProgStage *s)

@@ -53,12 +53,11 @@ CORE int step_entry(const Program *p)
 
 static double stage_flops(const optc_binding *m, const ProgStage *s, const Tensor *t)
 {
-    const CalleeInfo *x = callee_info(s->call);
     double flops = 0;
     if (!stage_of_blocks(s))
-        return x->flops(m->program, s->call, t->shape);
+        return call_flops(m->program, s->call, t->shape);
     for (int i = t->first_view; i < t->first_view + t->nview; i++)
-        flops += x->flops(m->program, s->call, m->tensor[i].shape);
+        flops += call_flops(m->program, s->call, m->tensor[i].shape);
     return flops;
 }
 

@@ -43,15 +43,14 @@ static double share_scheduled(const optc_binding *b, const ProgStage *s, const T
     return !s->stagger ? 1 : x->shape.slices ? (double)have / (double)x->shape.slices : 0;
 }
 
-static double call_flops(const optc_binding *b, const ScheduleOp *op)
+static double op_flops(const optc_binding *b, const ScheduleOp *op)
 {
     double flops = 0;
     const ProgStage *s = op->stage;
     for (int k = 0; op->kind == SCHEDULE_CALL && k < op->units->n; k++) {
         const Tensor *x = &b->tensor[op->units->tensor[k]];
         if (x->view.n >= 0)
-            flops += share_scheduled(b, s, x) *
-                     callee_info(s->call)->flops(b->program, s->call, x->shape);
+            flops += share_scheduled(b, s, x) * call_flops(b->program, s->call, x->shape);
     }
     return flops;
 }
@@ -85,7 +84,7 @@ static void fill_item(Recording *r, optc_binding *b, PhaseProfile *p, int i, con
     }
     add_bytes(b, op, &b->stagger, true, &bytes);
     x->bytes = bytes.read + bytes.written;
-    x->flops = call_flops(b, op);
+    x->flops = op_flops(b, op);
 }
 
 static bool room_for(optc_binding *b, PhaseProfile *p, int n)
