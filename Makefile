@@ -391,8 +391,9 @@ $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(
 
 # The same suite on an emulated GPU (tests/emu). The first prerequisite is the source.
 EMU_HEADERS := runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h
-$(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c tests/emu/emu_streams.h tests/emu/emu_log.h tests/emu/emu_map.h \
-                           $(EMU_HEADERS) gen/abi/kernels.def gen/abi/stage_abi.h
+$(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c tests/emu/emu_streams.h tests/emu/emu_log.h \
+                           tests/emu/emu_log_kernels.h tests/emu/emu_map.h $(EMU_HEADERS) \
+                           gen/abi/kernels.def gen/abi/stage_abi.h
 $(BUILD)/emu/libnvrtc.so.13: tests/emu/emu_nvrtc.c $(EMU_HEADERS)
 $(BUILD)/emu/libcublas.so.13: tests/emu/emu_cublas.c $(EMU_HEADERS) runtime/core/matrix/cublas.h
 $(BUILD)/emu/libcusolver.so.12: tests/emu/emu_cusolver.c $(EMU_HEADERS) runtime/core/matrix/cublas.h \

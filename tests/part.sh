@@ -154,6 +154,9 @@ go() {
         sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches \
             square-matrices memory codes rounding master random live-tuning graphs types alike \
             shards nccl functions) ;;
+    logs)
+        echo "launches of the emulated GPU: two logs of this tree, and broken ones"
+        sh tests/parts/launch_log.sh --sample ;;
     mutations) echo "broken kernels that the emulated GPU must find"; sh tests/parts/mutations.sh ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/parts/emu.sh tools ;;
     layout) echo "the shape of the source tree"; sh tests/parts/layout.sh ;;

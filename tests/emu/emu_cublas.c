@@ -221,26 +221,26 @@ static bool overlap(const void *x, size_t nx, const void *y, size_t ny)
 static void log_product(const Product *p)
 {
     static int (*log_library)(const char *, const void *const *const *, int, int);
-    const void **list[3];
+    const void **list[4];
+    const int lists = p->add ? 4 : 3;
     char what[200];
     if (!log_library)
         *(void **)&log_library = dlsym(RTLD_DEFAULT, "emu_log_library");
     if (!log_library)
         return;
-    snprintf(what, sizeof what, "product %s%s %lldx%lldx%lld types %d %d compute %d ld %lld %lld %lld "
-             "alpha %g beta %g algorithm %d %s", p->ta ? "t" : "n", p->tb ? "t" : "n",
+    snprintf(what, sizeof what, "product %s%s %lldx%lldx%lld types %d %d compute %d ld %lld %lld "
+             "%lld alpha %g beta %g algorithm %d %s", p->ta ? "t" : "n", p->tb ? "t" : "n",
              (long long)p->m, (long long)p->n, (long long)p->k, (int)p->type, (int)p->result,
              (int)p->compute, (long long)p->lda, (long long)p->ldb, (long long)p->ldc, p->alpha,
              p->beta, p->algorithm, p->strided ? "strided" : "pointers");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < lists; i++) {
+        const void *const base = i == 0 ? p->a : i == 1 ? p->b : i == 2 ? p->c : p->add;
         list[i] = malloc(sizeof *list[i] * (size_t)(p->count + 1));
         for (int64_t k = 0; k < p->count; k++)
-            list[i][k] = i == 0   ? nth(p, p->a, p->sa, k)
-                         : i == 1 ? nth(p, p->b, p->sb, k)
-                                  : nth(p, p->c, p->sc, k);
+            list[i][k] = nth(p, base, i == 0 ? p->sa : i == 1 ? p->sb : i == 2 ? p->sc : 0, k);
     }
-    log_library(what, (const void *const *const *)list, 3, (int)p->count);
-    for (int i = 0; i < 3; i++)
+    log_library(what, (const void *const *const *)list, lists, (int)p->count);
+    for (int i = 0; i < lists; i++)
         free(list[i]);
 }
 

@@ -142,7 +142,8 @@ static void run(const void *data)
     int (*log_library)(const char *, const void *const *const *, int, int);
     *(void **)&log_library = dlsym(RTLD_DEFAULT, "emu_log_library");
     char what[80];
-    snprintf(what, sizeof what, "eigenvectors %zu rows %zu matrices f%d", n, count, b->f64 ? 64 : 32);
+    snprintf(what, sizeof what, "eigenvectors %zu rows %zu matrices f%d", n, count,
+             b->f64 ? 64 : 32);
     const void *a = b->a, *w = b->w, *const *const lists[] = {&a, &w};
     if (log_library)
         log_library(what, lists, 2, 1);

@@ -383,7 +383,8 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     *(void **)&k->launch = dlsym(m, bytes ? mark : "emu_launch");
     snprintf(mark, sizeof mark, "emu_type_%s", name);
     const int *mems = dlsym(m, "emu_mems");
-    k->log = (LogKernel){strdup(name), dlsym(m, mark), NULL, dlsym(m, "emu_arrays"), mems ? *mems : 0};
+    k->log =
+        (LogKernel){strdup(name), dlsym(m, mark), NULL, dlsym(m, "emu_arrays"), mems ? *mems : 0};
     snprintf(mark, sizeof mark, "emu_uses_%s", name);
     k->log.uses = dlsym(m, mark);
     *f = k;

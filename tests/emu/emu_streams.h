@@ -42,6 +42,8 @@ static void add(Graph *g, Node x)
 /* Time advances only in kernels, so that measured times are the same on every machine: blocks of
  * 512 threads take half a millisecond, others take more, the further they are from that. */
 static double clock_ms;
+double emu_clock(void);
+double emu_clock(void) { LOCKED; return clock_ms; }
 static int run(const Node *x);
 /* EMU_LOG_BREAKS shows that a log can differ: "drop 7" does not run the seventh kernel of a log,
  * "swap 7" runs it after the next one. */
@@ -84,8 +86,9 @@ static int run(const Node *x)
     } else if (x->k) {
         if (log_leaves_out(x))
             return 0;
-        log_kernel(&x->k->log, x->args, x->k->numbers ? (const int *)(const void *)x->numbers : NULL,
-                   x->grid, x->threads, x->shared, x->team);
+        log_kernel(&x->k->log, x->args,
+                   x->k->numbers ? (const int *)(const void *)x->numbers : NULL, x->grid,
+                   x->threads, x->shared, x->team);
         if (x->k->asked)
             *x->k->asked = x->shared;
         if (x->k->team)
