@@ -1,3 +1,4 @@
+-- k counts the group's steps, as the authors do, also for a tensor that joins late.
 -- As pytorch_optimizer's AdaGC. Up to step warmup_steps - 1 gradients are clipped by their global
 -- norm, and gamma is the smallest norm of the tensor so far; then each tensor is clipped to
 -- lambda_rel times its running norm gamma.
@@ -16,9 +17,10 @@ return optimizer {
     lambda_rel = { 1.05, above = 0 },
     warmup_steps = { 100, min = 0 }, weight_decay = { 0.1, min = 0 }, eps = { 1e-8, above = 0 },
   },
-  state = { m = zeros, v = zeros, gamma = zeros "tensor" },
+  state = { m = zeros, v = zeros, gamma = zeros "tensor", k = zeros "group" },
   step = function()
-    local size, early = norm(g), either(eq(t, 1), lt(t, warmup_steps))
+    k = k + 1
+    local size, early = norm(g), either(eq(t, 1), lt(k, warmup_steps))
     local ratio = where(early, lambda_abs / (global.norm(g) + eps),
                         lambda_rel * max(gamma, eps) / max(size, eps))
     ratio = min(ratio, 1)
@@ -28,6 +30,6 @@ return optimizer {
     p = shrink(p, lr * weight_decay)
     m = lerp(m, x, 1 - beta1)
     v = beta2 * v + (1 - beta2) * x * x
-    p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps }, lr / (1 - beta1 ^ t))
+    p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ k)) * sqrt(v) + eps }, lr / (1 - beta1 ^ k))
   end,
 }

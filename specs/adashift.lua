@@ -1,3 +1,4 @@
+-- k counts the group's steps, as the authors do, also for a tensor that joins late.
 -- As pytorch_optimizer 4.1 has it, after Konobeev's code (mknbv/adashift). p moves from step
 -- keep_num + 1 on.
 return optimizer {
@@ -13,8 +14,9 @@ return optimizer {
             eps = { 1e-10, min = 0 } },
   options = { keep_num = 10, reduce = { "max", "mean", "none" } },
   state = { grads = ring(keep_num), squares = ring(keep_num, "tensor"), m = zeros, v = zeros,
-            w = zeros "tensor" },
+            w = zeros "tensor", k = zeros "group" },
   step = function()
+    k = k + 1
     local full, old, total = eq(grads.count, keep_num), grads[keep_num], 0
     for i = 0, keep_num - 1 do total = total + beta1 ^ i end
     grads:push(g)
@@ -29,7 +31,7 @@ return optimizer {
     end
     when(full, function()
       if reduce == "none" then v = new else w = new end
-      p = descend(p, m / (sqrt(new / (1 - beta2 ^ max(1, t - keep_num))) + eps), lr)
+      p = descend(p, m / (sqrt(new / (1 - beta2 ^ max(1, k - keep_num))) + eps), lr)
     end)
   end,
 }

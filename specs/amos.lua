@@ -1,11 +1,13 @@
+-- k counts the group's steps, as the authors do, also for a tensor that joins late.
 -- As pytorch_optimizer's Amos, whose target scales are 0.5 for vectors and sqrt(2 / columns) for
 -- matrices. Tensors of more dimensions count as matrices of dim 0 x the rest here; theirs take
 -- sqrt(1 / dim 1). c and d are the paper's.
 -- f32 range: v is kept in f64 and takes every finite f32 gradient.
 local function amos(scale)
+  k = k + 1
   local size = rms(g) ^ 2
   v = lerp(v, size, 1 - beta)
-  local inverse = (1 - beta ^ t) / (v + eps)
+  local inverse = (1 - beta ^ k) / (v + eps)
   local gamma = lr * lr * inverse * size / sqrt(1 + 0.25 * sqrt(lr) * decay)
   local u = (0.5 * (gamma - extra_l2)) * p + (lr * scale * sqrt(inverse)) * g
   u = (1 / (1 + 0.25 * sqrt(lr * scale) * decay)) * u
@@ -30,7 +32,7 @@ return optimizer {
     extra_l2 = { 0, min = 0 }, eps = { 1e-18, above = 0 },
   },
   options = { momentum_buffer = false },
-  state = { m = zeros, v = zeros "tensor", decay = zeros "tensor" },
+  state = { m = zeros, v = zeros "tensor", decay = zeros "tensor", k = zeros "group" },
   step = function() amos(0.5) end,
   matrix = function() amos(sqrt(2 / ncols)) end,
 }

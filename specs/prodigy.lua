@@ -1,9 +1,8 @@
+-- k counts the group's steps, as the authors do, also for a tensor that joins late.
 -- As the authors' package prodigyopt 1.1.2 without slice_p. d is one number for all tensors and
 -- groups. The step uses the d of the step before it, and its eps the new d. A group with lr = 0
 -- does not change; theirs still applies decoupled decay to it. Theirs refuses groups of two other
--- rates; here each steps with its own. use_bias_correction counts the tensor's steps; theirs counts
--- the group's, also for a tensor that joins late. beta3 = 0: the square root of beta2 (the authors'
--- None).
+-- rates; here each steps with its own. beta3 = 0: the square root of beta2 (the authors' None).
 -- f32 range: v is infinite from |d g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone
 -- moves the element.
 return optimizer {
@@ -22,11 +21,15 @@ return optimizer {
   state = {
     p0 = copy(p), m = zeros, v = zeros, s = zeros,
     d = fill(d0, "group"), d_max = fill(d0, "group"), d_numerator = zeros "group",
+    k = zeros "group",
   },
   step = function()
     local b3 = where(gt(beta3, 0), beta3, sqrt(beta2))
     local rate, x = d * lr, g
-    if use_bias_correction then rate = rate * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t) end
+    if use_bias_correction then
+      k = k + 1
+      rate = rate * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k)
+    end
     if not decouple then x = g + weight_decay * p end
     local share = d / d0 * rate
     if safeguard_warmup then share = d / d0 * d end

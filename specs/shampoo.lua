@@ -1,3 +1,4 @@
+-- k counts the group's steps, as the authors do, also for a tensor that joins late.
 -- Defaults: beta1, eps and blocks of 1024 are those of facebookresearch/optimizers, beta2 0.999 and
 -- grafting those of Anil et al. Ours: roots every 50 steps (a root per step costs ten times the
 -- rest), Adam's lr (its steps are grafted), relative_eps and limit. start: earlier steps are those
@@ -7,7 +8,7 @@
 -- transcription alone.
 local function gathered(how, s, x)              -- second result: the weight of the mean
   if how == "sum" or how == "adagrad" then return s + x, 1 end
-  return beta2 * s + (1 - beta2) * x, how == "rmsprop" and 1 or 1 - beta2 ^ t
+  return beta2 * s + (1 - beta2) * x, how == "rmsprop" and 1 or 1 - beta2 ^ k
 end
 
 -- x, scaled to the length of the grafted rule's step along u
@@ -18,7 +19,7 @@ local function taken(x, u, norm)
     like = u / (sqrt(v / seen) + graft_eps)
   end
   if graft ~= "none" then x = (norm(like) / max(norm(x), 1e-30)) * x end
-  if start > 1 then x = where(lt(t, start), like, x) end
+  if start > 1 then x = where(lt(k, start), like, x) end
   x = x + weight_decay * p
   if heavy_ball then b = momentum * b + x  x = b end
   p = descend(p, x, lr)
@@ -61,13 +62,16 @@ return optimizer {
   },
   products = "f32",  block = "side",
   state = { m = zeros, v = zeros, b = zeros, d = zeros, l = zeros "row", r = zeros "col",
-            L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
+            L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols"),
+            k = zeros "group" },
   step  = function()
+    k = k + 1
     local n
     m, d, n = lerp(m, g, 1 - beta1), gathered(accumulate, d, g * g)
-    taken(m / (1 - beta1 ^ t) / sqrt(d / n + eps), m / (1 - beta1 ^ t), norm)
+    taken(m / (1 - beta1 ^ k) / sqrt(d / n + eps), m / (1 - beta1 ^ k), norm)
   end,
   matrix = function()
+    k = k + 1
     local flat, thin, n = nrows <= limit, ncols <= limit
     m = lerp(m, g, 1 - beta1)
     if flat then L, n = gathered(accumulate, L, gram(g)) else
@@ -78,7 +82,7 @@ return optimizer {
       if flat then X = power(L / n, -1/4, { ridge = eps, relative = relative_eps, last = X }) end
       if thin then Y = power(R / n, -1/4, { ridge = eps, relative = relative_eps, last = Y }) end
     end)
-    local u, x = m / (1 - beta1 ^ t), m / (1 - beta1 ^ t)
+    local u, x = m / (1 - beta1 ^ k), m / (1 - beta1 ^ k)
     if flat then x = mm(X, x, { products = apply }) else x = (l / n + eps) ^ -0.25 * x end
     if thin then x = mm(x, Y, { products = apply }) else x = (r / n + eps) ^ -0.25 * x end
     taken(x, u, slice.norm)

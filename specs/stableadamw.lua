@@ -1,3 +1,4 @@
+-- k counts the group's steps, as the authors do, also for a tensor that joins late.
 -- As pytorch_optimizer's StableAdamW and optimi's: the betas are debiased instead of the moments,
 -- and the update clipping of Adafactor divides lr by the RMS of g / sqrt(v) where that exceeds 1.
 -- Weight decay takes the clipped lr.
@@ -13,9 +14,10 @@ return optimizer {
     beta2 = { 0.99, min = 0, below = 1 },
     weight_decay = { 1e-2, min = 0 }, eps = { 1e-8, above = 0 },
   },
-  state = { m = zeros, v = zeros { min = 0 } },
+  state = { m = zeros, v = zeros { min = 0 }, k = zeros "group" },
   step = function()
-    local share1, share2 = (1 - beta1) / (1 - beta1 ^ t), (1 - beta2) / (1 - beta2 ^ t)
+    k = k + 1
+    local share1, share2 = (1 - beta1) / (1 - beta1 ^ k), (1 - beta2) / (1 - beta2 ^ k)
     m = lerp(m, g, share1)
     v = (1 - share2) * v + share2 * g * g
     local rate = lr / max(rms(g / max(sqrt(v), eps)), 1)

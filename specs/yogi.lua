@@ -1,3 +1,4 @@
+-- k counts the group's steps, as the authors do, also for a tensor that joins late.
 -- pytorch_optimizer starts m at initial_accumulator, too; here it starts at 0, as in Adam.
 -- f32 range: v is infinite once g^2 is, from |g| = 1.8e19 on: the element stands still from then
 -- on. |g| under 2.6e-23 adds 0 to v; eps outweighs sqrt(v) long before that.
@@ -13,14 +14,16 @@ return optimizer {
     beta2 = { 0.999, min = 0, below = 1 },
     initial_accumulator = { 1e-6, min = 0 }, weight_decay = { 0, min = 0 }, eps = { 1e-3, min = 0 },
   },
-  state = { m = zeros, v = zeros { min = 0 } },   -- g^2 is subtracted only where v is larger
+  -- g^2 is subtracted only where v is larger
+  state = { m = zeros, v = zeros { min = 0 }, k = zeros "group" },
   step = function()
+    k = k + 1
     p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
     v = v + where(eq(t, 1), initial_accumulator, 0)
     local sq = g * g
     -- not sign(v - sq): both may be infinite
     v = v + (1 - beta2) * where(lt(v, sq), sq, where(gt(v, sq), -sq, 0))
-    p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps }, lr / (1 - beta1 ^ t))
+    p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ k)) * sqrt(v) + eps }, lr / (1 - beta1 ^ k))
   end,
 }

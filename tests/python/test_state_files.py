@@ -179,7 +179,7 @@ class Files(Case):
     def test_missing_states_of_groups(self):
         """A file of an older version, which has other states of the rule: counts of the group would
         start again."""
-        for rule, name, given in (("gpa_adamw", "k", {}), ("schedulefree_sgd", "weight_sum", {}),
+        for rule, name, given in (("schedulefree_adamw", "k", {}), ("schedulefree_sgd", "weight_sum", {}),
                                   ("prodigy", "d_numerator", {})):
             ps = lists()
             opt = optc.torch.Optimizer(ps, rule, **given)
@@ -193,6 +193,25 @@ class Files(Case):
                     ValueError, r"no '%s' of param_groups\[0\], which %s keeps" % (name, rule)):
                 opt.load_state_dict(file)
             self.assertEqual(str(opt.state_dict()), str(was))
+
+    def test_counts_of_groups(self):
+        """A file from before a rule counted the group's steps continues with those of its tensors;
+        one of them missed steps."""
+        for rule in ("gpa_adamw", "lamb+clip(1)", "prodigy", "stable_spam"):
+            ps = lists()
+            opt = optc.torch.Optimizer(ps, rule)
+            for k in range(3):
+                grads(ps)
+                ps[0].grad = None if k < 2 else ps[0].grad
+                opt.step()
+            file = copy.deepcopy(opt.state_dict())
+            self.assertEqual([own.pop("k").item() for own in file["state"].values() if "k" in own],
+                             [0 if rule == "prodigy" else 3], rule)
+            qs = [torch.nn.Parameter(p.detach().clone()) for p in ps]
+            other = optc.torch.Optimizer(qs, rule)
+            other.load_state_dict(file)
+            grads(ps), grads(qs), opt.step(), other.step()
+            self.assertTrue(all(torch.equal(p, q) for p, q in zip(ps, qs)), rule)
 
     def test_states_of_groups_apart(self):
         """A group that is frozen as a whole keeps its states while other groups are bound again. In

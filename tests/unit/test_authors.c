@@ -227,38 +227,88 @@ START_TEST(decay_under_a_projection)
 }
 END_TEST
 
-/* A tensor whose first gradient is that of step 6: the authors' bias corrections count the steps of
- * its group. With one gradient v is (1 - beta2) g^2 and m is (1 - beta1) g. */
+/* Rules whose authors count the steps of the group. late: the result for a tensor whose first
+ * gradient is that of step 6, beside the sign of the gradient; bias corrections are those of step
+ * 6. With one gradient v is (1 - beta2) g^2 and m is (1 - beta1) g. */
+enum { LR_HALF, ADAM, RECTIFIED, BETAS, ONE_MOMENT, OLD_SQUARE };
+static const struct { const char *rule, *options, *state; int late; optc_setting more[3];
+} late[] = {
+    {"schedulefree_adamw", "", "z", LR_HALF, {{0}}},
+    {"schedulefree_radam", "", "z", RECTIFIED, {{0}}},
+    {"gpa_adamw", "", "z", ADAM, {{0}}},
+    {"lamb", "", NULL, ADAM, {{0}}},
+    {"adan", "", NULL, ADAM, {{"beta3", 0.9}}},
+    {"adagc", "", NULL, ADAM, {{0}}},
+    {"yogi", "", NULL, ADAM, {{"initial_accumulator", 0}}},
+    {"stable_spam", "", NULL, ADAM, {{0}}},
+    {"shampoo", "", NULL, ADAM, {{"graft_eps", 0}}},
+    {"prodigy", "use_bias_correction=true", NULL, ADAM, {{"d0", 1}, {"d_coef", 1e-30}}},
+    {"dadapt_adam", "use_bias_correction=true", NULL, ADAM,
+     {{"d0", 1}, {"growth_rate", 1 + 1e-15}}},
+    {"stableadamw", "", NULL, BETAS, {{0}}},
+    {"amos", "", NULL, ONE_MOMENT, {{"beta", 0.9}}},
+    {"adashift", "keep_num=1", NULL, OLD_SQUARE, {{0}}},
+};
+
+/* The authors' step for a gradient g, whose mean square is 14/3 and whose largest square is 9. */
+static double late_step(int kind, double g)
+{
+    const double b1 = 0.8, b2 = 0.9, lr = 0.5, k = 6, last = 2 / (1 - b2) - 1;
+    const double c1 = 1 - pow(b1, k), c2 = 1 - pow(b2, k), root = sqrt(c2 / (1 - b2));
+    const double rho = last - 2 * k * pow(b2, k) / c2;
+    switch (kind) {
+    case LR_HALF: return copysign(lr * root, g);
+    case ADAM: return copysign(lr * (1 - b1) / c1 * root, g);
+    case BETAS: return copysign(lr * (1 - b1) / c1, g);
+    case ONE_MOMENT: return lr * 0.5 * root * g / sqrt(14.0 / 3);
+    case OLD_SQUARE: return lr * g / sqrt(9 * (1 - b2) / (1 - pow(b2, k - 1)));
+    default:
+        return copysign(lr * root * sqrt((rho - 4) * (rho - 2) * last /
+                                         ((last - 4) * (last - 2) * rho)), g);
+    }
+}
+
+static bool has_hyper(const optc_rule *r, const char *name)
+{
+    optc_hyper h = {0};
+    int i = 0;
+    while (i < optc_rule_hypers(r) && optc_rule_hyper(r, i, &h) == OPTC_OK && strcmp(h.name, name))
+        i++;
+    return i < optc_rule_hypers(r);
+}
+
 START_TEST(late_tensor)
 {
-    static const char *const rules[] = {"schedulefree_adamw", "schedulefree_radam", "gpa_adamw"};
     static const int64_t dim[] = {3};
-    const double b1 = 0.8, b2 = 0.9, lr = 0.5, k = 6, last = 2 / (1 - b2) - 1;
-    const double c1 = 1 - pow(b1, k), c2 = 1 - pow(b2, k), rho = last - 2 * k * pow(b2, k) / c2;
-    const double root = sqrt(c2 / (1 - b2)), rectified =
-        sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho));
-    const double want[] = {lr * root, lr * rectified * root, lr * (1 - b1) / c1 * root};
     double p[2][3] = {{0}}, g[3] = {1, -2, 3}, z[3];
-    const optc_setting set[] = {
-        {"lr", lr}, {"beta1", b1}, {"beta2", b2}, {"eps", 0}, {"weight_decay", 0}};
+    optc_engine *e = evaluator();
+    optc_rule *r = compiled(e, late[_i].rule, "", late[_i].options);
+    optc_setting set[8];
     optc_tensor x[2];
+    optc_binding *b;
+    int n = 0, first = late[_i].late == OLD_SQUARE ? 5 : 6;
+    const optc_setting usual[] = {
+        {"lr", 0.5}, {"beta1", 0.8}, {"beta2", 0.9}, {"eps", 1e-30}, {"weight_decay", 0}};
+    for (int i = 0; i < COUNT(usual); i++)
+        if (has_hyper(r, usual[i].name))
+            set[n++] = usual[i];
+    for (int i = 0; i < 3 && late[_i].more[i].name; i++)
+        set[n++] = late[_i].more[i];
     for (int i = 0; i < 2; i++)
         x[i] = (optc_tensor){.param = p[i], .grad = g, .rank = 1, .shape = dim};
-    optc_engine *e = evaluator();
-    optc_rule *r = compiled(e, rules[_i], "", "");
-    optc_binding *b;
-    OK(optc_bind(r, &(optc_group){.tensors = x, .ntensors = 2, .hyper = set, .nhyper = COUNT(set)},
-                 1, &b));
+    OK(optc_bind(r, &(optc_group){.tensors = x, .ntensors = 2, .hyper = set, .nhyper = n}, 1, &b));
     for (int step = 1; step <= 6; step++) {
-        const void *grads[] = {g, step < 6 ? NULL : g};
+        const void *grads[] = {g, step < first ? NULL : g};
         OK(optc_set_grads(b, grads, 2));
         OK(optc_step(b));
     }
-    OK(optc_state_read(b, 1, "z", z, 3));
+    memcpy(z, p[1], sizeof z);
+    if (late[_i].state)
+        OK(optc_state_read(b, 1, late[_i].state, z, 3));
     for (int i = 0; i < 3; i++)
-        ck_assert_msg(fabs(z[i] + copysign(want[_i], g[i])) < 1e-12,
-                      "%s: z is %.15g, and the authors have %.15g", rules[_i], z[i],
-                      -copysign(want[_i], g[i]));
+        ck_assert_msg(fabs(z[i] + late_step(late[_i].late, g[i])) < 1e-12,
+                      "%s: the result is %.15g, and the authors have %.15g", late[_i].rule, z[i],
+                      -late_step(late[_i].late, g[i]));
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
@@ -274,7 +324,7 @@ Suite *authors_suite(void)
     tcase_add_test(t, steps_of_coefficients);
     tcase_add_test(t, kernels_are_refused);
     tcase_add_test(t, decay_under_a_projection);
-    tcase_add_loop_test(t, late_tensor, 0, 3);
+    tcase_add_loop_test(t, late_tensor, 0, COUNT(late));
     suite_add_tcase(s, t);
     return s;
 }

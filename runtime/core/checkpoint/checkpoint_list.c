@@ -156,7 +156,7 @@ static bool add_group_states(SavedList *l, int binding, int group)
     snprintf(owner, sizeof owner, "optc.group%d/", group);
     for (int k = 0; k < p->narray && ok; k++)
         if (array_visible(&p->array[k], false) && p->array[k].dom == GROUP &&
-            b->group[group].mem[k])
+            p->array[k].held_by && b->group[group].mem[k])
             ok = add_state(l, binding, k, NULL, owner, b->group[group].mem[k], 1,
                            plain_type(stored_type(p->type, p->array[k].type, 1)));
     return ok;

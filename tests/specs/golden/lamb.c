@@ -1,27 +1,29 @@
 /* ---- the stages of lamb ---- */
 /* Arrays by number. */
 enum {
-    at_p = 0, at_g = 1, at_m = 2, at_v = 3, at_one_over_one_minus_beta1_pow_t = 4, at_one_minus_beta1 = 5,
-    at_one_over_sqrt_one_minus_beta2_pow_t = 6, at_one_minus_beta2 = 7, at_pn = 8, at_un = 9,
-    at_lr_times_ratio = 10
+    at_p = 0, at_g = 1, at_k = 2, at_m = 3, at_v = 4, at_one_over_one_minus_beta1_pow_k_new = 5,
+    at_one_minus_beta1 = 6, at_one_over_sqrt_one_minus_beta2_pow_k_new = 7, at_one_minus_beta2 = 8, at_pn = 9,
+    at_un = 10, at_lr_times_ratio = 11
 };
 
-/* Once a group: writes one_over_one_minus_beta1_pow_t one_minus_beta1 one_over_sqrt_one_minus_beta2_pow_t
- * one_minus_beta2. 0 + 32 bytes. */
+/* Once a group: reads k; writes k one_over_one_minus_beta1_pow_k_new one_minus_beta1
+ * one_over_sqrt_one_minus_beta2_pow_k_new one_minus_beta2. 8 + 40 bytes. */
 static void step_0_group(const optc_view *self, long long unit)
 {
     (void)unit;
     const double beta1 = self->hyper[1];
-    const double t = self->hyper[0];
     const double beta2 = self->hyper[2];
-    ((double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0] = 1.0 / (1.0 - optc_powi(beta1, t));
+    const double k = ((const double *)self->mem[at_k])[0];
+    const double k_new = k + 1.0;
+    ((double *)self->mem[at_k])[0] = k_new;
+    ((double *)self->mem[at_one_over_one_minus_beta1_pow_k_new])[0] = 1.0 / (1.0 - optc_pow(beta1, k_new));
     ((double *)self->mem[at_one_minus_beta1])[0] = 1.0 - beta1;
-    ((double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0] = 1.0 / sqrt(1.0 - optc_powi(beta2, t));
+    ((double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_k_new])[0] = 1.0 / sqrt(1.0 - optc_pow(beta2, k_new));
     ((double *)self->mem[at_one_minus_beta2])[0] = 1.0 - beta2;
 }
 
-/* One pass over the elements: reads p one_over_one_minus_beta1_pow_t m one_minus_beta1 g
- * one_over_sqrt_one_minus_beta2_pow_t v one_minus_beta2; writes m v; folds into pn un. 16 + 8 bytes. */
+/* One pass over the elements: reads p one_over_one_minus_beta1_pow_k_new m one_minus_beta1 g
+ * one_over_sqrt_one_minus_beta2_pow_k_new v one_minus_beta2; writes m v; folds into pn un. 16 + 8 bytes. */
 static void step_1_map(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -29,11 +31,11 @@ static void step_1_map(const optc_view *self, long long unit)
     const float beta2 = (float)self->hyper[2];
     const float eps = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[5];
-    const float one_over_one_minus_beta1_pow_t =
-            (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
+    const float one_over_one_minus_beta1_pow_k_new =
+            (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_k_new])[0];
     const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
-    const float one_over_sqrt_one_minus_beta2_pow_t =
-            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_k_new =
+            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_k_new])[0];
     const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
     double pn_lanes[OPTC_LANES];
     optc_start_sum(pn_lanes, OPTC_LANES);
@@ -54,8 +56,8 @@ static void step_1_map(const optc_view *self, long long unit)
             const float v_i = v[i];
             const float m_new = m_i + one_minus_beta1 * (g_i - m_i);
             const float v_new = beta2 * v_i + one_minus_beta2 * g_i * g_i;
-            const float u = one_over_one_minus_beta1_pow_t * m_new /
-                    (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v_new) + eps) + weight_decay * p_i;
+            const float u = one_over_one_minus_beta1_pow_k_new * m_new /
+                    (one_over_sqrt_one_minus_beta2_pow_k_new * sqrtf(v_new) + eps) + weight_decay * p_i;
             pn_lanes[i] += (double)p_i * (double)p_i;
             un_lanes[i] += (double)u * (double)u;
             m[i] = m_new;
@@ -79,18 +81,18 @@ static void step_2_tensor(const optc_view *self, long long unit)
     ((double *)self->mem[at_lr_times_ratio])[0] = lr * ratio;
 }
 
-/* One pass over the elements: reads p one_over_one_minus_beta1_pow_t m one_over_sqrt_one_minus_beta2_pow_t v
- * lr_times_ratio; writes p. 12 + 4 bytes. */
+/* One pass over the elements: reads p one_over_one_minus_beta1_pow_k_new m
+ * one_over_sqrt_one_minus_beta2_pow_k_new v lr_times_ratio; writes p. 12 + 4 bytes. */
 static void step_3_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float eps = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[5];
-    const float one_over_one_minus_beta1_pow_t =
-            (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
-    const float one_over_sqrt_one_minus_beta2_pow_t =
-            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_over_one_minus_beta1_pow_k_new =
+            (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_k_new])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_k_new =
+            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_k_new])[0];
     const float lr_times_ratio = (float)((const double *)self->mem[at_lr_times_ratio])[0];
     float *restrict p = (float *)self->mem[at_p] + offset;
     const float *restrict m = (const float *)self->mem[at_m] + offset;
@@ -98,8 +100,8 @@ static void step_3_map(const optc_view *self, long long unit)
     OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
-        const float u = one_over_one_minus_beta1_pow_t * m[i] /
-                (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps) + weight_decay * p_i;
+        const float u = one_over_one_minus_beta1_pow_k_new * m[i] /
+                (one_over_sqrt_one_minus_beta2_pow_k_new * sqrtf(v[i]) + eps) + weight_decay * p_i;
         p[i] = p_i - lr_times_ratio * u;
     }
 }

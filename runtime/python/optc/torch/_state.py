@@ -21,6 +21,9 @@ from ._tensor_checks import refuse_freed
 
 MOST_STEPS = 1 << 52                                   # optc_set_t takes no more
 STEPLESS = ("sgd", "muon")                             # torch's files of these rules have no 'step'
+# Rules whose group state k is the number of the group's steps; files from before they had it lack it.
+COUNTED = ("adagc", "adan", "adashift", "amos", "dadapt_adam", "gpa_adamw", "lamb", "prodigy", "shampoo",
+           "stable_spam", "stableadamw", "yogi")
 
 
 class States(defaultdict):
@@ -248,7 +251,7 @@ def check_group_missing(opt, rule, entries, k):
     names, entries = opt._rule.names, [own for own in entries if own]
     domains = {n: d for n, d in rule.states().items() if "." not in n}      # a wrapper may be new to a run
     there = {n for n in domains if any(own.get(names.get(n, n)) is not None for own in entries)}
-    missing = [n for n, d in domains.items() if d == "group" and n not in there]
+    missing = [n for n, d in domains.items() if d == "group" and n not in there and not is_count(opt, n)]
     if missing and there and any(step_of(own, "", True) for own in entries):
         raise ValueError("the file has no '%s' of param_groups[%d], which %s keeps: it was saved by an older version "
                          "or another rule" % ("', '".join(missing), k, opt._rule.spec))
@@ -265,6 +268,11 @@ def _of_group(b, i):
     return alike, others
 
 
+def is_count(opt, name):
+    """Whether this is the number of the group's steps, which those of its tensors tell if it is missing."""
+    return name == "k" and split_wrappers(opt._rule.spec)[0] in COUNTED
+
+
 def _with_group_states(opt, b, i):
     """The entry of a tensor. That of a group's first one also has the group's states, which another parameter of the
     group had if the first one was frozen until now, or is new."""
@@ -273,6 +281,9 @@ def _with_group_states(opt, b, i):
         alike, others = _of_group(b, i)
         entries = [e for p in alike + others if (e := entry(opt, p))]
         found = {n: next((e[n] for e in (own or {}, *entries) if e.get(n) is not None), None) for n in b.group_names()}
+        if "k" in found and found["k"] is None and is_count(opt, "k"):
+            steps = [clock_of(e, "", step_of(e, "", True)) for e in (own or {}, *entries)]
+            found["k"] = torch.tensor(float(max(steps)), dtype=torch.float64, device="cpu")
     found = {n: v for n, v in found.items() if v is not None}
     return {**(own or {"step": 0}), **found} if found else own
 
