@@ -113,11 +113,10 @@ static SourcePass source_pass(const char *path)
                                         "matrix/lapack_fallback.c", "matrix/matrix_view.c",
                                         "matrix/sort_take.c",       NULL};
     static const char *const binds[] = {
-        "api/connect.c",           "api/run_all.c",         "api/engine_api.c",
-        "api/introspect.c",        "api/rule_api.c",        "api/bind.c",
-        "bind/caller_states.c",    "checkpoint/",           "gpu/cuda_driver.c",
-        "gpu/gpu_engine.c",        "matrix/cuda_library.c", "memory/layout.c",
-        "memory/lifetime_alloc.c", "shard/shard_",          NULL};
+        "api/bind.c",         "api/caller_states.c", "api/connect.c",          "api/engine_api.c",
+        "api/introspect.c",   "api/rule_api.c",      "api/run_all.c",          "api/shard_plan.c",
+        "base/lifetime",      "checkpoint/",         "gpu/cuda_driver.c",      "gpu/gpu_engine.c",
+        "matrix/cuda_library.c", "memory/layout.c",  "shard/shard_",           NULL};
     return is_one_of(path, loops) ? LOOPS : is_one_of(path, binds) ? BINDS : STEPS;
 }
 

@@ -106,3 +106,14 @@ CORE bool host_guards(const optc_binding *b)
     }
     return other || b->rule->device->reaches;
 }
+
+CORE void *call_space(const optc_binding *b)
+{
+    return (char *)b->block + b->at[b->program->narray] + b->pool_bytes - b->call_bytes;
+}
+
+CORE bool state_caller_owned(const optc_binding *b, int tensor, int array)
+{
+    const Tensor *t = &b->tensor[b->tensor[tensor].of];
+    return t->caller_owned && t->caller_owned[array];
+}

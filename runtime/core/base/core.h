@@ -493,6 +493,8 @@ CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_
 /* the tensors, or views of their blocks, that a stage covers; batch -1: all */
 CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out);
+/* ---- units.c: fills u from u->tensor and u->n ---- */
+CORE optc_status units_count(optc_binding *b, Units *u);
 
 /* ---- batches.c ---- */
 #define MOST_WORKSPACE ((int64_t)1 << 46)

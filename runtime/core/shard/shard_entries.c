@@ -492,23 +492,3 @@ CORE optc_status shards_check_restart(const optc_binding *b, int tensor, int arr
                 b->shards->cut[tensor].owner, b->program->array[array].name,
                 tensor_label(b, tensor, label));
 }
-
-optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank)
-{
-    int has = 0;
-    if (!b || !name || !rank)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_state_rank: %s is NULL",
-                    !b ? "the binding" : !name ? "the name" : "the result pointer");
-    optc_status s = has_state(b, "optc_state_rank", tensor, name, &has);
-    char label[96];
-    if (s == OPTC_OK && !has)
-        s = fail(OPTC_ERROR_ABSENT,
-                 "optc_state_rank: %s keeps no state '%s' under this rule's options",
-                 tensor_label(b, tensor, label), name);
-    *rank = -1;
-    for (int k = 0; s == OPTC_OK && b->shards && k < b->program->narray; k++)
-        if (b->program->array[k].kind == MEM_STATE && !strcmp(b->program->array[k].name, name) &&
-            has && shards_state_entry(b, tensor, k) != tensor)
-            *rank = b->shards->cut[tensor].owner;
-    return s;
-}

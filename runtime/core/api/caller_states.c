@@ -6,12 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-CORE bool state_caller_owned(const optc_binding *b, int tensor, int array)
-{
-    const Tensor *t = &b->tensor[b->tensor[tensor].of];
-    return t->caller_owned && t->caller_owned[array];
-}
-
 static int64_t caller_bytes(const optc_binding *b, const Tensor *t, int k)
 {
     const ProgArray *m = &b->program->array[k];

@@ -1,6 +1,6 @@
 /* Live ranges of temporaries, and the buffer plan: the lowest free offset for each during its live
  * range. */
-#include "runtime/core/memory/layout.h"
+#include "runtime/core/base/lifetimes.h"
 
 #include <stdlib.h>
 #include <string.h>

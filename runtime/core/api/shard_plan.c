@@ -1,6 +1,6 @@
-/* optc_plan_sharded: computes what a rank of a sharded binding sends, computes and holds. It
- * allocates no tensors and needs no other process. This file makes up the other ranks' answers: the
- * same tensors, cut along dimension 0 into equal pieces. */
+/* What sharded bindings tell callers: which rank holds a state, and (optc_plan_sharded) what a rank
+ * sends, computes and holds. A plan allocates no tensors and needs no other process: this file makes
+ * up the other ranks' answers, the same tensors, cut along dimension 0 into equal pieces. */
 #include "runtime/core/shard/shard.h"
 
 #include <stdlib.h>
@@ -47,44 +47,6 @@ static int pretend_all_to_all(void *context, const void *send, const size_t *sen
 {
     (void)context, (void)send, (void)send_bytes, (void)recv, (void)recv_bytes, (void)stream;
     return 1;                                      /* a plan is not run */
-}
-
-/* ---- how a GPU's ranks compare which tensors take part (gpu_agree.c) ---- */
-static bool keeps(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_P; }
-
-static bool action_keeps(const Program *p, const ProgAction *a)
-{
-    const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
-    bool any = a->kind == ACT_COPY && keeps(&p->array[a->to]);
-    for (int i = 0; s && i < s->nwrites; i++)
-        any = any || keeps(&p->array[s->writes[i]]);
-    return any;
-}
-
-/* Only kernels of the rule look at the views. */
-static bool skips_by_views(const Program *p, const ProgAction *a)
-{
-    return a->kind == ACT_LAUNCH && p->stage[a->stage].kind != S_CALL;
-}
-
-CORE AgreeMode compare_mode(const optc_binding *b, const ProgPhase *ph, int *exchange)
-{
-    bool kept = false, waits = false;
-    int first = -1;
-    for (int i = 0; i < ph->naction; i++) {
-        const ProgAction *a = &ph->action[i];
-        const Exchange *e = a->kind == ACT_EXCHANGE ? &b->shards->exchange[a->stage] : NULL;
-        if (e && first < 0 && (e->pairs || e->share_bytes))
-            first = a->stage;
-        kept = kept || (first < 0 && action_keeps(b->program, a));
-        waits = waits || (action_keeps(b->program, a) && !skips_by_views(b->program, a));
-    }
-    *exchange = first;
-    if (first < 0)
-        return AGREE_NOT;
-    return waits                                             ? AGREE_WAITS
-           : kept || !b->shards->exchange[first].share_bytes ? AGREE_APART
-                                                             : AGREE_RIDES;
 }
 
 /* ---- results ---- */
@@ -248,4 +210,24 @@ optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int 
         s = describe(b, &plan);
     (void)optc_unbind(b);
     return s == OPTC_OK ? struct_write(&as, out, size, &plan) : s;
+}
+
+optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank)
+{
+    int has = 0;
+    if (!b || !name || !rank)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_state_rank: %s is NULL",
+                    !b ? "the binding" : !name ? "the name" : "the result pointer");
+    optc_status s = has_state(b, "optc_state_rank", tensor, name, &has);
+    char label[96];
+    if (s == OPTC_OK && !has)
+        s = fail(OPTC_ERROR_ABSENT,
+                 "optc_state_rank: %s keeps no state '%s' under this rule's options",
+                 tensor_label(b, tensor, label), name);
+    *rank = -1;
+    for (int k = 0; s == OPTC_OK && b->shards && k < b->program->narray; k++)
+        if (b->program->array[k].kind == MEM_STATE && !strcmp(b->program->array[k].name, name) &&
+            has && shards_state_entry(b, tensor, k) != tensor)
+            *rank = b->shards->cut[tensor].owner;
+    return s;
 }
