@@ -206,6 +206,34 @@ START_TEST(damaged_ops)
 }
 END_TEST
 
+/* A stage of which ops_ordered sees no arrays may run beside the next one, which reads its result. */
+START_TEST(damaged_order)
+{
+    Both x;
+    int all = 0;
+    if ((sanitized() && _i > MANY_BATCHES) || damaged[_i].ranks > 1)
+        return;
+    open_both(&x, _i);
+    optc_binding *b = x.shared.binding;
+    for (int m = 0; m < b->program->nentry * program_phases(b->program); m++)
+        for (int i = 0; i + 1 < b->schedule[m].n && b->schedule[m].n <= MOST_SIDE_BY_SIDE; i++) {
+            ScheduleOp *t = &b->schedule[m].op[i];
+            const ProgStage *was = t->stage;
+            if (!t->units || t->batch >= 0 || !t[1].units || t[1].batch >= 0 || !follows(t, t + 1))
+                continue;
+            ProgStage blind = *was;
+            blind.nreads = blind.nwrites = 0;
+            t->stage = &blind;
+            ck_assert_msg(refused(&x), "%s: op %d of phase %d runs beside the next one",
+                          damaged[_i].rule, i, m);
+            t->stage = was;
+            all++;
+        }
+    ck_assert_msg(all > 0 || b->nbatch, "%s: no ops without batches", damaged[_i].rule);
+    close_both(&x);
+}
+END_TEST
+
 /* Makes the pointers again, and all that layout_place counts. */
 static void place_again(optc_binding *b)
 {
@@ -267,6 +295,7 @@ Suite *schedule_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_rule, 0, optc_library_size());
     tcase_add_loop_test(t, damaged_ops, 0, (int)(sizeof damaged / sizeof *damaged));
+    tcase_add_loop_test(t, damaged_order, 0, (int)(sizeof damaged / sizeof *damaged));
     tcase_add_loop_test(t, damaged_layout, 0, (int)(sizeof damaged / sizeof *damaged));
     suite_add_tcase(s, t);
     return s;

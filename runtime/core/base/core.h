@@ -504,6 +504,10 @@ CORE void *call_space(const optc_binding *b);               /* call_bytes of scr
 /* ---- runtime/core/schedule ---- */
 CORE optc_status schedules_make(optc_binding *b);
 CORE const Schedule *schedule_of(const optc_binding *b, int entry, int phase);
+/* Ops that are not ordered, also not by way of others, may run side by side. Longer schedules run
+ * one op after another. */
+enum { MOST_SIDE_BY_SIDE = 64 };
+CORE bool ops_ordered(const optc_binding *b, const ScheduleOp *x, const ScheduleOp *y);
 OPTC_COUNT bool op_of_ranks(const ScheduleOp *op) { return op->kind >= SCHEDULE_EXCHANGE; }
 
 OPTC_COUNT int64_t factor_stats_count(const optc_binding *b)

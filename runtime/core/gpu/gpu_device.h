@@ -115,15 +115,14 @@ typedef struct LaunchItem {
 } LaunchItem;
 /* A graph of n consecutive items of a list, or NULL: they are launched one by one */
 typedef struct Segment { int first, n; CUgraphExec exec; } Segment;
-/* exec: the graph, from the second run on; segment: likewise, of lists with items that no graph can
- * contain (apart). calls, stagger: the list contains such items. probed: its calls have found the
- * memory that they need. of: the list of all units that this one is a part of, or NULL. nodes: of
- * its graphs */
+/* segment: graphs, from the second run on: one of the whole list, or, if no graph can contain some
+ * items (apart), of those between them. calls, stagger: the list contains such items. probed: its
+ * calls have found the memory that they need. of: the list of all units that this one is a part of,
+ * or NULL. nodes: of its graphs */
 typedef struct LaunchList {
     LaunchItem *item;
     int n, runs, nsegment;
     bool apart, calls, stagger, probed;
-    CUgraphExec exec;
     Segment *segment;
     const struct LaunchList *of;
     int64_t nodes;
@@ -431,6 +430,7 @@ CORE KernelNode item_node(const LaunchItem *x);
 CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after,
                      int n, CUgraphNode *node);
 CORE bool launched_apart(const LaunchItem *x);                    /* no graph of ours has it */
+CORE CUgraphExec list_whole(const LaunchList *p);                /* NULL: it is not one graph */
 CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
 CORE void list_drop_graphs(const Driver *d, LaunchList *p);
 

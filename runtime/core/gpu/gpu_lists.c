@@ -38,41 +38,23 @@ CORE KernelNode item_node(const LaunchItem *x)
 }
 
 /* ---- graphs ---- */
-/* Two stages need an order if one of them writes an array of the other, if their temporaries share
- * memory, or if one of them belongs to the group, which serves all variants. Stages of different
- * variants step different tensors, so a common array orders only stages of one variant. Stages of
- * sharded bindings are always ordered: they share the memory of exchanges. */
-static bool need_order(const optc_binding *b, const LaunchItem *x, const LaunchItem *y)
-{
-    const ProgStage *s = x->stage, *t = y->stage;
-    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || x->op->batch >= 0 ||
-        y->op->batch >= 0)
-        return true;
-    bool same = s->variant == t->variant;
-    for (int i = 0; i < s->nreads + s->nwrites; i++)
-        for (int k = 0; k < t->nreads + t->nwrites; k++) {
-            int u = i < s->nreads ? s->reads[i] : s->writes[i - s->nreads];
-            int v = k < t->nreads ? t->reads[k] : t->writes[k - t->nreads];
-            if (u == v ? same && (i >= s->nreads || k >= t->nreads) : temporaries_overlap(b, u, v))
-                return true;
-        }
-    return false;
-}
-
 /* Item i of a graph, behind those items that it must follow; `behind` has a bit for each item that
  * an item follows, also indirectly. */
-typedef struct GraphOrder { CUgraphNode node[64]; uint64_t behind[64]; } GraphOrder;
+typedef struct GraphOrder {
+    CUgraphNode node[MOST_SIDE_BY_SIDE];
+    uint64_t behind[MOST_SIDE_BY_SIDE];
+} GraphOrder;
 
 static bool add_behind(const optc_binding *b, const LaunchList *p, CUgraph graph, GraphOrder *o,
                        int i)
 {
-    CUgraphNode after[64];
+    CUgraphNode after[MOST_SIDE_BY_SIDE];
     KernelNode k = item_node(&p->item[i]);
     int n = 0;
     o->behind[i] = 0;
     for (int j = i - 1; j >= 0; j--)
         if (p->item[j].blocks && !(o->behind[i] >> j & 1) &&
-            need_order(b, &p->item[i], &p->item[j])) {
+            ops_ordered(b, p->item[j].op, p->item[i].op)) {
             after[n++] = o->node[j];
             o->behind[i] |= o->behind[j] | (uint64_t)1 << j;
         }
@@ -97,7 +79,7 @@ static bool build_graph(const optc_binding *b, const LaunchList *p, CUgraph *gra
         KernelNode k = item_node(&p->item[i]);
         if (!p->item[i].blocks)
             continue;
-        if (p->n <= 64)
+        if (p->n <= MOST_SIDE_BY_SIDE)
             ok = add_behind(b, p, *graph, &order, i);
         else
             ok = kernel_node(d, &k, *graph, &before, n, &node) == 0;
@@ -150,12 +132,19 @@ static const InGraph in_graph[NSCHEDULEOP] = {
 
 CORE bool launched_apart(const LaunchItem *x) { return in_graph[x->op->kind] == APART; }
 
-/* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages
- * between two of them are. A matrix rule has a hundred launches there, which cost the host ten
- * microseconds each. */
-static void segment_graphs(optc_binding *b, LaunchList *p)
+CORE CUgraphExec list_whole(const LaunchList *p)
 {
-    p->segment = p->segment ? p->segment : TAKE(b, Segment, p->n);
+    return p->nsegment == 1 && p->segment->n == p->n ? p->segment->exec : NULL;
+}
+
+/* A list is one graph, unless it has items that no graph can contain. A sharded step cannot be one:
+ * the caller's collectives are between its stages. The stages between two of them are. A matrix
+ * rule has a hundred launches there, which cost the host ten microseconds each. */
+CORE void list_graph(optc_binding *b, LaunchList *p)
+{
+    if (p->apart && !b->shards)
+        return;
+    p->segment = p->segment ? p->segment : TAKE(b, Segment, p->apart ? p->n : 1);
     for (int i = 0, end; p->segment && i < p->n; i = end + 1) {
         LaunchList part = *p;
         part.calls = false;
@@ -163,7 +152,7 @@ static void segment_graphs(optc_binding *b, LaunchList *p)
             part.calls = part.calls || in_graph[p->item[end].op->kind] == CAPTURED;
         part.item = p->item + i;
         part.n = end - i;
-        if (part.n < 2)
+        if (part.n < 2 && p->apart)
             continue;
         Segment *x = &p->segment[p->nsegment++];
         x->first = i;
@@ -173,22 +162,11 @@ static void segment_graphs(optc_binding *b, LaunchList *p)
     }
 }
 
-CORE void list_graph(optc_binding *b, LaunchList *p)
-{
-    if (!p->apart)
-        p->nodes = make_exec(b, p, &p->exec);
-    else if (b->shards)
-        segment_graphs(b, p);
-}
-
 CORE void list_drop_graphs(const Driver *d, LaunchList *p)
 {
-    if (p->exec)
-        d->cuGraphExecDestroy(p->exec);
     for (int k = 0; k < p->nsegment; k++)
         if (p->segment[k].exec)
             d->cuGraphExecDestroy(p->segment[k].exec);
-    p->exec = NULL;
     p->nsegment = 0;
     p->nodes = 0;
 }

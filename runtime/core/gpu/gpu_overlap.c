@@ -1,5 +1,5 @@
-/* Exchanges of a sharded binding that run beside its stages (from_program.c has the order): a second
- * stream, in which all overlapped exchanges are in order. Each of them has an event that the
+/* Exchanges of a sharded binding that run beside its stages (from_program.c has the order): a
+ * second stream, in which all overlapped exchanges are in order. Each of them has an event that the
  * binding's stream can wait for. A run ends with both streams joined, also after an error: what
  * follows in the binding's stream (a free, another step) must not overtake an exchange. In a
  * capture the second stream becomes part of the caller's graph. */

@@ -149,24 +149,18 @@ static optc_status run_list(optc_binding *b, const LaunchList *p)
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
     note_launched(b, p, 0, 0);
-    if (p->exec) {
-        TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->program->name);
-        b->gpu->launched = true;
-        note_launched(b, p, 0, p->n);
-        return OPTC_OK;
-    }
     for (int i = 0, k = 0; i < p->n && s == OPTC_OK;) {
         const Segment *x = k < p->nsegment && p->segment[k].first == i ? &p->segment[k++] : NULL;
-        if (x && x->exec)
-            TRY(g, cuGraphLaunch(x->exec, b->gpu->stream), b->program->name);
         if (x && x->exec) {
+            TRY(g, cuGraphLaunch(x->exec, b->gpu->stream), b->program->name);
             b->gpu->launched = true;
             note_launched(b, p, i, x->n);
+            i += x->n;
+            continue;
         }
         for (int end = i + (x ? x->n : 1); i < end && s == OPTC_OK; i++) {
-            s = x && x->exec ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
-            if (!x || !x->exec)
-                note_launched(b, p, i, 1);
+            s = gpu_launch(b, &p->item[i], 0);
+            note_launched(b, p, i, 1);
         }
     }
     return s;

@@ -146,7 +146,6 @@ static SlotList *slots_take(const optc_binding *b, const LaunchList *p)
     x->list.of = p;
     x->list.item = (LaunchItem *)(x->calls.now + groups);
     x->list.segment = (Segment *)(x->list.item + p->n);
-    x->list.exec = NULL;
     x->list.nsegment = 0;
     memcpy(x->list.item, p->item, items);
     x->now = b->stagger;
@@ -319,7 +318,7 @@ CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p)
         return slots_build(b, p);
     x->used = b->steps;
     b->gpu->slots = x;
-    if (!x->list.exec)
+    if (!list_whole(&x->list))
         calls_slots_select(b, &x->calls);
     return calls_slots_update(b, &x->calls);
 }

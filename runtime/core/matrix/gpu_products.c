@@ -346,7 +346,7 @@ CORE optc_status calls_probe(optc_binding *b, LaunchList *p)
     GpuCalls *x = b->gpu->calls;
     CUstream was = b->gpu->stream;
     CUgraph graph = NULL;
-    if (p->exec || p->probed || (p->runs && !p->stagger))
+    if (list_whole(p) || p->probed || (p->runs && !p->stagger))
         return OPTC_OK;
     unsigned long long numbers = counts_hash(b, p);
     for (int i = 0; i < TRIED_MOST && !p->probed; i++)

@@ -35,10 +35,11 @@ typedef struct SchedulePlan {
 optc_status schedule_plan(const Program *p, const ScheduleOf *of, bool apart, SchedulePlan *out);
 void schedule_plan_free(SchedulePlan *x);
 
-/* Verifies the schedules of a rank: executed on a memory of names, every stage, copy and exchange reads
- * what it would read if the actions of the phase ran in the program's order and no temporaries
- * shared memory. Exchanges in the second stream run once as early and once as late as they may.
- * Returns OPTC_ERROR_SPEC, with the op and the array in the message, if it is not so. */
+/* Verifies the schedules of a rank: executed on a memory of names, every stage, copy and exchange
+ * reads what it would read if the actions of the phase ran in the program's order and no
+ * temporaries shared memory. Exchanges in the second stream run once as early and once as late as
+ * they may. Of ops that may run side by side none writes what another uses. Returns
+ * OPTC_ERROR_SPEC, with the op and the array in the message, if it is not so. */
 optc_status schedule_verify(const Program *p, const ScheduleOf *of);
 /* The same for a binding whose schedules, batches or layout may have been changed, for tests. x is
  * PLAN_APART. */

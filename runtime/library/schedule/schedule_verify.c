@@ -465,6 +465,57 @@ static void read_results(Run *x)
     }
 }
 
+/* ---- ops side by side ---- */
+/* Array k of an op, of its reads, then its writes, for tensor or group i. */
+static Range op_range(const optc_binding *b, const ScheduleOp *op, int k, int i)
+{
+    const int array = k < op->nreads ? op->reads[k] : op->writes[k - op->nreads];
+    return op->units ? array_range(b, array, op->units->tensor[i]) : group_range(b, array, i);
+}
+
+static int op_parts(const optc_binding *b, const ScheduleOp *op)
+{
+    return op->units ? op->units->n : b->ngroup;
+}
+
+/* What x writes overlaps with what y reads or writes. */
+static bool writes_into(const optc_binding *b, const ScheduleOp *x, const ScheduleOp *y)
+{
+    for (int k = x->nreads; k < x->nreads + x->nwrites; k++)
+        for (int i = 0; i < op_parts(b, x); i++) {
+            const Range r = op_range(b, x, k, i);
+            for (int j = 0; j < y->nreads + y->nwrites; j++)
+                for (int n = 0; n < op_parts(b, y); n++) {
+                    const Range other = op_range(b, y, j, n);
+                    if (r.lo && other.lo && inside(other, r.lo, r.bytes).bytes > 0)
+                        return true;
+                }
+        }
+    return false;
+}
+
+/* Ops that ops_ordered lets run side by side touch different memory. */
+static optc_status compare_order(const optc_binding *b, int entry, int phase)
+{
+    const Schedule *s = schedule_of(b, entry, phase);
+    uint64_t behind[MOST_SIDE_BY_SIDE];
+    for (int i = 0; i < s->n && s->n <= MOST_SIDE_BY_SIDE; i++) {
+        behind[i] = 0;
+        for (int k = i - 1; k >= 0; k--)
+            if (!(behind[i] >> k & 1) && ops_ordered(b, &s->op[k], &s->op[i]))
+                behind[i] |= behind[k] | (uint64_t)1 << k;
+        for (int k = 0; k < i; k++)
+            if (!(behind[i] >> k & 1) && (writes_into(b, &s->op[k], &s->op[i]) ||
+                                          writes_into(b, &s->op[i], &s->op[k])))
+                return fail(OPTC_ERROR_SPEC,
+                            "internal error: the schedule of rule '%s', entry '%s': ops %d and %d "
+                            "may run side by side, and one writes what the other uses",
+                            b->program->name, b->program->entry[entry].name, k, i);
+    }
+    return OPTC_OK;
+}
+
+/* ---- all phases ---- */
 static optc_status compare_phase(const optc_binding *b, const optc_binding *apart, int entry,
                                  int phase, bool late)
 {
@@ -493,6 +544,8 @@ optc_status schedule_compare(const optc_binding *b, const optc_binding *apart)
         for (int late = 0; late < (b->shards && b->shards->noverlap ? 2 : 1) && s == OPTC_OK;
              late++)
             s = compare_phase(b, apart, m / phases, m % phases, late);
+    for (int m = 0; m < b->program->nentry * phases && s == OPTC_OK; m++)
+        s = compare_order(b, m / phases, m % phases);
     return s;
 }
 

@@ -143,7 +143,7 @@ static void drop(optc_binding *b, Live *v)
     }
     v->module = NULL;
     free(v->launch_list.item);
-    v->launch_list = (LaunchList){.n = 0};
+    v->launch_list = (LaunchList){.segment = v->launch_list.segment};
     /* steps still in flight are assumed to lose as much as the others */
     for (int i = 0; i < RING; i++) {
         if (v->ring[i].used && v->ring[i].side && v->n[0] && v->n[1])
@@ -179,8 +179,7 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
         if (!p->item[i].stage || p->item[i].stage->fn != v->fn)
             continue;
         int advance_t = p->item[i].args.advance_t;
-        v->launch_list.item[i] =
-            gpu_launch_item(b, p->item[i].op, &v->launch, fn);
+        v->launch_list.item[i] = gpu_launch_item(b, p->item[i].op, &v->launch, fn);
         v->launch_list.item[i].args.advance_t = advance_t;
         ok = ok && v->launch_list.item[i].blocks;
     }
@@ -188,7 +187,7 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
         drop(b, v);
         return;
     }
-    if (p->exec)                               /* a list of one launch has no graph */
+    if (list_whole(p))                         /* a list of one launch has no graph */
         list_graph(b, &v->launch_list);
 }
 
@@ -198,9 +197,9 @@ static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
 {
     LaunchList old = *p;
     memcpy(p->item, v->launch_list.item, sizeof *p->item * (size_t)p->n);
-    p->exec = v->launch_list.exec;
+    p->segment = v->launch_list.segment, p->nsegment = v->launch_list.nsegment;
     p->nodes = v->launch_list.nodes;
-    v->launch_list.exec = old.exec;
+    v->launch_list.segment = old.segment, v->launch_list.nsegment = old.nsegment;
     v->launch_now[v->fn] = v->launch;
     pthread_mutex_lock(&b->rule->library->gpu->lock);
     gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);
