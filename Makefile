@@ -120,6 +120,7 @@ help:
 	@echo "make test-shards  sharded bindings: every rule, number of ranks and cut, bit for bit against one process"
 	@echo "make test-html  the report of a race in headless Chromium"
 	@echo "make outside-suites SUITE=torch CHECKOUT=DIR   another project's tests run optc.torch's classes"
+	@echo "make verify     proves that GPU code stores the bits of its plan: every rule (VERIFY='--type bf16' …)"
 	@echo "make faults     every allocation, file call and driver call of every scenario fails once"
 	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
 	@echo "make logs BASE=COMMIT  what the emulated GPU launches, compared with another commit"
@@ -317,6 +318,11 @@ outside-suites: all
 test-shards: all $(BUILD)/run-tests
 	@mkdir -p $(BUILD)/test-cache && chmod 700 $(BUILD)/test-cache
 	@OPTC_SHARDS=all OPTC_TEST_CACHE="$(abspath $(BUILD))/test-cache" CK_RUN_SUITE=shards $(BUILD)/run-tests
+
+# Every rule of the library; prints what differs and what is not checked. Needs NVRTC, no GPU.
+.PHONY: verify
+verify: all
+	@BUILD=$(BUILD) sh tests/parts/verify_library.sh $(VERIFY)
 
 # The report of a race in a browser, at the width of a phone and of a desktop; needs chromium.
 .PHONY: test-html

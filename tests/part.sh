@@ -135,6 +135,7 @@ go() {
         sh tests/parts/manual.sh
         sh tests/parts/race.sh ;;
     cuda) echo "CUDA: declarations, tuning on a fake GPU"; sh tests/parts/cuda.sh declared ;;
+    verify) echo "proofs of emitted GPU code"; sh tests/parts/verify.sh ;;
     architectures) echo "every rule and every architecture"; sh tests/parts/cuda.sh architectures ;;
     packages)
         echo "packages: made, checked, built by every compiler, compared with the library"

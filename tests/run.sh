@@ -30,7 +30,7 @@ parts="sanitizers:1:4 packages emulated-library sanitizers:2:4 emulated-rest:1:4
 sanitizers:3:4
        suites:1:4 sanitizers:4:4 architectures suites:2:4 emulated-rest:3:4 suites:3:4 python
        emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 faults random vectors command-line \
-logs cuda install clang
+logs cuda verify install clang
        layout columns"
 # domains builds the library once more, for a change of one table
 [ -z "${OPTC_ALL:-}" ] || parts="packages-all $parts domains mutations"

@@ -26,8 +26,8 @@ expect() {
 
 expect 0 "usage" --help
 expect 2 "usage"
-for c in list check try explain emit compile ship dump bench race tune cache checkpoint doctor \
-    new version; do
+for c in list check try explain emit compile ship dump verify bench race tune cache checkpoint \
+    doctor new version; do
     expect 0 "optc $c" help "$c"
     expect 0 "optc $c" "$c" --help
 done
@@ -47,7 +47,7 @@ for c in check explain; do
     expect 0 "note: accumulate takes the mean of scalar inputs only: 'hess'" $c \
         "$work/arrays.lua+accumulate"
 done
-for c in list check explain emit compile ship dump bench tune
+for c in list check explain emit compile ship dump verify bench tune
     do expect 0 "folders with your own specs" help \
     "$c"; done
 expect 2 "did you mean 'check'" chek adamw

@@ -110,5 +110,8 @@ int cmd_verify(const Command *self, int argc, char **argv)
         rc = verify_spec(self, argv[i], &c, &o, nvrtc, &t) == CLI_OK ? rc : CLI_FAILED;
     cli_print("%d stages proved (%lld values), %d differ, %d not checked\n", t.proved,
               (long long)t.values, t.wrong, t.skipped);
+    if (o.mutants)
+        cli_print("%d mutants: %d refused, %d equal in all cases\n", t.mutants.made,
+                  t.mutants.refused, t.mutants.equal);
     return rc;
 }

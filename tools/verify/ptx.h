@@ -47,7 +47,7 @@ typedef enum {
     PTX_CP_ASYNC,
     PTX_COMMIT,
     PTX_WAIT,
-    PTX_COPYSIGN
+    PTX_COPYSIGN, PTX_BFI, PTX_BFE
 } PtxKind;
 typedef enum {
     OPERAND_NONE, OPERAND_REG, OPERAND_BITS, OPERAND_SPECIAL, OPERAND_ADDRESS, OPERAND_VECTOR
@@ -103,9 +103,12 @@ typedef struct Area {
     bool writable;
     Byte *byte;
     /* by byte, where threads write: who, and when */
+    /* writers of an earlier run; NULL: unknown */
+    const struct Touch *known;
     struct Touch *touch;
 } Area;
-enum { MOST_AREAS = 250 };
+/* RACED: the array of a leaf that nobody may use */
+enum { MOST_AREAS = 250, RACED = 255 };
 typedef struct PtxMemory { Area area[MOST_AREAS]; int n; TermPool *pool; Arena *arena; } PtxMemory;
 
 /* ---- ptx_run.c ---- */
@@ -127,6 +130,8 @@ typedef struct PtxMachine {
     Value *file; size_t file_len;
     Area shared, local;
     int64_t steps;
+    /* a thread reads what another one writes */
+    bool raced;
     char error[400]; bool failed;
 } PtxMachine;
 int memory_area(PtxMemory *m, const char *name, int64_t size, int leaf_width, bool writable);

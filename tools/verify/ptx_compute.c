@@ -352,6 +352,15 @@ static uint64_t from_integer(const PtxInst *i, uint64_t a)
 static bool convert(PtxMachine *x, const PtxInst *i, const Value *v, Value *out)
 {
     TermPool *p = x->pool;
+    if (v[0].term && i->from != 'f' && i->from != 'h' && term_at(p, v[0].term)->op == TERM_SELECT) {
+        const TermNode choice = *term_at(p, v[0].term);   /* of numbers: each is converted */
+        Value one = term_value(p, choice.arg[1]), two = term_value(p, choice.arg[2]), a, b;
+        if (!one.term && !two.term && convert(x, i, &one, &a) && convert(x, i, &two, &b)) {
+            *out = term_value(
+                p, term_select(p, choice.arg[0], term_of(p, i->width, a), term_of(p, i->width, b)));
+            return true;
+        }
+    }
     int w = i->width, from = i->from_width;
     bool ints = i->type != 'f' && i->type != 'h' && i->from != 'f' && i->from != 'h';
     if (ints && i->plain) {
@@ -410,6 +419,33 @@ static bool permute(PtxMachine *x, const PtxInst *i, const Value *v, Value *out)
     return true;
 }
 
+/* bfi a, b, at, bits: the low bits of a inside b. bfe a, at, bits: bits of a, unsigned. */
+static bool bit_field(PtxMachine *x, const PtxInst *i, const Value *v, Value *out)
+{
+    bool insert = i->kind == PTX_BFI;
+    uint64_t at = v[insert ? 2 : 1].bits & 255, n = v[insert ? 3 : 2].bits & 255;
+    int w = i->width;
+    if (v[insert ? 2 : 1].term || v[insert ? 3 : 2].term || at + n > 8 * (uint64_t)w ||
+        (!insert && i->type == 's'))
+        return false;
+    uint64_t mask = n >= 64 ? UINT64_MAX : ((uint64_t)1 << n) - 1;
+    if (!v[0].term && (!insert || !v[1].term)) {
+        *out = value_bits(cut(w, insert ? (v[1].bits & ~(mask << at)) | (v[0].bits & mask) << at
+                                        : v[0].bits >> at & mask));
+        return true;
+    }
+    Byte a[8], b[8] = {{0, 0, 0}};
+    if (at % 8 || n % 8)
+        return false;
+    bytes_of(x->pool, w, v[0], a);
+    if (insert)
+        bytes_of(x->pool, w, v[1], b);
+    for (uint64_t k = 0; k < n / 8; k++)
+        b[insert ? at / 8 + k : k] = a[insert ? k : at / 8 + k];
+    *out = bytes_value(x->pool, w, b);
+    return true;
+}
+
 /* copysign a, b: the sign of a with the magnitude of b. */
 static Value copysign_of(PtxMachine *x, const PtxInst *i, const Value *v)
 {
@@ -428,6 +464,7 @@ bool ptx_compute(PtxMachine *x, const PtxInst *i, const Value *v, Value *out)
     case PTX_SETP: return compare(x, i, v, out);
     case PTX_CVT: return convert(x, i, v, out);
     case PTX_PRMT: return permute(x, i, v, out);
+    case PTX_BFI: case PTX_BFE: return bit_field(x, i, v, out);
     case PTX_COPYSIGN: *out = copysign_of(x, i, v); return true;
     case PTX_SELP:
         if (v[2].term)

@@ -37,6 +37,7 @@ int memory_area(PtxMemory *m, const char *name, int64_t size, int leaf_width, bo
         for (int64_t i = 0; i < size; i++)
             a->touch[i] = (Touch){NOBODY, NOBODY, 0, 0};
     }
+    m->pool->array[RACED] = "a value that another thread writes";
     if (leaf_width)
         m->pool->array[m->n] = name;
     return m->n++;
@@ -99,22 +100,28 @@ static bool apart(const PtxMachine *x, int a, int ta, int b, int tb)
     return a / 32 != b / 32 || ta == tb;
 }
 
+/* Global memory: a second run knows the writers, and reads of others give what nobody may use. */
+static void race(PtxMachine *x, Area *a, int64_t at, bool both_write)
+{
+    if (a != &x->shared && !both_write)
+        x->raced = true;
+    else
+        machine_fail(x, "two threads use byte %lld of %s without a barrier between them",
+                     (long long)at, a->name);
+}
+
 static void touch(PtxMachine *x, Area *a, int64_t at, int width, int thread, bool writes)
 {
     int who = x->block * x->threads + thread,
         when = x->time << 8 | (x->thread[thread].warp_time & 255);
     for (int64_t i = at; i < at + width; i++) {
         Touch *t = &a->touch[i];
-        bool race = apart(x, t->writer, t->write_time, who, when);
-        if (writes && t->reader == SEVERAL)
-            race = race || t->read_time >> 8 == when >> 8;
-        else if (writes)
-            race = race || apart(x, t->reader, t->read_time, who, when);
-        if (race) {
-            machine_fail(x, "two threads use byte %lld of %s without a barrier between them",
-                         (long long)i, a->name);
-            return;
-        }
+        bool read = t->reader == SEVERAL ? t->read_time >> 8 == when >> 8
+                                         : apart(x, t->reader, t->read_time, who, when);
+        if (apart(x, t->writer, t->write_time, who, when))
+            race(x, a, i, writes);
+        else if (writes && read)
+            race(x, a, i, false);
         if (writes)
             t->writer = who, t->write_time = when, t->reader = NOBODY;
         else {
@@ -155,6 +162,11 @@ bool machine_load(PtxMachine *x, int thread, PtxSpace s, uint64_t at, int width,
         }
     make_leaves(x, a, offset, width);
     *out = bytes_value(x->pool, width, a->byte + offset);
+    if (a->known) {
+        int who = x->block * x->threads + thread, writer = a->known[offset].writer;
+        if (writer != NOBODY && writer != who)
+            *out = (Value){0, term_leaf(x->pool, width, RACED, 0)};
+    }
     return !x->failed;
 }
 

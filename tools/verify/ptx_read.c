@@ -246,7 +246,7 @@ static const struct { const char *name; PtxKind kind;
              {"bar", PTX_BAR},     {"barrier", PTX_BAR},
              {"shfl", PTX_SHFL},   {"prmt", PTX_PRMT},
              {"vote", PTX_VOTE},   {"redux", PTX_REDUX},
-             {"cp", PTX_CP_ASYNC}, {"copysign", PTX_COPYSIGN}};
+             {"cp", PTX_CP_ASYNC}, {"copysign", PTX_COPYSIGN}, {"bfi", PTX_BFI}, {"bfe", PTX_BFE}};
 
 static void read_suffix(PtxInst *x, const char *s, size_t n)
 {

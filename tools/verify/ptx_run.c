@@ -150,6 +150,8 @@ static int arg_width(const PtxInst *i, int k)
 {
     switch (i->kind) {
     case PTX_SHL: case PTX_SHR: return k ? 4 : i->width;
+    case PTX_BFI: return k > 1 ? 4 : i->width;
+    case PTX_BFE: return k ? 4 : i->width;
     case PTX_SELP: return k == 2 ? 0 : i->width;
     case PTX_SETP: return k == 2 ? 0 : i->width;
     case PTX_CVT: return i->from_width;

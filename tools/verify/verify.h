@@ -24,8 +24,8 @@
 #include "tools/verify/ptx.h"
 
 enum { MOST_CASE_TENSORS = 40, CASE_GROUPS = 2 };
-/* shift: 1: arrays begin one value later; 2: one array in two. absent: it takes no part in the
- * step */
+/* shift: 1: all arrays begin one value later; 2 + k: array k of the stage does. absent: the tensor
+ * takes no part in the step */
 typedef struct CaseTensor { Shape shape; int shift; bool absent; } CaseTensor;
 typedef struct CasePlan {
     const char *name;
@@ -63,7 +63,8 @@ typedef struct VerifyCase {
     const CasePlan *plan;
     PtxMemory memory;
     PtxMachine machine;
-    int *area;                                             /* by tensor * nmem + mem; -1 */
+    /* by tensor * nmem + mem; -1. arrays so far */
+    int *area, placed;
     int hyper[CASE_GROUPS];                                /* tensors belong to them in turn */
     Term t[CASE_GROUPS];                                   /* the step, as f64 */
     uint8_t param[256];

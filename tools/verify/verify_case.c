@@ -70,14 +70,21 @@ static int tails(const Verify *v, CaseTensor *out)
 static int flat_cases(const Verify *v, CasePlan *out)
 {
     CaseTensor few[MOST_CASE_TENSORS];
-    const CaseTensor t[] = {vector_of(2 * OPTC_SEG + 5, 0), vector_of(OPTC_SEG + 700, 1),
-                            absent_of(vector_of(600, 0)), vector_of(2050, 0), vector_of(128, 0),
-                            vector_of(1500, 2)};
-    int n = tails(v, few), at = 0;
+    const CaseTensor t[] = {vector_of(OPTC_SEG + 5, 0), vector_of(1700, 1),
+                            absent_of(vector_of(600, 0)), vector_of(2050, 0), vector_of(128, 0)};
+    CaseTensor shifted[8], one = vector_of(5, 0);
+    const int *knob = v->launch.v;
+    int n = tails(v, few), at = 0, span = knob[KNOB_THREADS] * knob[KNOB_VECTOR] * knob[KNOB_ITEMS];
+    int arrays = v->at.stage->nload + v->at.stage->nstore < 7 ? v->at.stage->nload : 7;
+    for (int i = 0; i < arrays; i++)
+        shifted[i] = vector_of(span + 4, 2 + i);
+    shifted[arrays] = vector_of(span - 1, 0);
     few[n++] = vector_of(130, 1);
     few[n++] = absent_of(vector_of(7, 0));
+    add_case(out, &at, "one tensor", &one, 1, 5, false);
     add_case(out, &at, "small tensors", few, n, 5, false);
-    add_case(out, &at, "whole and cut segments, aligned and not", t, 6, 5, false);
+    add_case(out, &at, "one array misaligned", shifted, arrays + 1, 5, false);
+    add_case(out, &at, "whole and cut segments, aligned and not", t, 5, 5, false);
     return at;
 }
 
@@ -166,6 +173,8 @@ static void make_array(VerifyCase *c, int mem)
     const Mem *m = &p->mem[mem];
     bool common = dom_info[m->dom].scope < SCOPE_TENSOR;
     int w = type_info[m->type].bytes, every = m->kind == MEM_PART ? 1 : CASE_GROUPS;
+    if (c->area[mem] >= 0)
+        return;
     for (int t = 0; t < c->plan->n; t++) {
         int *at = &c->area[t * p->nmem + mem];
         if (*at >= 0)
@@ -180,9 +189,10 @@ static void make_array(VerifyCase *c, int mem)
         name = *of && c->plan->n > 1 ? arena_printf(&c->v->scratch, "%s %d", name, t) : name;
         *at = memory_area(&c->memory, name, case_length(c, t, mem) * w, w, is_written(c, mem));
         int shift = c->plan->tensor[t].shift;
-        if (!common && (shift == 1 || (shift == 2 && mem % 2)))
+        if (!common && (shift == 1 || shift == 2 + c->placed))
             memory_place(&c->memory, *at, w);
     }
+    c->placed += !common;
 }
 
 static void make_arrays(VerifyCase *c)
