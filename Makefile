@@ -262,13 +262,13 @@ $(BUILD)/run-tests: $(TEST_OBJ) $(BUILD)/liboptc.a | $(FAKES)
 
 # Fake drivers and NVRTC libraries for tests; the files of tests/cuda describe them.
 FAKE_CFLAGS := -std=gnu11 -Wall -Wextra -Wno-strict-prototypes -O1 -fPIC -fvisibility=hidden -I.
-$(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h
+$(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/library/rule/nvrtc.h runtime/core/cuda/cuda_driver.h
 	@mkdir -p $(@D)
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) -DFAKE_$* -c -o $(@D)/driver.o $<
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) -DFAKE_$* -DREST -c -o $(@D)/rest.o $<
 	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $(@D)/driver.o $(@D)/rest.o
 
-$(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h
+$(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/library/rule/nvrtc.h runtime/core/cuda/cuda_driver.h
 	@mkdir -p $(@D)
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) \
 	    -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
@@ -396,7 +396,7 @@ $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(
 	$(call say,LINK,$@)$(CC) -o $@ $^ -Wl,--wrap=_mark_point $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on an emulated GPU (tests/emu). The first prerequisite is the source.
-EMU_HEADERS := runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h
+EMU_HEADERS := runtime/library/rule/nvrtc.h runtime/core/cuda/cuda_driver.h tests/emu/emu_fail.h
 $(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c tests/emu/emu_streams.h tests/emu/emu_log.h \
                            tests/emu/emu_log_kernels.h tests/emu/emu_map.h $(EMU_HEADERS) \
                            gen/abi/kernels.def gen/abi/stage_abi.h

@@ -113,17 +113,18 @@ static SourcePass source_pass(const char *path)
                                         "matrix/lapack_fallback.c", "matrix/matrix_view.c",
                                         "matrix/sort_take.c",       NULL};
     static const char *const binds[] = {
-        "api/bind.c",         "api/caller_states.c", "api/connect.c",          "api/engine_api.c",
-        "api/introspect.c",   "api/rule_api.c",      "api/run_all.c",          "api/shard_plan.c",
-        "base/lifetime",      "checkpoint/",         "gpu/cuda_driver.c",      "gpu/gpu_engine.c",
-        "matrix/cuda_library.c", "memory/layout.c",  "shard/shard_",           NULL};
+        "api/bind.c",       "api/caller_states.c", "api/connect.c",    "api/engine_api.c",
+        "api/introspect.c", "api/rule_api.c",      "api/run_all.c",    "api/shard_plan.c",
+        "base/lifetime",    "checkpoint/",         "cuda/",            "matrix/cuda_library.c",
+        "memory/layout.c",  "shard/shard_",        NULL};
     return is_one_of(path, loops) ? LOOPS : is_one_of(path, binds) ? BINDS : STEPS;
 }
 
 /* Sources that only a GPU needs: a third of the runtime. */
 static bool is_for_gpu(const char *path)
 {
-    static const char *const gpu[] = {"gpu/",
+    static const char *const gpu[] = {"cuda/",
+                                      "gpu/",
                                       "matrix/gpu_",
                                       "matrix/cublas",
                                       "matrix/cuda_",
@@ -136,7 +137,8 @@ static bool is_for_gpu(const char *path)
 /* Sources that only rules with calls need. */
 static bool is_for_calls(const char *path)
 {
-    static const char *const calls[] = {"base/call_costs.c", "matrix/", NULL};
+    static const char *const calls[] = {"base/call_costs.c", "gpu/gpu_conditional.c",
+                                        "gpu/gpu_slot_switch.c", "matrix/", NULL};
     return is_one_of(path, calls);
 }
 

@@ -452,22 +452,6 @@ CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, c
     return s;
 }
 
-/* Adds to the message how much of a failed allocation is workspace. The core does not choose a
- * smaller workspace by
- * itself: which matrices share a call decides bits, and free memory must not change them. */
-CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes)
-{
-    char why[800];
-    if (s != OPTC_ERROR_MEMORY || !bytes)
-        return s;
-    snprintf(why, sizeof why, "%.700s", optc_message());
-    return fail(s,
-                "%s; %lld of them are workspace: a smaller one, below %lld, takes less memory and "
-                "more time "
-                "(optc_engine_options.workspace, or OPTC_WORKSPACE)",
-                why, (long long)bytes, (long long)b->rule->engine->workspace);
-}
-
 static optc_status bind_inside(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "runtime/core/gpu/cuda_driver.h"
+#include "runtime/core/cuda/cuda_driver.h"
 
 /* All of these are in NVRTC 12.0. */
 typedef struct _nvrtcProgram *nvrtcProgram;

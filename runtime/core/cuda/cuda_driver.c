@@ -1,6 +1,6 @@
 /* Loads the CUDA driver, libcuda.so.1, when a GPU is first requested, and fills the table of its
  * functions. No other name or path is tried: the driver belongs to the system. */
-#include "runtime/core/gpu/gpu_device.h"
+#include "runtime/core/cuda/gpu_engine.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* A GPU: context, spare library handles, errors, opening, memory. */
-#include "runtime/core/gpu/gpu_device.h"
+#include "runtime/core/cuda/gpu_engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -374,42 +374,18 @@ CORE optc_status gpu_memory(optc_engine *e, optc_memory *out)
     return gpu_leave(g, rc ? gpu_error(g, "cuMemGetInfo", rc, "") : OPTC_OK);
 }
 
-CORE const Device *gpu_device(void)
+/* Adds to the message how much of a failed allocation is workspace. The core does not choose a
+ * smaller workspace by
+ * itself: which matrices share a call decides bits, and free memory must not change them. */
+CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes)
 {
-    static const Device d = {"gpu",
-                             gpu_bind,
-                             gpu_unbind,
-                             gpu_run,
-                             gpu_sync,
-                             gpu_use_pointer,
-                             gpu_set_stream,
-                             gpu_read,
-                             gpu_write,
-                             gpu_spread,
-                             gpu_send_hyper,
-                             gpu_get_t,
-                             gpu_set_t,
-                             gpu_alloc_cohorts,
-                             gpu_cohorts_grown,
-                             gpu_participation_changed,
-                             gpu_may_change_participation,
-                             8,
-                             gpu_memory,
-                             false,
-                             gpu_read_ahead,
-                             gpu_call_bytes,
-                             gpu_gather,
-                             gpu_exchange,
-                             gpu_memory_take,
-                             gpu_memory_give,
-                             gpu_memory_fills,
-                             gpu_memory_set,
-                             gpu_memory_copy,
-                             gpu_gather_values,
-                             gpu_beside,
-                             gpu_joint,
-                             gpu_refuse,
-                             gpu_capturing,
-                             true};
-    return &d;
+    char why[800];
+    if (s != OPTC_ERROR_MEMORY || !bytes)
+        return s;
+    snprintf(why, sizeof why, "%.700s", optc_message());
+    return fail(s,
+                "%s; %lld of them are workspace: a smaller one, below %lld, takes less memory and "
+                "more time "
+                "(optc_engine_options.workspace, or OPTC_WORKSPACE)",
+                why, (long long)bytes, (long long)b->rule->engine->workspace);
 }
