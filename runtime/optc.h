@@ -495,7 +495,8 @@ optc_status optc_rule_input_info(const optc_rule *r, int i, optc_state_info *out
 const char *optc_rule_plan(const optc_rule *r);        /* the plan as text */
 /* A text field of the spec's head: "doc", "cite", or "fallback", which is the name of the rule that
  * steps tensors that are not matrices. "vectors": "true" if tensors of one dimension are stepped as
- * matrices. "" if the spec has none. */
+ * matrices. "shapes": "true" if rows, columns, sizes, names or tags of a tensor matter. "" if the
+ * spec has none. */
 const char *optc_rule_field(const optc_rule *r, const char *field);
 /* The compile-time options of the spec and of its fallback rule ("adamw.amsgrad"), as text.
  * choices: the values that may be chosen, one per line; NULL: every value of that kind. kind:

@@ -58,7 +58,7 @@ OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m un
     test_tensor_binding test_address_check test_gradient_memory test_scaling test_mixed_types \
     test_function_cache test_rule_classes test_constructors test_positional test_no_memory \
     test_create test_old_pickle test_contracts test_param_routing test_param_roles \
-    test_training test_comm test_sharded \
+    test_complex_params test_training test_comm test_sharded \
     test_sharded_rules test_sharded_files test_shard_checks test_samples test_master test_hooks \
     test_modes test_interrupts test_data_parallel test_kfac \
     test_functions test_elsewhere test_fuzz_contracts test_first_hour test_cookbook test_pages \

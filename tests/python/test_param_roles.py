@@ -208,8 +208,8 @@ class Appended(Case):
         file["state"][5]["exp_avg"] = torch.ones(3)
         with self.assertRaisesRegex(ValueError, r"param_groups\[0\]\[5\]"):
             again.load_state_dict(file)
-        opt.param_groups[0]["params"].append(nn.Parameter(torch.ones(2, dtype=torch.complex64)))
-        with self.assertRaisesRegex(ValueError, "complex"):
+        opt.param_groups[0]["params"].append(nn.Parameter(torch.ones(2, dtype=torch.cfloat).conj()))
+        with self.assertRaisesRegex(ValueError, "conjugated"):
             opt.step()
 
 

@@ -213,6 +213,19 @@ class Files(Case):
             grads(ps), grads(qs), opt.step(), other.step()
             self.assertTrue(all(torch.equal(p, q) for p, q in zip(ps, qs)), rule)
 
+    def test_counts_in_backward(self):
+        """With release_grads each tensor is bound alone, and counts its own steps."""
+        results = []
+        for release in (False, True):
+            ps = lists()
+            opt = optc.torch.LAMB(ps, lr=0.1, release_grads=release)
+            for _ in range(3):
+                sum((p * p).sum() for p in ps).backward()
+                opt.step()
+                opt.zero_grad()
+            results.append(ps)
+        self.assertTrue(all(torch.equal(p, q) for p, q in zip(*results)))
+
     def test_states_of_groups_apart(self):
         """A group that is frozen as a whole keeps its states while other groups are bound again. In
         a group of two types each type has a state of its own, which stays with its tensors."""

@@ -423,7 +423,8 @@ const char *optc_rule_field(const optc_rule *r, const char *field)
     } fields[] = {{"doc", x ? x->doc : NULL},
                   {"cite", x ? x->cite : NULL},
                   {"fallback", x ? x->fallback : NULL},
-                  {"vectors", x && rule_takes_vectors(x) ? "true" : NULL}};
+                  {"vectors", x && rule_takes_vectors(x) ? "true" : NULL},
+                  {"shapes", x && (x->nvariant > 1 || x->variant[0].view) ? "true" : NULL}};
     for (size_t i = 0; field && i < sizeof fields / sizeof *fields; i++)
         if (!strcmp(field, fields[i].name) && fields[i].text)
             return fields[i].text;

@@ -19,10 +19,11 @@ def begin(opt, params=None):
         value = number(group["initial_accumulator_value"])
         for p in group["params"]:
             if params is None or p in params:
+                wide = p.dtype in WIDE or p.is_complex()
                 opt.state[p] = {
                     "step": torch.tensor(0.0), "sum": torch.full_like(
-                        p, value, dtype=p.dtype if p.dtype in WIDE else torch.float32,
-                        requires_grad=False)
+                        p, complex(value, value) if p.is_complex() else value,
+                        dtype=p.dtype if wide else torch.float32, requires_grad=False)
                 }
 
 

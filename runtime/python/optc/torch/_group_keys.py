@@ -230,6 +230,11 @@ class GroupKeys:
             self.asks[key] = _asks(asked(**self.compiled(spec, options)))
         return self.asks[key]
 
+    def by_shape(self, group):
+        """Whether the group's rule looks at rows, columns or sizes of tensors."""
+        spec, options, _ = self.rule(group)
+        return bool(asked(**self.compiled(spec, options)).field("shapes"))
+
     def _torchs(self):
         """torch's keys, then the further ones of the spec and its wrappers."""
         row = _rules.TORCH[self.row]

@@ -20,6 +20,7 @@ from .._api import option_text, types_of
 from .._lib import OutOfMemory
 from . import _rules, _state
 from ._begun_states import begin, dropped
+from ._complex_params import PARTS, Complex, refuse_conjugated, refuse_shaped
 from ._data_parallel import refuse_flat, zeros_group
 from ._step_in_backward import step_late, watch
 from ._address_check import same
@@ -142,9 +143,18 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, _Base):
     def _check_group(self, group):
         if group.get("differentiable"):
             raise ValueError("differentiable=True: a step of optc is not differentiable")
+        late = self._rule.row in ("adafactor", "muon")         # torch's refuse complex ones at a step
         for p, name in zip(group["params"], names_of(group)):
-            if p.requires_grad:                        # a frozen parameter may have any class until it has a gradient
-                _refuse(p, name)
+            # a frozen parameter may have any class until it has a gradient
+            if p.requires_grad and not (late and p.is_complex()):
+                self._refuse(p, name, group)
+
+    def _refuse(self, p, name, group):
+        """Refuses a parameter that optc does not step, by name."""
+        refuse_placed(p, name) if is_sharded(p) else refuse(p, name)
+        if p.is_complex():
+            refuse_conjugated(p, name)
+            refuse_shaped(p, name, self._rule, group)
 
     def add_param_group(self, param_group):
         if isinstance(param_group, dict):
@@ -223,11 +233,12 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, _Base):
                 if p.grad is None and not p.requires_grad and not (modes and _state.entry(self, p)):
                     out.append(p)
                     continue
-                _refuse(p, role.name)
+                self._refuse(p, role.name, group)
                 refuse_without_memory(p, role.name or "param_groups[%d][%d]" % (k, i))
-                refuse_type(p.dtype, TYPES, "parameters", tensor_name(p, role.name))
+                known = PARTS if p.is_complex() and not (ranks or is_sharded(p)) else TYPES
+                refuse_type(p.dtype, known, "parameters", tensor_name(p, role.name))
                 grad = p.dtype if p.grad is None else p.grad.dtype
-                refuse_type(grad, TYPES, "gradients", "that of " + tensor_name(p, role.name))
+                refuse_type(grad, known, "gradients", "that of " + tensor_name(p, role.name))
                 own = id(p) if self._release else 0
                 key = p.device, p.dtype, grad, ranks or is_sharded(p), spec, option_text(options), up, own
                 members = wanted.setdefault(key, ({}, rule))[0]
@@ -261,11 +272,13 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, _Base):
 
     def _bound(self, key, members, rule, bindings, old):
         device, dtype, grad, sharded = key[:4]
+        kind = partial(Collective, sharded) if type(sharded) is tuple else Sharded if sharded \
+            else Complex if dtype.is_complex else TensorBinding
+        dtype, grad = PARTS.get(dtype, dtype), PARTS.get(grad, grad)
         what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES[grad],
                                    scaler=self._scaled, bindings=bindings)
         members = list(members.values())
         hypers = [self._rule.values(self.param_groups[m.group], dtype, m.group) for m in members]
-        kind = partial(Collective, sharded) if type(sharded) is tuple else Sharded if sharded else TensorBinding
         memory = device_of(device, self._workspace)
         try:
             b = kind(memory, memory.rule(**what), members, hypers, self._static, old, self._rule.names)
@@ -282,7 +295,8 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, _Base):
         return b
 
     def _refuse_apart(self, bounds):
-        if self._release and any("group" in b.domains.values() for b in bounds):
+        if self._release and any(
+                d == "group" and not _state.is_count(self, n) for b in bounds for n, d in b.domains.items()):
             raise ValueError("%s has states of whole groups: release_grads=True cannot be used with it"
                              % self._rule.spec)
 
@@ -503,8 +517,3 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, _Base):
 # torch's wrapper: hooks, and the profiler's record.
 _hooked_step = _Base.profile_hook_step(Optimizer._step)
 _uncompiled_step = torch._disable_dynamo(Optimizer._step_with_hooks)
-
-
-def _refuse(p, name):
-    """Refuses a parameter that optc does not step, by name."""
-    refuse_placed(p, name) if is_sharded(p) else refuse(p, name)

@@ -169,9 +169,9 @@ def refuse_empty(value, key, name):
         refuse_freed(local(value), "state '%s' of " % key, name)
 
 
-def check_value(value, shape, key, name, view=None, coded=False):
+def check_value(value, shape, key, name, view=None, coded=False, pairs=False):
     """A state's new value as a tensor; refuses another shape, but for dimensions of size 1, and what is no real
-    number. coded: codes are taken too."""
+    number. coded: codes are taken too; pairs: complex numbers."""
     given = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if view is not None:
         refuse_placed_value(given, view, "state '%s' of %s" % (key, name))
@@ -181,7 +181,8 @@ def check_value(value, shape, key, name, view=None, coded=False):
             key, name, tuple(shape), tuple(given.shape)))
     whole = view.dtype if view is not None else given.dtype    # of remainders (int16, int8)
     remainder = given.dtype == whole and given.dtype in (torch.int16, torch.int8)
-    if not given.is_floating_point() and not remainder and not (given.dtype == torch.uint8 and coded):
+    pairs = given.is_complex() and (pairs or view is not None and view.is_complex())
+    if not (given.is_floating_point() or pairs or remainder) and not (given.dtype == torch.uint8 and coded):
         raise ValueError("state '%s' of %s was given as %s: a floating type is wanted" % (key, name, given.dtype))
     return given
 
@@ -544,7 +545,7 @@ def check_file(opt, saved, groups):
                 check_missing(opt, own, kept, name)
             for n, domain in kept.items():
                 if own.get(n) is not None and (domain == "elem" or whole):
-                    check_value(own[n], p.shape if domain == "elem" else (), n, name, None, _codes.is_coded(own, n))
+                    check_value(own[n], p.shape if domain == "elem" else (), n, name, None, _codes.is_coded(own, n), p.is_complex())
             for n in lower:
                 if isinstance(own.get(n), torch.Tensor) and not is_sharded(own[n]):    # parts: when they are bound
                     refuse_empty(own[n], n, name)

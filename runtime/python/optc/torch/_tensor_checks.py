@@ -1,5 +1,5 @@
-"""Memory layout of tensors, and refusals of tensors that optc cannot step: other classes, sparse,
-complex or negated ones, freed storage, shared elements."""
+"""Memory layout of tensors, and refusals of tensors that optc cannot step: other classes, sparse
+or negated ones, freed storage, shared elements."""
 from itertools import repeat
 from operator import add, le, mul
 
@@ -57,9 +57,6 @@ def refuse(p, name):
             torch._C._disabled_torch_function_impl:
         raise TypeError(
             "optc does not step tensors of %s yet: %s" % (type(p).__name__, tensor_name(p, name)))
-    if p.is_complex():
-        raise ValueError("optc does not step complex parameters: %s; pass torch.view_as_real of it"
-                         % tensor_name(p, name))
     if p.layout != torch.strided:
         raise ValueError("optc does not step sparse parameters: %s" % tensor_name(p, name))
     refuse_negated(p, name)
