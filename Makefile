@@ -335,8 +335,8 @@ faults: $(BUILD)/faults $(EMULATED)
 
 # Hashes of every rule's results, for comparing two versions (tests/hashes). -O1 gives the same bits in a third of the
 # time.
-$(BUILD)/hash-results: $(BUILD)/obj/tests/hashes/hash_results.o $(BUILD)/liboptc.a
-	$(CC) -o $@ $^ $(LDLIBS)
+$(BUILD)/hash-results: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/hashes/*.c)) $(BUILD)/liboptc.a
+	$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
 .PHONY: hashes
 HASH_FLAGS ?=

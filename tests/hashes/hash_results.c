@@ -9,10 +9,8 @@
  * without matrix
  * products: their hashes are the same on every device. Rules with products depend on the device and
  * its libraries. A composition that the compiler refuses has the hash "refused". */
-#include "optc.h"
+#include "tests/hashes/hash_memory.h"
 
-#include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,142 +39,6 @@ static const char *const wrappers[] = {
 static const char *const wrapped[] = {"adamw", "adafactor", "muon"};
 
 static int failures;
-
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "hash-results: %s: %s\n", what, why);
-    exit(1);
-}
-
-static void must(optc_status s, const char *what)
-{
-    if (s != OPTC_OK)
-        die(what, optc_message());
-}
-
-/* ---- memory of the GPU, through the driver ---- */
-static bool gpu;
-static int (*gpu_alloc)(unsigned long long *, size_t), (*gpu_free)(unsigned long long);
-static int (*gpu_put)(unsigned long long, const void *, size_t),
-    (*gpu_get)(void *, unsigned long long, size_t);
-
-static void *driver_function(void *driver, const char *name)
-{
-    void *f = driver ? dlsym(driver, name) : NULL;
-    if (!f)
-        die(name, "not in libcuda.so.1");
-    return f;
-}
-
-static void gpu_open(void)
-{
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
-    int (*init)(unsigned), (*retain)(void **, int), (*set)(void *);
-    *(void **)&init = driver_function(driver, "cuInit");
-    *(void **)&retain = driver_function(driver, "cuDevicePrimaryCtxRetain");
-    *(void **)&set = driver_function(driver, "cuCtxSetCurrent");
-    *(void **)&gpu_alloc = driver_function(driver, "cuMemAlloc_v2");
-    *(void **)&gpu_free = driver_function(driver, "cuMemFree_v2");
-    *(void **)&gpu_put = driver_function(driver, "cuMemcpyHtoD_v2");
-    *(void **)&gpu_get = driver_function(driver, "cuMemcpyDtoH_v2");
-    if (init(0) || retain(&context, 0) || set(context))
-        die("cuda", "no context");
-}
-
-static void *memory_alloc(size_t bytes)
-{
-    unsigned long long at = 0;
-    void *p = gpu ? (gpu_alloc(&at, bytes) ? NULL : (void *)(uintptr_t)at)
-                  : aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!p)
-        die("memory", "none left");
-    return p;
-}
-
-static void memory_free(void *p)
-{
-    if (gpu)
-        gpu_free((uintptr_t)p);
-    else
-        free(p);
-}
-
-static void memory_put(void *to, const void *from, size_t bytes)
-{
-    if (!gpu)
-        memcpy(to, from, bytes);
-    else if (gpu_put((uintptr_t)to, from, bytes))
-        die("cuMemcpyHtoD", "failed");
-}
-
-static void memory_get(void *to, const void *from, size_t bytes)
-{
-    if (!gpu)
-        memcpy(to, from, bytes);
-    else if (gpu_get(to, (uintptr_t)from, bytes))
-        die("cuMemcpyDtoH", "failed");
-}
-
-/* ---- data ---- */
-static size_t width(optc_type t) { return t == OPTC_F64 ? 8 : t == OPTC_F32 ? 4 : 2; }
-
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-/* f32 bits to f16, for 0 and values that f16 stores exactly and normalised. */
-static uint16_t half_bits(uint32_t f)
-{
-    return (uint16_t)(f << 1
-                          ? (f >> 16 & 0x8000) | (((f >> 23 & 255) - 112) << 10) | (f >> 13 & 1023)
-                          : 0);
-}
-
-/* Multiples of 1/64 below 2, which every type stores exactly; f32 and f64 get more bits below
- * that. */
-static void store_value(void *at, int64_t i, optc_type type, uint64_t seed)
-{
-    uint64_t bits = mix(seed * 1000003u + (uint64_t)i);
-    int k = (int)(bits % 255) - 127;
-    double fine = (double)(bits >> 40) * 0x1p-32;
-    float coarse = (float)k / 64;
-    uint32_t word;
-    memcpy(&word, &coarse, 4);
-    if (type == OPTC_F64)
-        ((double *)at)[i] = coarse + fine;
-    else if (type == OPTC_F32)
-        ((float *)at)[i] = (float)(coarse + fine);
-    else if (type == OPTC_BF16)
-        ((uint16_t *)at)[i] = (uint16_t)(word >> 16);
-    else
-        ((uint16_t *)at)[i] = half_bits(word);
-}
-
-static uint64_t infinity_bits(optc_type t)
-{
-    return t == OPTC_F64    ? 0x7ff0000000000000u
-           : t == OPTC_F32  ? 0x7f800000u
-           : t == OPTC_BF16 ? 0x7f80u
-                            : 0x7c00u;
-}
-
-static uint64_t hash_bytes(uint64_t h, const unsigned char *data, size_t bytes, optc_type type)
-{
-    size_t w = width(type);
-    uint64_t inf = infinity_bits(type), magnitude = ((uint64_t)1 << (8 * w - 1)) - 1;
-    for (size_t i = 0; i + w <= bytes; i += w) {
-        uint64_t v = 0;
-        memcpy(&v, data + i, w);
-        if ((v & magnitude) > inf)
-            v = inf + 1;                                   /* all NaNs are alike */
-        h = mix(h ^ v) * 0x100000001b3u;
-    }
-    return h;
-}
 
 /* ---- one case ---- */
 typedef struct {
@@ -341,8 +203,8 @@ int main(int argc, char **argv)
         else
             die(argv[first], "not an option; --device and --isa are");
     }
-    if ((gpu = strncmp(o.device, "cuda", 4) == 0))
-        gpu_open();
+    if (!strncmp(o.device, "cuda", 4))
+        use_gpu();
     /* products by optc's own loops: every machine has those */
     setenv("OPTC_BLAS", "none", 0);
     optc_engine *e;
