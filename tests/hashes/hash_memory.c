@@ -139,3 +139,20 @@ uint64_t hash_bytes(uint64_t h, const unsigned char *data, size_t bytes, optc_ty
     }
     return h;
 }
+
+uint64_t hash_state(optc_binding *b, uint64_t h, int tensor, const optc_state_info *s)
+{
+    optc_state_view view;
+    optc_status status = optc_state(b, tensor, s->name, &view);
+    if (status == OPTC_ERROR_ABSENT)
+        return h;
+    must(status, s->name);
+    size_t bytes = (size_t)view.count * width(view.type);
+    unsigned char *copy = malloc(bytes + 1);
+    if (!copy)
+        die("memory", "none left");
+    must(optc_state_get(b, tensor, s->name, copy, bytes), s->name);
+    h = hash_bytes(h, copy, bytes, view.type);
+    free(copy);
+    return h;
+}

@@ -26,4 +26,6 @@ size_t width(optc_type t);
  * that. */
 void store_value(void *at, int64_t i, optc_type type, uint64_t seed);
 uint64_t hash_bytes(uint64_t h, const unsigned char *data, size_t bytes, optc_type type);
+/* The hash of h and a state; h if this tensor or group has none. */
+uint64_t hash_state(optc_binding *b, uint64_t h, int tensor, const optc_state_info *s);
 #endif

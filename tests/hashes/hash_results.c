@@ -2,14 +2,14 @@
  * builds whose outputs are equal compute the same bits. It needs optc.h only, so it compiles
  * against older versions too.
  *
- *   hash-results [--device cpu|cuda] [--isa NAME] [PREFIX…] only rules whose names start with a
- *   PREFIX
+ *   hash-results [--schedules] [--device cpu|cuda] [--isa NAME] [PREFIX…]
  *
- * One line per case: rule+wrapper parameter/state shapes device hash. The device is "any" for rules
- * without matrix
+ * PREFIX: only rules whose names start with it. --schedules: other cases, those of
+ * hash_schedules.c. One line per case: rule+wrapper parameter/state shapes device hash. The device
+ * is "any" for rules without matrix
  * products: their hashes are the same on every device. Rules with products depend on the device and
  * its libraries. A composition that the compiler refuses has the hash "refused". */
-#include "tests/hashes/hash_memory.h"
+#include "tests/hashes/hash_schedules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,23 +70,6 @@ static optc_status bind_all(Case *c, unsigned flags_of_kernels)
     return optc_bind(c->rule, &g, 1, &c->binding);
 }
 
-static uint64_t hash_state(Case *c, uint64_t h, int tensor, const optc_state_info *s)
-{
-    optc_state_view view;
-    optc_status status = optc_state(c->binding, tensor, s->name, &view);
-    if (status == OPTC_ERROR_ABSENT)
-        return h;
-    must(status, s->name);
-    size_t bytes = (size_t)view.count * width(view.type);
-    unsigned char *copy = malloc(bytes + 1);
-    if (!copy)
-        die("memory", "none left");
-    must(optc_state_get(c->binding, tensor, s->name, copy, bytes), s->name);
-    h = hash_bytes(h, copy, bytes, view.type);
-    free(copy);
-    return h;
-}
-
 static uint64_t hash_case(Case *c, uint64_t h)
 {
     for (int k = 0; k < NSHAPES; k++) {
@@ -99,7 +82,7 @@ static uint64_t hash_case(Case *c, uint64_t h)
         must(optc_rule_state(c->rule, i, &s), "state");
         int n = strcmp(s.domain, "group") ? NSHAPES : 1;
         for (int k = 0; k < n; k++)
-            h = hash_state(c, h, k, &s);
+            h = hash_state(c->binding, h, k, &s);
     }
     return h;
 }
@@ -195,7 +178,8 @@ int main(int argc, char **argv)
 {
     optc_engine_options o = {.threads = 1, .device = "cpu", .untuned = 1};
     int first = 1;
-    for (; first + 1 < argc && !strncmp(argv[first], "--", 2); first += 2) {
+    const bool schedules = argc > 1 && !strcmp(argv[1], "--schedules");
+    for (first += schedules; first + 1 < argc && !strncmp(argv[first], "--", 2); first += 2) {
         if (!strcmp(argv[first], "--device"))
             o.device = argv[first + 1];
         else if (!strcmp(argv[first], "--isa"))
@@ -213,10 +197,12 @@ int main(int argc, char **argv)
         const char *rule = optc_library_name(i);
         if (strchr(rule, '/') || !chosen(rule, argc - first, argv + first))
             continue;
-        for (size_t k = 0; k < sizeof all_types / sizeof *all_types; k++)
+        if (schedules)
+            print_schedules(e, &o, rule);
+        for (size_t k = 0; k < sizeof all_types / sizeof *all_types && !schedules; k++)
             print_case(e, rule, NULL, &all_types[k]);
     }
-    for (size_t r = 0; r < sizeof wrapped / sizeof *wrapped; r++)
+    for (size_t r = 0; !schedules && r < sizeof wrapped / sizeof *wrapped; r++)
         if (chosen(wrapped[r], argc - first, argv + first))
             for (size_t w = 0; w < sizeof wrappers / sizeof *wrappers; w++)
                 /* f32, f64 and bf16 with states in f32 */
