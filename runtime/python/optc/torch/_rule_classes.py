@@ -168,24 +168,31 @@ def make(name):
 # ---- stubs ----
 # entries that HEAD has, with the modes eval and train
 COMMON = ("step", "perturb", "to_eval", "to_train")
+# Keywords of rules whose vectors AdamW steps.
+ADAMW = tuple("adamw_" + n for n in ("beta1", "beta2", "eps", "lr", "weight_decay", "amsgrad"))
 HEAD = '''\
 # Made by `python -m optc.torch._rule_classes`: what optc.torch has, for editors and type checkers.
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
+from typing_extensions import TypedDict, Unpack
 
 from ._kfac import kfac_inputs as kfac_inputs
 from ._samples import per_sample as per_sample
 
 Number = Union[float, torch.Tensor]
+Pair = Tuple[float, float]
 
 def sorted_by(optimizer: Optimizer) -> Dict[str, str]: ...
-def list_optimizers(filter: Union[str, Sequence[str]] = ..., exclude_filters: Union[str, Sequence[str]] = ...,
+def list_optimizers(filter: Union[str, Sequence[str]] = ...,
+                    exclude_filters: Union[str, Sequence[str]] = ...,
                     with_description: bool = ...) -> List[Any]: ...
-def create(opt: str, model_or_params: Any, *, filter_bias_and_bn: bool = ..., **given: Any) -> Optimizer: ...
-def race(model_fn: Callable[[], torch.nn.Module], data_fn: Callable[[int, int], Tuple[Any, ...]], rules: Sequence[str],
-         *, loss_fn: Optional[Callable[[Any, Any], torch.Tensor]] = ..., steps: int = ..., every: Optional[int] = ...,
-         target: Optional[float] = ..., seeds: int = ..., first_seed: int = ..., trials: int = ..., schedule: str = ...,
+def create(opt: str, model_or_params: Any, *, filter_bias_and_bn: bool = ...,
+           **given: Any) -> Optimizer: ...
+def race(model_fn: Callable[[], torch.nn.Module], data_fn: Callable[[int, int], Tuple[Any, ...]],
+         rules: Sequence[str], *, loss_fn: Optional[Callable[[Any, Any], torch.Tensor]] = ...,
+         steps: int = ..., every: Optional[int] = ..., target: Optional[float] = ...,
+         seeds: int = ..., first_seed: int = ..., trials: int = ..., schedule: str = ...,
          device: Any = ..., name: str = ..., out: Optional[str] = ..., json: Optional[str] = ...,
          verbose: bool = ...) -> Dict[str, Any]: ...
 
@@ -193,11 +200,14 @@ class GradScaler(torch.amp.GradScaler): ...
 
 class Optimizer(torch.optim.Optimizer):
     def __init__(self, params: Any, rule: Optional[str] = None, *, spec: Optional[str] = None,
-                 with_: Union[str, Sequence[str]] = (), options: Union[None, str, Mapping[str, Any]] = None,
-                 types: Union[None, str, Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True,
+                 with_: Union[str, Sequence[str]] = (),
+                 options: Union[None, str, Mapping[str, Any]] = None,
+                 types: Union[None, str, Mapping[str, str]] = None,
+                 wrappers: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0,
+                 process_group: Any = None, group: Any = None, follow_lr: bool = True,
                  **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
@@ -231,7 +241,8 @@ def _kind(p):
     if isinstance(d, bool):
         return "bool"
     if isinstance(d, tuple):
-        return "Tuple[%s]" % ", ".join("Optional[float]" if x is None else "float" for x in d)
+        return "Pair" if len(d) == 2 and None not in d else "Tuple[%s]" % ", ".join(
+            "Optional[float]" if x is None else "float" for x in d)
     if isinstance(d, str):
         return "str"
     if d is None:
@@ -245,26 +256,42 @@ def _kind(p):
 def stubs():
     """The text of __init__.pyi."""
     from . import FUNCTIONS
-    found = [HEAD, "\n".join(_function(f) for f in FUNCTIONS)]
+    found = [HEAD, "\n".join(_function(f) for f in FUNCTIONS), _keywords()]
     for name, spec in sorted(names().items()):
         rule = asked(spec=spec)
         rows, star = ["self", "params: Any"], False
-        for p in list(signature(spec).parameters.values())[1:]:
+        params = list(signature(spec).parameters.values())[1:]
+        by_adamw = {p.name for p in params} >= set(ADAMW)
+        held = {n for n, _, _ in AROUND} | (set(ADAMW) if by_adamw else set())
+        for p in params:
+            if p.name in held or (p.name, p.kind) == ("maximize", KEYWORD):
+                continue
             if p.kind == KEYWORD and not star:
                 rows.append("*")
                 star = True
             rows.append(
-                "%s: %s = %s" % (p.name, _kind(p), "..." if p.default == inf else repr(p.default)))
+                ("%s: %s = %s" % (p.name, _kind(p), "..." if p.default == inf else
+                                  repr(p.default))).replace(" ", "\0"))
+        rows.append("**more:\0Unpack[%s]" % ("WithAdamW" if by_adamw else "Common"))
         lines = ["class %s(Optimizer):" % name]
-        lines += _wrapped('"""%s. %s"""' % (rule.field("doc"), rule.field("cite")), 4, 4)
+        lines += _wrapped('"""%s."""' % rule.field("doc"), 4, 4)
         # no line ends with an arrow, which is outside of the parentheses
         lines += [
             x.replace("\0", " ")
-            for x in _wrapped("def __init__(%s)\0->\0None: ..." % ", ".join(rows), 4, 17)
+            for x in _wrapped("def __init__(%s)\0->\0None: ..." % ", ".join(rows), 4, 8)
         ]
         lines += ["    def %s(self) -> None: ..." % e for e in rule.entries() if e not in COMMON]
-        found.append("\n".join(lines) + "\n")
-    return "\n".join(found)
+        found.append("\n".join(lines))
+    return "\n".join(found) + "\n"
+
+
+def _keywords():
+    """The keywords that most classes have, for the stubs."""
+    rows = ["class Common(TypedDict, total=False):", "    maximize: bool"]
+    rows += ["    %s: %s" % (n, kind) for n, kind, _ in AROUND]
+    rows += ["", "class WithAdamW(Common, total=False):"]
+    rows += ["    %s: %s" % (n, "bool" if n.endswith("amsgrad") else "Number") for n in ADAMW]
+    return "\n".join(rows) + "\n"
 
 
 def _function(f):
@@ -278,7 +305,7 @@ def _function(f):
 
 
 def _wrapped(text, first, rest):
-    return textwrap.wrap(text, 118, initial_indent=" " * first, subsequent_indent=" " * rest,
+    return textwrap.wrap(text, 100, initial_indent=" " * first, subsequent_indent=" " * rest,
                          break_long_words=False, break_on_hyphens=False)
 
 
