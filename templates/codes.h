@@ -1,29 +1,33 @@
-/* Block codes: OPTC_CODED values are stored as one byte each and share an f32 scale, the largest magnitude of the
- * block divided by a power of two (top). A state is an array of codes, padded to whole blocks, and behind it the
- * scales. Tensors of fewer than OPTC_LEAST_CODED elements store f32 instead. runtime/TYPES.md gives the error bounds
- * and the reasons.
+/* Block codes: OPTC_CODED values are stored as one byte each and share an f32 scale, the largest
+ * magnitude of the block divided by a power of two (top). A state is an array of codes, padded to
+ * whole blocks, and behind it the scales. Tensors of fewer than OPTC_LEAST_CODED elements store f32
+ * instead. runtime/TYPES.md gives the error bounds and the reasons.
  *
- * The code of x is read off the bits of the f32 number one + |x| / scale, with `one` a little above 1: its exponent
- * and its first mantissa bits. So steps grow with x above the scale and are equal below. q8 and q8u keep five mantissa
- * bits, f8 and f8u three; q8 and f8 have a sign. A dither that depends on element and step is added before the other
- * bits are cut: a slow average moves by less than half a code per step, and with rounding to nearest it would stand
- * still.
+ * The code of x is read off the bits of the f32 number one + |x| / scale, with `one` a little above
+ * 1: its exponent and its first mantissa bits. So steps grow with x above the scale and are equal
+ * below. q8 and q8u keep five mantissa bits, f8 and f8u three; q8 and f8 have a sign. A dither that
+ * depends on element and step is added before the other bits are cut: a slow average moves by less
+ * than half a code per step, and with rounding to nearest it would stand still.
  *
- * Decoding and encoding again gives the same codes and the same scale at every dither. A block with a value that is
- * not finite has the scale NaN and codes 0. */
+ * Decoding and encoding again gives the same codes and the same scale at every dither. A block with
+ * a value that is not finite has the scale NaN and codes 0. */
 
-/* The scale of a block whose largest magnitude has the bits `most`: that magnitude times a power of two, per_top.
- * Below `least` every code of the block is 0. No magnitude below `floor` is used: what is computed from it would be
- * too close to denormals. For signed codes `least` is code 1 at the smallest scale: such a block has a code that is
- * not 0 at every dither, so its scale stays. */
+/* The scale of a block whose largest magnitude has the bits `most`: that magnitude times a power of
+ * two, per_top. Below `least` every code of the block is 0. No magnitude below `floor` is used:
+ * what is computed from it would be too close to denormals. For signed codes `least` is code 1 at
+ * the smallest scale: such a block has a code that is not 0 at every dither, so its scale stays. */
 OPTC_FN float optc_code_scale(unsigned most, float least, float floor, float per_top)
 {
-    unsigned s = most < optc_bitsf(least) ? 0u : most < optc_bitsf(floor) ? optc_bitsf(floor) : most;
-    return optc_frombitsf(most >= 0x7f800000u ? 0x7fc00000u : optc_bitsf(optc_frombitsf(s) * per_top));
+    unsigned s = most < optc_bitsf(least)   ? 0u
+                 : most < optc_bitsf(floor) ? optc_bitsf(floor)
+                                            : most;
+    return optc_frombitsf(most >= 0x7f800000u ? 0x7fc00000u
+                                              : optc_bitsf(optc_frombitsf(s) * per_top));
 }
 
-/* 1 / scale, rounded to nearest; 0 for a scale of 0 or NaN. Other scales and their inverses are normal numbers, for
- * which two steps after the approximation are enough: the compiler's own division does the same behind a branch. */
+/* 1 / scale, rounded to nearest; 0 for a scale of 0 or NaN. Other scales and their inverses are
+ * normal numbers, for which two steps after the approximation are enough: the compiler's own
+ * division does the same behind a branch. */
 OPTC_FN float optc_code_inverse(float scale)
 {
 #ifdef __CUDA_ARCH__
@@ -38,8 +42,8 @@ OPTC_FN float optc_code_inverse(float scale)
 
 OPTC_FN unsigned char optc_code_mask(float scale) { return scale == scale ? 255u : 0u; }
 
-/* Twelve bits of dither for element i of a tensor: groups of eight elements and steps are low-discrepancy sequences,
- * and the eight elements of a group have one of each eighth. */
+/* Twelve bits of dither for element i of a tensor: groups of eight elements and steps are
+ * low-discrepancy sequences, and the eight elements of a group have one of each eighth. */
 #define OPTC_DITHER 0xc13fa9a9u
 
 OPTC_FN unsigned optc_dither_at(unsigned dither, long long i)
@@ -78,7 +82,8 @@ OPTC_FN unsigned optc_code_signed(float x, float inverse, unsigned dither, int s
 /* A value that is not 0 never becomes code 0: rules divide by roots of such states. */
 OPTC_FN unsigned optc_code_unsigned(float x, float inverse, unsigned dither, int shift, float one)
 {
-    const unsigned k = optc_code_to(x, inverse, (1u << shift) - optc_code_draw(dither, shift), shift, one);
+    const unsigned k =
+        optc_code_to(x, inverse, (1u << shift) - optc_code_draw(dither, shift), shift, one);
     const unsigned u = optc_bitsf(x), some = u < 1u ? u : 1u;
     return k > some ? k : some;
 }
@@ -116,7 +121,8 @@ OPTC_FN float optc_code_value(unsigned code, int shift, int is_signed, float one
     return optc_frombitsf(optc_bitsf(size) ^ (is_signed ? (code & 0x80u) << 24 : 0u));
 }
 
-OPTC_FN unsigned char optc_code_of(float x, float inverse, unsigned dither, int shift, int is_signed, float one)
+OPTC_FN unsigned char optc_code_of(float x, float inverse, unsigned dither, int shift,
+                                   int is_signed, float one)
 {
     unsigned sign = optc_bitsf(x) >> 24 & 0x80u;
     return (unsigned char)(is_signed ? optc_code_signed(x, inverse, dither, shift, one) | sign
@@ -165,6 +171,7 @@ OPTC_FN unsigned char optc_to_f8u(float x, float inverse, unsigned dither)
 
 OPTC_FN float *optc_scales(const void *state, long long n)
 {
-    const unsigned long long codes = (unsigned long long)(n + OPTC_CODED - 1) / OPTC_CODED * OPTC_CODED;
+    const unsigned long long codes =
+        (unsigned long long)(n + OPTC_CODED - 1) / OPTC_CODED * OPTC_CODED;
     return (float *)((char *)(unsigned long long)state + codes);
 }

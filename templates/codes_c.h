@@ -1,4 +1,5 @@
-/* codes_c.h: blocks of codes in C, for generated loops over OPTC_LANES values. Pasted after codes.h. */
+/* codes_c.h: blocks of codes in C, for generated loops over OPTC_LANES values. Pasted after
+ * codes.h. */
 
 /* The bits of the largest magnitude so far. */
 OPTC_FN unsigned optc_code_most(unsigned most, float x)
@@ -7,7 +8,8 @@ OPTC_FN unsigned optc_code_most(unsigned most, float x)
     return u > most ? u : most;
 }
 
-/* The dither of a block whose first value has the number `at`. All states of an element share it. */
+/* The dither of a block whose first value has the number `at`. All states of an element share
+ * it. */
 OPTC_FN void optc_dithers(unsigned *restrict to, unsigned dither, long long at)
 {
     const unsigned first = dither + (unsigned)(at >> 3) * OPTC_DITHER;
@@ -16,10 +18,10 @@ OPTC_FN void optc_dithers(unsigned *restrict to, unsigned dither, long long at)
 }
 
 //@ types
-/* The values of a state from number `at` on. A whole block has a loop of its own: its count is a constant, so that no
- * values remain after the last vector. */
-OPTC_FN void optc_decode_{{name}}(float *restrict to, const void *restrict state, const optc_view *self, long long at,
-                                  int len)
+/* The values of a state from number `at` on. A whole block has a loop of its own: its count is a
+ * constant, so that no values remain after the last vector. */
+OPTC_FN void optc_decode_{{name}}(float *restrict to, const void *restrict state,
+                                  const optc_view *self, long long at, int len)
 {
     const {{c}} *restrict code = (const {{c}} *)state + at;
     if (self->whole_n < OPTC_LEAST_CODED) {
@@ -43,10 +45,11 @@ OPTC_FN void optc_decode_{{name}}(float *restrict to, const void *restrict state
 }
 
 //@ types
-/* Stores a block, or the rest of the tensor; `at` is a multiple of OPTC_CODED. most: the bits of its largest
- * magnitude. */
-OPTC_FN void optc_encode_{{name}}(void *restrict state, const float *restrict from, const optc_view *self,
-                                  long long at, int len, const unsigned *restrict dithers, unsigned most)
+/* Stores a block, or the rest of the tensor; `at` is a multiple of OPTC_CODED. most: the bits of
+ * its largest magnitude. */
+OPTC_FN void optc_encode_{{name}}(void *restrict state, const float *restrict from,
+                                  const optc_view *self, long long at, int len,
+                                  const unsigned *restrict dithers, unsigned most)
 {
     {{c}} *restrict code = ({{c}} *)state + at;
     if (self->whole_n < OPTC_LEAST_CODED) {

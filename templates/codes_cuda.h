@@ -1,6 +1,6 @@
-/* codes_cuda.h: blocks of codes on a GPU. A thread has N vectors of V values of a block, which 128 / (V * N)
- * neighbouring lanes share: the first vectors of these lanes are the first 128 / N values, and so on. V is 4 at least.
- * Pasted after codes.h and cuda_helpers.h. */
+/* codes_cuda.h: blocks of codes on a GPU. A thread has N vectors of V values of a block, which 128
+ * / (V * N) neighbouring lanes share: the first vectors of these lanes are the first 128 / N
+ * values, and so on. V is 4 at least. Pasted after codes.h and cuda_helpers.h. */
 
 struct optc_yes { static const bool value = true; };
 
@@ -28,13 +28,17 @@ OPTC_FN unsigned optc_byte(unsigned word, int i)
 #endif
 }
 
-/* Bits SHIFT to SHIFT + 7 of four numbers as one word. SHIFT is 16 at least, so two of them are shifted at once. */
-template <int SHIFT> OPTC_FN unsigned optc_code_bytes(unsigned a, unsigned b, unsigned c, unsigned d)
+/* Bits SHIFT to SHIFT + 7 of four numbers as one word. SHIFT is 16 at least, so two of them are
+ * shifted at once. */
+template <int SHIFT>
+OPTC_FN unsigned optc_code_bytes(unsigned a, unsigned b, unsigned c, unsigned d)
 {
 #ifdef __CUDA_ARCH__
-    return __byte_perm(__byte_perm(a, b, 0x7632) << (24 - SHIFT), __byte_perm(c, d, 0x7632) << (24 - SHIFT), 0x7531);
+    return __byte_perm(__byte_perm(a, b, 0x7632) << (24 - SHIFT),
+                       __byte_perm(c, d, 0x7632) << (24 - SHIFT), 0x7531);
 #else
-    return (a >> SHIFT & 255u) | (b >> SHIFT & 255u) << 8 | (c >> SHIFT & 255u) << 16 | (d >> SHIFT & 255u) << 24;
+    return (a >> SHIFT & 255u) | (b >> SHIFT & 255u) << 8 | (c >> SHIFT & 255u) << 16 |
+           (d >> SHIFT & 255u) << 24;
 #endif
 }
 
@@ -57,17 +61,22 @@ template <int V, int N> OPTC_FN int optc_code_lane(int id)
     return (int)((unsigned)id / lanes * OPTC_CODED + (unsigned)id % lanes * V);
 }
 
-/* Values of a state as loaded, four codes per word. Decoding waits until they are used. CODED is false for tensors
- * that store f32. */
+/* Values of a state as loaded, four codes per word. Decoding waits until they are used. CODED is
+ * false for tensors that store f32. */
 template <typename CODE, int V, int N, bool CODED> struct optc_coded {
     unsigned word[N][V / 4];
     float scale;
     OPTC_FN_MEMBER float at(int k, int i) const
     {
-        const unsigned w = word[k][i / 4], code = optc_byte(CODE::is_signed ? w & 0x7f7f7f7fu : w, i % 4);
-        const float size = optc_frombitsf(optc_bitsf(CODE::one()) + code * (1u << (CODE::shift - 16))) - CODE::one();
-        return CODE::is_signed ? optc_frombitsf(optc_bitsf(size) ^ (w << (24 - i % 4 * 8) & 0x80000000u)) * scale
-                               : size * scale;
+        const unsigned w = word[k][i / 4],
+                       code = optc_byte(CODE::is_signed ? w & 0x7f7f7f7fu : w, i % 4);
+        const float size =
+            optc_frombitsf(optc_bitsf(CODE::one()) + code * (1u << (CODE::shift - 16))) -
+            CODE::one();
+        return CODE::is_signed
+                   ? optc_frombitsf(optc_bitsf(size) ^ (w << (24 - i % 4 * 8) & 0x80000000u)) *
+                         scale
+                   : size * scale;
     }
 };
 
@@ -77,7 +86,8 @@ template <typename CODE, int V, int N> struct optc_coded<CODE, V, N, false> {
     OPTC_FN_MEMBER float at(int k, int i) const { return x[k][i]; }
 };
 
-/* Codes of complete vectors are loaded and stored as words; the last ones of a tensor byte by byte. */
+/* Codes of complete vectors are loaded and stored as words; the last ones of a tensor byte by
+ * byte. */
 template <int H, int N, typename W>
 OPTC_FN void optc_get_bytes(unsigned (&word)[N], const unsigned char *p, int left, W)
 {
@@ -105,32 +115,35 @@ OPTC_FN void optc_put_bytes(unsigned char *p, const unsigned (&word)[N], int lef
 
 /* Vector k of a thread. The first one brings the scale. */
 template <int H, typename CODE, int V, int N, typename W>
-OPTC_FN void optc_get_coded(optc_coded<CODE, V, N, true> &to, int k, const void *state, const optc_view *self,
-                            long long offset, int left, W wide)
+OPTC_FN void optc_get_coded(optc_coded<CODE, V, N, true> &to, int k, const void *state,
+                            const optc_view *self, long long offset, int left, W wide)
 {
     optc_get_bytes<H>(to.word[k], (const unsigned char *)state + offset, left, wide);
     if (k == 0)
-        to.scale = left > 0 ? optc_scales(state, self->n)[(unsigned long long)offset / OPTC_CODED] : 0.0f;
+        to.scale =
+            left > 0 ? optc_scales(state, self->n)[(unsigned long long)offset / OPTC_CODED] : 0.0f;
 }
 
 //@ if optc_get_coded
 template <int H, typename CODE, int V, int N, typename W>
-OPTC_FN void optc_get_coded(optc_coded<CODE, V, N, false> &to, int k, const void *state, const optc_view *,
-                            long long offset, int left, W wide)
+OPTC_FN void optc_get_coded(optc_coded<CODE, V, N, false> &to, int k, const void *state,
+                            const optc_view *, long long offset, int left, W wide)
 {
     optc_get<H>(to.x[k], (const float *)state + offset, left, wide);
 }
 
 /* Decoded at once, at any offset: for passes by rows, where a vector may lie in two blocks. */
 template <typename CODE, int V>
-OPTC_FN void optc_get_decoded(float (&to)[V], const void *state, const optc_view *self, long long offset, int left)
+OPTC_FN void optc_get_decoded(float (&to)[V], const void *state, const optc_view *self,
+                              long long offset, int left)
 {
     const bool coded = self->whole_n >= OPTC_LEAST_CODED;
     const float *scale = optc_scales(state, self->n);
     for (int i = 0; i < V; i++) {
         const long long at = offset + i;
-        to[i] = i >= left ? 0.0f : coded ? CODE::from(((const unsigned char *)state)[at]) * scale[at / OPTC_CODED]
-                                         : ((const float *)state)[at];
+        to[i] = i >= left ? 0.0f
+                : coded   ? CODE::from(((const unsigned char *)state)[at]) * scale[at / OPTC_CODED]
+                          : ((const float *)state)[at];
     }
 }
 
@@ -139,7 +152,9 @@ OPTC_FN float optc_larger(float a, float b)
 {
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
     float r;
-    asm("{\n\t.reg .f32 t;\n\tabs.f32 t, %2;\n\tmax.NaN.f32 %0, %1, t;\n\t}" : "=f"(r) : "f"(a), "f"(b));
+    asm("{\n\t.reg .f32 t;\n\tabs.f32 t, %2;\n\tmax.NaN.f32 %0, %1, t;\n\t}"
+        : "=f"(r)
+        : "f"(a), "f"(b));
     return r;
 #else
     const unsigned u = optc_bitsf(a) & 0x7fffffffu, v = optc_bitsf(b) & 0x7fffffffu;
@@ -156,9 +171,10 @@ OPTC_FN float optc_code_size(float x)
 #endif
 }
 
-/* The four codes from value i on. `draw`: the dither of the first of eight values, in the bits below the code. Codes of
- * unsigned types are 1 at least here. */
-template <typename CODE> OPTC_FN unsigned optc_code_four(const float *x, int i, float inverse, unsigned draw)
+/* The four codes from value i on. `draw`: the dither of the first of eight values, in the bits
+ * below the code. Codes of unsigned types are 1 at least here. */
+template <typename CODE>
+OPTC_FN unsigned optc_code_four(const float *x, int i, float inverse, unsigned draw)
 {
     const unsigned middle = 1u << (CODE::shift - 13), one = optc_bitsf(CODE::one());
     unsigned u[4];
@@ -166,9 +182,11 @@ template <typename CODE> OPTC_FN unsigned optc_code_four(const float *x, int i, 
     for (int j = 0; j < 4; j++) {
         const unsigned own = draw ^ (unsigned)((i + j) % 8) << (CODE::shift - 3);
         if (CODE::is_signed) {
-            u[j] = optc_bitsf(optc_code_size(x[i + j]) * inverse + CODE::one()) + own + (middle - one);
+            u[j] =
+                optc_bitsf(optc_code_size(x[i + j]) * inverse + CODE::one()) + own + (middle - one);
         } else {
-            u[j] = optc_bitsf(x[i + j] * inverse + CODE::one()) - own + ((1u << CODE::shift) - middle - one);
+            u[j] = optc_bitsf(x[i + j] * inverse + CODE::one()) - own +
+                   ((1u << CODE::shift) - middle - one);
             u[j] = u[j] > 1u << CODE::shift ? u[j] : 1u << CODE::shift;
         }
     }
@@ -176,11 +194,12 @@ template <typename CODE> OPTC_FN unsigned optc_code_four(const float *x, int i, 
     return CODE::is_signed ? codes | (optc_signs(x + i) & 0x80808080u) : codes;
 }
 
-/* Stores the vectors of a thread; `room` values are left from the first one on. All lanes of a warp call this together.
+/* Stores the vectors of a thread; `room` values are left from the first one on. All lanes of a warp
+ * call this together.
  * ROOT: the caller took the root of each value, and `odd` is true if one of them was 0. */
 template <int H, typename CODE, bool ROOT, int V, int N, typename W>
-OPTC_FN void optc_put_coded(void *state, const float (&x)[N][V], const optc_view *self, long long offset, int room,
-                            W wide, unsigned dither, bool odd, optc_yes)
+OPTC_FN void optc_put_coded(void *state, const float (&x)[N][V], const optc_view *self,
+                            long long offset, int room, W wide, unsigned dither, bool odd, optc_yes)
 {
     float most = 0.0f;
     unsigned least = 1;
@@ -188,19 +207,22 @@ OPTC_FN void optc_put_coded(void *state, const float (&x)[N][V], const optc_view
     for (int k = 0; k < N; k++)
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            most = optc_larger(most, i < optc_left<V>(wide, room - k * (OPTC_CODED / N)) ? x[k][i] : 0.0f);
+            most = optc_larger(most, i < optc_left<V>(wide, room - k * (OPTC_CODED / N)) ? x[k][i]
+                                                                                         : 0.0f);
             if (!CODE::is_signed && !ROOT)
                 least = optc_bitsf(x[k][i]) < least ? optc_bitsf(x[k][i]) : least;
         }
 #pragma unroll
     for (int lanes = OPTC_CODED / (V * N) / 2; lanes > 0; lanes /= 2)
         most = optc_larger(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-    const float scale = CODE::scale(optc_bitsf(most) & 0x7fffffffu), inverse = optc_code_inverse(scale);
+    const float scale = CODE::scale(optc_bitsf(most) & 0x7fffffffu),
+                inverse = optc_code_inverse(scale);
     const unsigned eight = (unsigned)((unsigned long long)(self->first + offset) / 8);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        const unsigned first = ((dither + (eight + k * (OPTC_CODED / N / 8)) * OPTC_DITHER) & 0xfff00000u) ^
-                               (V % 8 ? (unsigned)(offset & 7) << 29 : 0u);
+        const unsigned first =
+            ((dither + (eight + k * (OPTC_CODED / N / 8)) * OPTC_DITHER) & 0xfff00000u) ^
+            (V % 8 ? (unsigned)(offset & 7) << 29 : 0u);
         unsigned word[V / 4];
 #pragma unroll
         for (int i = 0; i < V; i += 4) {
@@ -219,8 +241,8 @@ OPTC_FN void optc_put_coded(void *state, const float (&x)[N][V], const optc_view
 
 //@ if optc_put_coded
 template <int H, typename CODE, bool ROOT, int V, int N, typename W>
-OPTC_FN void optc_put_coded(void *state, const float (&x)[N][V], const optc_view *, long long offset, int room,
-                            W wide, unsigned, bool, optc_no)
+OPTC_FN void optc_put_coded(void *state, const float (&x)[N][V], const optc_view *,
+                            long long offset, int room, W wide, unsigned, bool, optc_no)
 {
 #pragma unroll
     for (int k = 0; k < N; k++)

@@ -1,5 +1,5 @@
-/* Start of every generated CUDA program: the launch arguments, vector loads and stores, and loads of values per row,
- * column and matrix. reductions_cuda.h follows it. */
+/* Start of every generated CUDA program: the launch arguments, vector loads and stores, and loads
+ * of values per row, column and matrix. reductions_cuda.h follows it. */
 
 /* Powers that are not inlined (emit.c, form_of). */
 static __device__ __noinline__ float optc_call_powf(float x, float y)
@@ -12,16 +12,19 @@ static __device__ __noinline__ double optc_call_pow(double x, double y)
     return optc_pow(x, y);
 }
 
-struct optc_unit { int tensor, unit; };         /* a unit of work: its tensor, its number in the tensor */
+/* a unit of work: its tensor, its number in the tensor */
+struct optc_unit { int tensor, unit; };
 
 struct optc_launch {
     const optc_view *views;
     void *const *mem;                           /* one pointer per view and array of the rule */
     const optc_unit *units;
     long long count;                            /* number of units */
-    int guard;                                  /* 1: stages of other phases than this step's return at once */
+    /* 1: stages of other phases than this step's return at once */
+    int guard;
     int advance_t;                              /* 1: this launch starts a step and increments t */
-    /* The first for_warps units of a map fit one warp (one vector per thread), those up to for_blocks fit one block. */
+    /* The first for_warps units of a map fit one warp (one vector per thread), those up to
+     * for_blocks fit one block. */
     long long for_warps, for_blocks;
 };
 
@@ -32,12 +35,14 @@ OPTC_FN long long optc_up(long long a, long long b) { return (a + b - 1) / b; }
 
 OPTC_FN int optc_least(long long a, int b) { return a < b ? (a < 0 ? 0 : (int)a) : b; }
 
-OPTC_FN long long optc_div(long long a, long long b)           /* a, b >= 0; 32-bit division if both fit */
+/* a, b >= 0; 32-bit division if both fit */
+OPTC_FN long long optc_div(long long a, long long b)
 {
     return (unsigned long long)(a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
 }
 
-/* A copy, so that stores cannot alias it. mem is computed and does not wait for the load of the view. */
+/* A copy, so that stores cannot alias it. mem is computed and does not wait for the load of the
+ * view. */
 template <int MEMS> OPTC_FN optc_view optc_look(const optc_launch &a, long long which)
 {
     optc_view v = a.views[which];
@@ -45,25 +50,30 @@ template <int MEMS> OPTC_FN optc_view optc_look(const optc_launch &a, long long 
     return v;
 }
 
-/* The work of a thread of a map: a unit of its warp, a unit of its block, or a piece of a larger unit. */
+/* The work of a thread of a map: a unit of its warp, a unit of its block, or a piece of a larger
+ * unit. */
 struct optc_work { int tensor, id; long long start; };
 
 template <int THREADS, int PIECES> OPTC_FN long long optc_work_rounds(const optc_launch &a)
 {
-    return optc_up(a.for_warps, THREADS / 32) + a.for_blocks - a.for_warps + (a.count - a.for_blocks) * PIECES;
+    return optc_up(a.for_warps, THREADS / 32) + a.for_blocks - a.for_warps +
+           (a.count - a.for_blocks) * PIECES;
 }
 
-/* Block and unit numbers fit 32 bits: a grid has fewer than 2^31 blocks. All loads of a map wait for this function, so
- * it divides unsigned numbers by powers of two only. */
-template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_work optc_take(const optc_launch &a, int block)
+/* Block and unit numbers fit 32 bits: a grid has fewer than 2^31 blocks. All loads of a map wait
+ * for this function, so it divides unsigned numbers by powers of two only. */
+template <int THREADS, int PIECES, bool BACK>
+OPTC_FN optc_work optc_take(const optc_launch &a, int block)
 {
     const int warps = (int)a.for_warps, blocks = (int)a.for_blocks;
     const int few = (int)((unsigned)(warps + THREADS / 32 - 1) / (THREADS / 32));
-    const int pieces = few + blocks - warps;            /* the first block that takes a piece of a larger unit */
+    /* the first block that takes a piece of a larger unit */
+    const int pieces = few + blocks - warps;
     const bool warp = block < few;
     int nth = warps + block - few, piece = 0;
     if (block >= pieces) {
-        const int k = BACK ? ((int)a.count - blocks) * PIECES - 1 - (block - pieces) : block - pieces;
+        const int k =
+            BACK ? ((int)a.count - blocks) * PIECES - 1 - (block - pieces) : block - pieces;
         nth = blocks + (int)((unsigned)k / PIECES);
         piece = (int)((unsigned)k % PIECES);
     }
@@ -75,8 +85,9 @@ template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_work optc_take(const 
                      none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
 }
 
-/* Whether V values can be loaded and stored at once. The alignment of the array decides: pieces start at multiples of
- * V. The parameter H of loads and stores is 0: plain, 1: streaming, 2: not kept in the L1 cache. */
+/* Whether V values can be loaded and stored at once. The alignment of the array decides: pieces
+ * start at multiples of V. The parameter H of loads and stores is 0: plain, 1: streaming, 2: not
+ * kept in the L1 cache. */
 template <int V, typename T> OPTC_FN bool optc_wide(const T *p)
 {
     return ((unsigned long long)p & (sizeof(T) * V > 16 ? 15 : sizeof(T) * V - 1)) == 0;
@@ -102,7 +113,9 @@ template <int H> OPTC_FN optc_w16 optc_read(const optc_w16 *p)
     else if (H == 1)
         asm volatile("ld.global.cs.v2.u64 {%0, %1}, [%2];" : "=l"(x.a), "=l"(x.b) : "l"(p));
     else
-        asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(x.a), "=l"(x.b) : "l"(p));
+        asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];"
+                     : "=l"(x.a), "=l"(x.b)
+                     : "l"(p));
     return x;
 }
 template <int H> OPTC_FN optc_w8 optc_read(const optc_w8 *p)
@@ -124,7 +137,7 @@ template <int H> OPTC_FN void optc_write(optc_w16 *p, optc_w16 x)
     if (H == 0)
         *p = x;
     else
-        asm volatile("st.global.cs.v2.u64 [%0], {%1, %2};" :: "l"(p), "l"(x.a), "l"(x.b) : "memory");
+        asm volatile("st.global.cs.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(x.a), "l"(x.b) : "memory");
 }
 template <int H> OPTC_FN void optc_write(optc_w8 *p, optc_w8 x)
 {
@@ -136,8 +149,9 @@ template <int H> OPTC_FN void optc_write(optc_w8 *p, optc_w8 x)
 template <int H> OPTC_FN void optc_write(optc_w4 *p, optc_w4 x) { *p = x; }
 template <int H> OPTC_FN void optc_write(optc_w2 *p, optc_w2 x) { *p = x; }
 
-/* Loops over elements are compiled twice. With optc_even all arrays are aligned and all vectors are complete, so a
- * vector is present or absent as a whole; with a bool the number of elements of each vector is checked. */
+/* Loops over elements are compiled twice. With optc_even all arrays are aligned and all vectors are
+ * complete, so a vector is present or absent as a whole; with a bool the number of elements of each
+ * vector is checked. */
 struct optc_even { };
 template <typename W> struct optc_is_even { static const bool value = false; };
 template <> struct optc_is_even<optc_even> { static const bool value = true; };
@@ -186,8 +200,9 @@ template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V],
         optc_write<H>((word *)p + k, x.w[k]);
 }
 
-/* Hides where x comes from, so that the compiler computes values derived from it where they are used. Without it the
- * values for all eight rows are computed before the loop over strips and occupy registers. */
+/* Hides where x comes from, so that the compiler computes values derived from it where they are
+ * used. Without it the values for all eight rows are computed before the loop over strips and
+ * occupy registers. */
 OPTC_FN int optc_fresh(int x)
 {
 #ifdef __CUDA_ARCH__
@@ -203,8 +218,8 @@ OPTC_FN long long optc_fresh(long long x)
     return x;
 }
 
-/* In a tile the even loop loads every vector without a condition, so that all loads can be in flight. A vector past the
- * end of the row loads the last complete one instead. */
+/* In a tile the even loop loads every vector without a condition, so that all loads can be in
+ * flight. A vector past the end of the row loads the last complete one instead. */
 template <int V> OPTC_FN int optc_sure(bool, int left) { return left; }
 template <int V> OPTC_FN int optc_sure(optc_even, int) { return V; }
 template <int V> OPTC_FN long long optc_inside(bool, long long col, long long) { return col; }
@@ -214,7 +229,8 @@ template <int V> OPTC_FN long long optc_inside(optc_even, long long col, long lo
 }
 
 //@ if optc_even
-template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, optc_even)
+template <int H, int V, typename T>
+OPTC_FN void optc_get(T (&v)[V], const T *p, int left, optc_even)
 {
     typedef typename optc_word<sizeof(T) * V>::type word;
     union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
@@ -227,7 +243,8 @@ template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p,
 }
 
 //@ if optc_even
-template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int left, optc_even)
+template <int H, int V, typename T>
+OPTC_FN void optc_put(T *p, const T (&v)[V], int left, optc_even)
 {
     typedef typename optc_word<sizeof(T) * V>::type word;
     union { T t[V]; word w[sizeof(T) * V / sizeof(word)]; } x;
@@ -239,7 +256,8 @@ template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V],
             optc_write<H>((word *)p + k, x.w[k]);
 }
 
-template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, bool wide)
+template <int H, int V, typename T>
+OPTC_FN void optc_get(T (&v)[V], const T *p, int left, bool wide)
 {
     typedef typename optc_word<sizeof(T) * V>::type word;
     if (wide && left >= V) {
@@ -255,7 +273,8 @@ template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p,
     }
 }
 
-template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V], int left, bool wide)
+template <int H, int V, typename T>
+OPTC_FN void optc_put(T *p, const T (&v)[V], int left, bool wide)
 {
     typedef typename optc_word<sizeof(T) * V>::type word;
     if (wide && left >= V) {
@@ -312,8 +331,8 @@ template <int V> OPTC_FN void {{store}}_all({{c}} (&to)[V], const {{real}} (&x)[
         to[i] = {{store}}(x[i]);
 }
 
-/* Loads the row, column and slice values of the elements of a flat pass. If row lengths are multiples of V (even), V
- * elements belong to one row. */
+/* Loads the row, column and slice values of the elements of a flat pass. If row lengths are
+ * multiples of V (even), V elements belong to one row. */
 struct optc_place { long long row, col; };
 
 OPTC_FN optc_place optc_find(const optc_view *self, long long offset)
@@ -324,7 +343,8 @@ OPTC_FN optc_place optc_find(const optc_view *self, long long offset)
 
 template <typename W> OPTC_FN void optc_ahead(optc_place &at, const optc_view *self, int by, W)
 {
-    if (optc_is_full<W>::value) {               /* rows have at least `by` values: no division, no branch */
+    /* rows have at least `by` values: no division, no branch */
+    if (optc_is_full<W>::value) {
         const bool next = (at.col += by) >= self->cols;
         at.row += next;
         at.col -= next ? self->cols : 0;
@@ -352,26 +372,33 @@ OPTC_FN void optc_get_rows(T (&v)[V], const T *p, const optc_view *self, optc_pl
 
 /* The even loop of a flat pass with values per matrix covers one matrix. */
 template <int V, typename T, typename W>
-OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
+OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left,
+                             W)
 {
     for (int i = 0; i < V; i++) {
         if (i && ++at.col == self->cols)
             at.col = 0, at.row++;
-        v[i] = optc_is_even<W>::value ? *p : i < left ? p[self->slices == 1 ? 0 : optc_div(at.row, self->rows)] : T(0);
+        v[i] = optc_is_even<W>::value ? *p
+               : i < left             ? p[self->slices == 1 ? 0 : optc_div(at.row, self->rows)]
+                                      : T(0);
     }
 }
 
 template <int V, typename T, typename W>
-OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W wide)
+OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left,
+                           W wide)
 {
-    if (optc_is_even<W>::value) {               /* column arrays are aligned to 64 bytes and hold complete vectors */
+    /* column arrays are aligned to 64 bytes and hold complete vectors */
+    if (optc_is_even<W>::value) {
         optc_get<0>(v, p + at.col, left, wide);
         return;
     }
     for (int i = 0; i < V; i++) {
         if (i && ++at.col == self->cols)
             at.col = 0, at.row++;
-        v[i] = i < left ? p[(self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col] : T(0);
+        v[i] = i < left
+                   ? p[(self->slices == 1 ? 0 : optc_div(at.row, self->rows) * self->cols) + at.col]
+                   : T(0);
     }
 }
 
@@ -419,7 +446,8 @@ OPTC_FN void optc_get_down(T (&v)[V], const T *p, long long across, optc_place a
 }
 
 template <int V, typename T, typename W>
-OPTC_FN void optc_get_across(T (&v)[V], const T *p, long long across, optc_place at, int left, W wide)
+OPTC_FN void optc_get_across(T (&v)[V], const T *p, long long across, optc_place at, int left,
+                             W wide)
 {
     if (optc_is_even<W>::value) {
         optc_get<0>(v, p + at.col, left, wide);
@@ -434,7 +462,8 @@ OPTC_FN void optc_get_across(T (&v)[V], const T *p, long long across, optc_place
 
 /* Loads the transposed entry: the matrix has `down` columns. */
 template <int V, typename T, typename W>
-OPTC_FN void optc_get_transposed(T (&v)[V], const T *p, long long across, long long down, optc_place at, int left, W)
+OPTC_FN void optc_get_transposed(T (&v)[V], const T *p, long long across, long long down,
+                                 optc_place at, int left, W)
 {
     const bool even = optc_is_even<W>::value;
     for (int i = 0; i < V; i++) {

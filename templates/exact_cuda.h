@@ -1,16 +1,20 @@
-/* exact_cuda.h: quotients and square roots of a vector, rounded to nearest, with one branch for all of them. The
- * instructions are those of the compiler's own division and root. It branches for each value to a function for operands
- * that are far from 1, zero or not finite; here the loop over the vector notes such operands and is then done again.
- * Pasted after cuda_helpers.h. */
+/* exact_cuda.h: quotients and square roots of a vector, rounded to nearest, with one branch for all
+ * of them. The instructions are those of the compiler's own division and root. It branches for each
+ * value to a function for operands that are far from 1, zero or not finite; here the loop over the
+ * vector notes such operands and is then done again. Pasted after cuda_helpers.h. */
 
-/* The smallest dividend, and a sum that is finite unless an operand is out of the range of the short forms. */
+/* The smallest dividend, and a sum that is finite unless an operand is out of the range of the
+ * short forms. */
 struct optc_odd {
     float dividend, sum;
-    OPTC_FN_MEMBER bool any() const { return !(dividend >= 0x1p-60f && optc_absf(sum) <= 0x1.fffffep127f); }
+    OPTC_FN_MEMBER bool any() const
+    {
+        return !(dividend >= 0x1p-60f && optc_absf(sum) <= 0x1.fffffep127f);
+    }
 };
 
-/* Short for finite numbers from 2^-101 on: below, 2^77 / root overflows; of other numbers the root is a NaN. NOTED is
- * false if a quotient that is computed from the root notes the NaN. */
+/* Short for finite numbers from 2^-101 on: below, 2^77 / root overflows; of other numbers the root
+ * is a NaN. NOTED is false if a quotient that is computed from the root notes the NaN. */
 template <bool NOTED> OPTC_FN float optc_root(float x, optc_odd &odd, optc_no)
 {
 #ifdef __CUDA_ARCH__
@@ -29,10 +33,13 @@ template <bool NOTED> OPTC_FN float optc_root(float x, optc_odd &odd, optc_no)
 }
 
 //@ if optc_root
-template <bool NOTED> OPTC_FN float optc_root(float x, optc_odd &, optc_yes) { return optc_sqrtf(x); }
+template <bool NOTED> OPTC_FN float optc_root(float x, optc_odd &, optc_yes)
+{
+    return optc_sqrtf(x);
+}
 
-/* Short for a of at least 2^-60 and b of at most 2^60 in magnitude, where the quotient is below 2^60: remainders are
- * then exact, and nothing is denormal. */
+/* Short for a of at least 2^-60 and b of at most 2^60 in magnitude, where the quotient is below
+ * 2^60: remainders are then exact, and nothing is denormal. */
 OPTC_FN float optc_quotient(float a, float b, optc_odd &odd, optc_no)
 {
 #ifdef __CUDA_ARCH__
@@ -53,10 +60,11 @@ OPTC_FN float optc_quotient(float a, float b, optc_odd &odd, optc_no)
 //@ if optc_quotient
 OPTC_FN float optc_quotient(float a, float b, optc_odd &, optc_yes) { return a / b; }
 
-/* 1 / sqrt(x) with both operations rounded to nearest, for every x. The compiler's own root and reciprocal branch for
- * each value, and a warp then waits for one value at a time: SM3 reached 82 % of copy with 56 instructions per element,
- * and 88 % with 40. Small numbers are scaled by a power of 4, which changes no rounding. For zeros, infinity and
- * negative numbers the last estimate is a NaN, and the first one is the result. */
+/* 1 / sqrt(x) with both operations rounded to nearest, for every x. The compiler's own root and
+ * reciprocal branch for each value, and a warp then waits for one value at a time: SM3 reached 82 %
+ * of copy with 56 instructions per element, and 88 % with 40. Small numbers are scaled by a power
+ * of 4, which changes no rounding. For zeros, infinity and negative numbers the last estimate is a
+ * NaN, and the first one is the result. */
 OPTC_FN float optc_rsqrtf(float x)
 {
 #ifdef __CUDA_ARCH__

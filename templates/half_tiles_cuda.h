@@ -1,4 +1,5 @@
-/* Symmetric matrices on a GPU: a stage reads one triangle and writes both (gen/plan/symmetric_half.c). */
+/* Symmetric matrices on a GPU: a stage reads one triangle and writes both
+ * (gen/plan/symmetric_half.c). */
 
 /* Row and column of the nth tile on and below the diagonal, across <= down. */
 OPTC_FN void optc_lower(long long nth, long long *down, long long *across)
@@ -13,8 +14,9 @@ OPTC_FN void optc_lower(long long nth, long long *down, long long *across)
     *across = nth - d * (d + 1LL) / 2;
 }
 
-/* The lower triangle of a symmetric matrix in parts of 32 x 64: every tile of 64 x 64 on and below the diagonal has
- * two. crossed: the diagonal crosses the part, and the mirrored part writes the entries above it. */
+/* The lower triangle of a symmetric matrix in parts of 32 x 64: every tile of 64 x 64 on and below
+ * the diagonal has two. crossed: the diagonal crosses the part, and the mirrored part writes the
+ * entries above it. */
 struct optc_part { long long top, left; bool crossed; };
 OPTC_FN optc_part optc_part_of(long long nth)
 {
@@ -23,10 +25,15 @@ OPTC_FN optc_part optc_part_of(long long nth)
     return optc_part{down * 64 + nth % 2 * 32, across * 64, down == across};
 }
 
-OPTC_FN bool optc_inside_of(const optc_part &x, long long n) { return x.top + 32 <= n && x.left + 64 <= n; }
+OPTC_FN bool optc_inside_of(const optc_part &x, long long n)
+{
+    return x.top + 32 <= n && x.left + 64 <= n;
+}
 
 /* Row stride of a tile in shared memory for which reads of columns have no bank conflicts. */
-template <typename T> struct optc_stride { enum { value = 64 + (sizeof(T) < 4 ? 4 / sizeof(T) : 1) }; };
+template <typename T> struct optc_stride {
+    enum { value = 64 + (sizeof(T) < 4 ? 4 / sizeof(T) : 1) };
+};
 
 template <int V, typename T> OPTC_FN void optc_keep(T *to, const T (&v)[V])
 {

@@ -1,9 +1,12 @@
-/* math_f32.h: elementwise functions of f32, in f32 alone (consumer GPUs do f64 at 1/64 of the rate). See math.h.
+/* math_f32.h: elementwise functions of f32, in f32 alone (consumer GPUs do f64 at 1/64 of the
+   rate). See math.h.
 
-   Polynomials are minimax fits (Remez exchange, 50 digits, then rounded to f32 one coefficient at a time with the rest
-   fitted again). Each comment gives the interval and the largest error, relative to the function it is used for. */
+   Polynomials are minimax fits (Remez exchange, 50 digits, then rounded to f32 one coefficient at a
+   time with the rest fitted again). Each comment gives the interval and the largest error, relative
+   to the function it is used for. */
 
-/* A value as the unevaluated sum h + l; |l| is at most half an ulp of h unless a comment says otherwise. */
+/* A value as the unevaluated sum h + l; |l| is at most half an ulp of h unless a comment says
+ * otherwise. */
 typedef struct { float h, l; } optc_f2;
 
 OPTC_FN optc_f2 optc_f2_make(float h, float l)
@@ -28,7 +31,8 @@ OPTC_FN optc_f2 optc_fastsumf(float a, float b)
     return optc_f2_make(s, b - (s - a));
 }
 
-/* the top 12 bits: products of two such numbers are exact, and so are products with the remainders */
+/* the top 12 bits: products of two such numbers are exact, and so are products with the
+ * remainders */
 OPTC_FN float optc_top12f(float a) { return optc_frombitsf(optc_bitsf(a) & 0xfffff000u); }
 
 /* a * b exactly, away from overflow and underflow */
@@ -38,12 +42,13 @@ OPTC_FN optc_f2 optc_twoprodf(float a, float b)
     return optc_f2_make(p, (((ah * bh - p) + ah * bl) + al * bh) + al * bl);
 }
 
-/* x * 2^n for n in [-252, 254]; two factors, so that a denormal result is rounded once and overflow gives infinity.
-   For any other n the result is undefined but harmless. */
+/* x * 2^n for n in [-252, 254]; two factors, so that a denormal result is rounded once and overflow
+   gives infinity. For any other n the result is undefined but harmless. */
 OPTC_FN float optc_scalef(float x, int n)
 {
     int a = n >> 1, b = n - a;
-    return (x * optc_frombitsf((unsigned)(a + 127) << 23)) * optc_frombitsf((unsigned)(b + 127) << 23);
+    return (x * optc_frombitsf((unsigned)(a + 127) << 23)) *
+           optc_frombitsf((unsigned)(b + 127) << 23);
 }
 
 /* n = the integer nearest x / ln 2, and r = x - n ln 2 with its rounding error. |x| < 200.
@@ -74,8 +79,9 @@ OPTC_FN float optc_exp_polyf(float r)
     return p * r + 5.000000000e-01f;
 }
 
-/* e^x = 2^n e^r. Beyond [-104, 89] it is 0 or infinity; what the formula makes of such x is thrown away. (Holding x in
-   range first looks the same, but gcc then carries the bounds through the integer work and stops vectorising f64.) */
+/* e^x = 2^n e^r. Beyond [-104, 89] it is 0 or infinity; what the formula makes of such x is thrown
+   away. (Holding x in range first looks the same, but gcc then carries the bounds through the
+   integer work and stops vectorising f64.) */
 OPTC_FN float optc_expf(float x)
 {
     optc_ln2f k = optc_reduce_ln2f(x);
@@ -85,8 +91,9 @@ OPTC_FN float optc_expf(float x)
     return x != x ? OPTC_NANF : r;
 }
 
-/* 2^n e^r - 1 with s = 2^n: (s - 1) + s r is added without error, the rest is small. Halved (s = 2^(n-1)) so that
-   n = 128 does not overflow before its time. Below 2^-26 the answer is x, which also keeps -0 and denormals. */
+/* 2^n e^r - 1 with s = 2^n: (s - 1) + s r is added without error, the rest is small. Halved (s =
+   2^(n-1)) so that n = 128 does not overflow before its time. Below 2^-26 the answer is x, which
+   also keeps -0 and denormals. */
 OPTC_FN float optc_expm1f(float x)
 {
     float c = x > 89.0f ? 89.0f : x < -18.0f ? -18.0f : x;
@@ -99,8 +106,9 @@ OPTC_FN float optc_expm1f(float x)
     return x != x ? OPTC_NANF : r;
 }
 
-/* x = 2^k m with m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) makes the exponent field change there.
-   x is positive and finite; denormals are scaled into the normal range first. */
+/* x = 2^k m with m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) makes the exponent
+   field change there. x is positive and finite; denormals are scaled into the normal range
+   first. */
 typedef struct { float m, k; } optc_splitf;
 
 OPTC_FN optc_splitf optc_split_expf(float x)
@@ -144,7 +152,8 @@ OPTC_FN float optc_logf(float x)
     return ((x < 0.0f) | (x != x)) ? OPTC_NANF : r;
 }
 
-/* u + c = 1 + x exactly; log(u + c) = log u + c/u. While u keeps the exponent 0, x itself is the exact argument. */
+/* u + c = 1 + x exactly; log(u + c) = log u + c/u. While u keeps the exponent 0, x itself is the
+ * exact argument. */
 OPTC_FN float optc_log1pf(float x)
 {
     float y = ((x > -1.0f) & (x < OPTC_INFF)) ? x : 1.0f;
@@ -159,8 +168,8 @@ OPTC_FN float optc_log1pf(float x)
     return ((x < -1.0f) | (x != x)) ? OPTC_NANF : r;
 }
 
-/* log2 x to about 2^-44, for pow: log2 m = s (C0 + C1 z + z^2 T(z)), s = (m-1)/(m+1), z = s^2, C0 = 2/ln 2, C1 = C0/3.
-   T on z <= 0.02944: error of log2 m below 2^-43.7. */
+/* log2 x to about 2^-44, for pow: log2 m = s (C0 + C1 z + z^2 T(z)), s = (m-1)/(m+1), z = s^2, C0 =
+   2/ln 2, C1 = C0/3. T on z <= 0.02944: error of log2 m below 2^-43.7. */
 OPTC_FN optc_f2 optc_log2_f2(float x)
 {
     optc_splitf e = optc_split_expf(x);
@@ -198,7 +207,8 @@ OPTC_FN float optc_exp2_f2(float h, float l)
     return optc_scalef(1.0f + p * r, n);
 }
 
-/* a^y = 2^(y log2 a) for a > 0. For a next to 1, |log2 a| >= 2^-24.5, so y held to 2^40 overflows as y itself would. */
+/* a^y = 2^(y log2 a) for a > 0. For a next to 1, |log2 a| >= 2^-24.5, so y held to 2^40 overflows
+ * as y itself would. */
 OPTC_FN float optc_exp2log2f(float a, float y)
 {
     float yc = y > 0x1p40f ? 0x1p40f : y < -0x1p40f ? -0x1p40f : y, r;
@@ -208,14 +218,15 @@ OPTC_FN float optc_exp2log2f(float a, float y)
     return p.h < -151.0f ? 0.0f : r;
 }
 
-/* Rules whose power is a hyperparameter have 1/2 as its default. The root is many times faster, and y is the same for
-   all elements there. */
+/* Rules whose power is a hyperparameter have 1/2 as its default. The root is many times faster, and
+   y is the same for all elements there. */
 OPTC_FN float optc_powf(float x, float y)
 {
     float ax = optc_absf(x), h = y * 0.5f, r;
     float whole = optc_rintf(y), side = optc_withsignf(1.0f, x);
     if (y == 0.5f)
-        return optc_plain_nanf(optc_sqrtf(x == -OPTC_INFF ? OPTC_INFF : x + 0.0f));    /* of -0: 0 */
+        /* of -0: 0 */
+        return optc_plain_nanf(optc_sqrtf(x == -OPTC_INFF ? OPTC_INFF : x + 0.0f));
     r = optc_exp2log2f(ax, y);
     r = ax == 0.0f ? (y < 0.0f ? OPTC_INFF : 0.0f) : r;
     r = ax == OPTC_INFF ? (y < 0.0f ? 0.0f : OPTC_INFF) : r;
@@ -225,8 +236,8 @@ OPTC_FN float optc_powf(float x, float y)
     return ((x == 1.0f) | (y == 0.0f)) ? 1.0f : r;
 }
 
-/* Up to 0.6 an odd polynomial: (tanh x - x)/x^3 in x^2, error below 2^-28.3. Above, 1 - 2/(e^2x + 1), which loses
-   nothing because the quotient is below 1/2; from 10 on it is 1. */
+/* Up to 0.6 an odd polynomial: (tanh x - x)/x^3 in x^2, error below 2^-28.3. Above, 1 - 2/(e^2x +
+   1), which loses nothing because the quotient is below 1/2; from 10 on it is 1. */
 OPTC_FN float optc_tanhf(float x)
 {
     float a = optc_absf(x), z = a * a, p = -5.895914510e-03f, b;
@@ -239,8 +250,9 @@ OPTC_FN float optc_tanhf(float x)
     return x != x ? OPTC_NANF : optc_withsignf(b, x);
 }
 
-/* Up to 0.9 an odd polynomial: erf x / x - 1 in x^2, error below 2^-30.1. Above, 1 - e^-x^2 Q with Q = e^x^2 erfc x a
-   polynomial in 1/(x + 2), whose error is below 2^-30.2 of the result; from 4 on it is 1. */
+/* Up to 0.9 an odd polynomial: erf x / x - 1 in x^2, error below 2^-30.1. Above, 1 - e^-x^2 Q with
+   Q = e^x^2 erfc x a polynomial in 1/(x + 2), whose error is below 2^-30.2 of the result; from 4 on
+   it is 1. */
 OPTC_FN float optc_erff(float x)
 {
     float a = optc_absf(x), z = a * a, b = a < 4.0f ? a : 4.0f, u = 1.0f / (b + 2.0f);
@@ -260,8 +272,8 @@ OPTC_FN float optc_erff(float x)
     return x != x ? OPTC_NANF : optc_withsignf(b, x);
 }
 
-/* v - n * P, n an integer of at most 18 bits cut into nh + nl of 9, P a constant of 15: both products are exact, and
-   what n * P rounds off goes to the low part. */
+/* v - n * P, n an integer of at most 18 bits cut into nh + nl of 9, P a constant of 15: both
+   products are exact, and what n * P rounds off goes to the low part. */
 OPTC_FN optc_f2 optc_sub_prodf(optc_f2 v, float n, float nh, float nl, float P)
 {
     float p = n * P;
@@ -270,7 +282,8 @@ OPTC_FN optc_f2 optc_sub_prodf(optc_f2 v, float n, float nh, float nl, float P)
 }
 
 /* sin of (h + l) + quadrant * pi/2, |h| <= 0.8.
-   (sin r - r)/r^3 and (cos r - 1 + r^2/2)/r^4 in z = r^2 <= 0.64: errors below 2^-27.7 and 2^-32.5 */
+   (sin r - r)/r^3 and (cos r - 1 + r^2/2)/r^4 in z = r^2 <= 0.64: errors below 2^-27.7 and
+   2^-32.5 */
 OPTC_FN float optc_sin_quadf(float h, float l, unsigned quadrant)
 {
     float z = h * h, hz = 0.5f * z, w = 1.0f - hz, s = -1.950553997e-04f, c = 2.441425386e-05f, r;
@@ -284,9 +297,10 @@ OPTC_FN float optc_sin_quadf(float h, float l, unsigned quadrant)
     return optc_frombitsf(optc_bitsf(r) ^ ((quadrant & 2u) << 30));
 }
 
-/* sin(x + quadrant * pi/2) for |x| <= 2^18. Cody and Waite with pi/2 = four parts, 15 + 15 + 15 + 24 bits, off by
- * 2^-76; the reduced argument is kept in two numbers and is good to 24 bits even where x is closest to a multiple of
- * pi/2. Beyond 2^18 (and at infinity) the result is NaN: a wrong number would go unseen. */
+/* sin(x + quadrant * pi/2) for |x| <= 2^18. Cody and Waite with pi/2 = four parts, 15 + 15 + 15 +
+ * 24 bits, off by 2^-76; the reduced argument is kept in two numbers and is good to 24 bits even
+ * where x is closest to a multiple of pi/2. Beyond 2^18 (and at infinity) the result is NaN: a
+ * wrong number would go unseen. */
 OPTC_FN float optc_sincosf(float x, unsigned quadrant)
 {
     int fits = optc_absf(x) <= 0x1p18f;
@@ -334,12 +348,14 @@ OPTC_FN float optc_atan2f(float y, float x)
     return ((x != x) | (y != y)) ? OPTC_NANF : optc_withsignf(r, y);
 }
 
-/* A third of the bits is a cube root to 3.2 percent (constant found by search); Halley takes that to 2^-15. Cut to 12
-   bits, the cube is exact in two products, so the last Halley step adds a correction that is right to many bits.
-   Scaling by 2^24 either way, towards 1, keeps denormals and the largest numbers out of it. */
+/* A third of the bits is a cube root to 3.2 percent (constant found by search); Halley takes that
+   to 2^-15. Cut to 12 bits, the cube is exact in two products, so the last Halley step adds a
+   correction that is right to many bits. Scaling by 2^24 either way, towards 1, keeps denormals and
+   the largest numbers out of it. */
 OPTC_FN float optc_cbrtf(float x)
 {
-    float ax = optc_absf(x), up = ax < 1.0f ? 0x1p24f : 0x1p-24f, down = ax < 1.0f ? 0x1p-8f : 0x1p8f, a = ax * up;
+    float ax = optc_absf(x), up = ax < 1.0f ? 0x1p24f : 0x1p-24f,
+          down = ax < 1.0f ? 0x1p-8f : 0x1p8f, a = ax * up;
     float t = optc_frombitsf(optc_bitsf(a) / 3u + 0x2a5107c5u), c, sq, sh, r;
     c = t * t * t;
     t = t * ((c + 2.0f * a) / (2.0f * c + a));

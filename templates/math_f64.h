@@ -1,7 +1,9 @@
-/* math_f64.h: elementwise functions of f64. See math.h; functions without a comment use the method of math_f32.h.
+/* math_f64.h: elementwise functions of f64. See math.h; functions without a comment use the method
+   of math_f32.h.
 
-   64-bit integers stay unsigned and shift logically, and numbers move between integer and f64 through the bits of a
-   rounded sum: AVX2 has neither arithmetic 64-bit shifts nor 64-bit conversions, and this way loops still vectorise. */
+   64-bit integers stay unsigned and shift logically, and numbers move between integer and f64
+   through the bits of a rounded sum: AVX2 has neither arithmetic 64-bit shifts nor 64-bit
+   conversions, and this way loops still vectorise. */
 
 typedef struct { double h, l; } optc_d2;
 
@@ -34,14 +36,16 @@ OPTC_FN optc_d2 optc_twoprod(double a, double b)
     return optc_d2_make(p, (((ah * bh - p) + ah * bl) + al * bh) + al * bl);
 }
 
-/* x * 2^n for n in [-2044, 2046], n in two's complement; n + 2048 is halved so that the shift may be logical */
+/* x * 2^n for n in [-2044, 2046], n in two's complement; n + 2048 is halved so that the shift may
+ * be logical */
 OPTC_FN double optc_scale(double x, unsigned long long n)
 {
     unsigned long long half = (n + 2048u) >> 1;   /* n/2 + 1024 */
     return (x * optc_frombits((half - 1u) << 52)) * optc_frombits((n + 2047u - half) << 52);
 }
 
-/* |x| < 1500. ln 2 = 0x1.62e42fefa4p-1 (41 bits, n * it exact) - 0x1.8432a1b0e2634p-43, off by 2^-102. */
+/* |x| < 1500. ln 2 = 0x1.62e42fefa4p-1 (41 bits, n * it exact) - 0x1.8432a1b0e2634p-43, off by
+ * 2^-102. */
 typedef struct { double r, rl, n; unsigned long long i; } optc_ln2;
 
 OPTC_FN optc_ln2 optc_reduce_ln2(double x)
@@ -94,7 +98,8 @@ OPTC_FN double optc_expm1(double x)
     return x != x ? OPTC_NAN : r;
 }
 
-/* The exponent, biased so that it is not negative, becomes a number as the low bits of 2^52 + it. */
+/* The exponent, biased so that it is not negative, becomes a number as the low bits of 2^52 +
+ * it. */
 typedef struct { double m, k; } optc_splitd;
 
 OPTC_FN optc_splitd optc_split_exp(double x)
@@ -108,8 +113,8 @@ OPTC_FN optc_splitd optc_split_exp(double x)
     return o;
 }
 
-/* k ln 2 + log(1+f) + c. With s = f/(2+f): log(1+f) = f - f^2/2 + s (f^2/2 + R), R = 2 atanh(s)/s - 2 a polynomial in
-   z = s^2 <= 0.02944, error of the logarithm below 2^-59.4. */
+/* k ln 2 + log(1+f) + c. With s = f/(2+f): log(1+f) = f - f^2/2 + s (f^2/2 + R), R = 2 atanh(s)/s -
+   2 a polynomial in z = s^2 <= 0.02944, error of the logarithm below 2^-59.4. */
 OPTC_FN double optc_log_sum(double k, double f, double c)
 {
     double s = f / (2.0 + f), z = s * s, h = 0.5 * f * f, R = 0.14795306567772457, t;
@@ -191,7 +196,8 @@ OPTC_FN double optc_exp2_d2(double h, double l)
     return optc_scale(1.0 + p * r, optc_bits(t) - optc_bits(OPTC_MAGIC));
 }
 
-/* a^y = 2^(y log2 a) for a > 0. For a next to 1, |log2 a| >= 2^-53.5, so y held to 2^70 overflows as y itself would. */
+/* a^y = 2^(y log2 a) for a > 0. For a next to 1, |log2 a| >= 2^-53.5, so y held to 2^70 overflows
+ * as y itself would. */
 OPTC_FN double optc_exp2log2(double a, double y)
 {
     double yc = y > 0x1p70 ? 0x1p70 : y < -0x1p70 ? -0x1p70 : y, r;
@@ -217,25 +223,30 @@ OPTC_FN double optc_pow(double x, double y)
     return ((x == 1.0) | (y == 0.0)) ? 1.0 : r;
 }
 
-/* Up to 0.6 the ninth convergent of tanh x = x/(1 + z/(3 + z/(5 + ...))), z = x^2, as x + x z A(z)/D(z), off by
- * 2^-67.8; its fractions are 8/17, 7/255, 4/9945, 1/765765 and 1/3, 2/85, 2/5355, 4/3132675. Above, 1 - 2/(e^2x + 1);
- * from 20 on it is 1. Both end in one division, which is shared. */
+/* Up to 0.6 the ninth convergent of tanh x = x/(1 + z/(3 + z/(5 + ...))), z = x^2, as x + x z
+ * A(z)/D(z), off by 2^-67.8; its fractions are 8/17, 7/255, 4/9945, 1/765765 and 1/3, 2/85, 2/5355,
+ * 4/3132675. Above, 1 - 2/(e^2x + 1); from 20 on it is 1. Both end in one division, which is
+ * shared. */
 OPTC_FN double optc_tanh(double x)
 {
     double a = optc_abs(x), z = a * a, A, D, r;
     double e = optc_exp(2.0 * (a < 20.0 ? a : 20.0));
-    A = ((1.2768640219620611e-06 * z + 0.00037348272642390287) * z + 0.023529411764705882) * z + 0.3333333333333333;
-    D = (((1.3058836588248353e-06 * z + 0.00040221216691804925) * z + 0.027450980392156862) * z + 0.47058823529411764)
-        * z + 1.0;
+    A = ((1.2768640219620611e-06 * z + 0.00037348272642390287) * z + 0.023529411764705882) * z +
+        0.3333333333333333;
+    D = (((1.3058836588248353e-06 * z + 0.00040221216691804925) * z + 0.027450980392156862) * z +
+         0.47058823529411764) *
+            z +
+        1.0;
     A = a < 0.6 ? a * z * A : 2.0;
     D = a < 0.6 ? D : e + 1.0;
     r = (a < 0.6 ? a : 1.0) - A / D;
     return x != x ? OPTC_NAN : optc_withsign(r, x);
 }
 
-/* Up to 0.9 an odd polynomial: erf x / x - 1 in x^2, error below 2^-56.3. Above, 1 - e^-x^2 Q with Q = e^x^2 erfc x a
-   polynomial in 1/(x + 2), whose error is below 2^-57.4 of the result; from 6 on it is 1. Rounding of x^2 shifts erfc x
-   by x^2 roundings, and erfc x is below a quarter of the result. */
+/* Up to 0.9 an odd polynomial: erf x / x - 1 in x^2, error below 2^-56.3. Above, 1 - e^-x^2 Q with
+   Q = e^x^2 erfc x a polynomial in 1/(x + 2), whose error is below 2^-57.4 of the result; from 6 on
+   it is 1. Rounding of x^2 shifts erfc x by x^2 roundings, and erfc x is below a quarter of the
+   result. */
 OPTC_FN double optc_erf(double x)
 {
     double a = optc_abs(x), z = a * a, b = a < 6.0 ? a : 6.0, u = 1.0 / (b + 2.0);
@@ -275,10 +286,12 @@ OPTC_FN optc_d2 optc_sub_prod(optc_d2 v, double n, double P)
     return optc_fastsum(s.h, v.l + s.l);
 }
 
-/* (sin r - r)/r^3 and (cos r - 1 + r^2/2)/r^4 in z = r^2 <= 0.62: errors below 2^-57.8 and 2^-63.1 */
+/* (sin r - r)/r^3 and (cos r - 1 + r^2/2)/r^4 in z = r^2 <= 0.62: errors below 2^-57.8 and
+ * 2^-63.1 */
 OPTC_FN double optc_sin_quad(double h, double l, unsigned long long quadrant)
 {
-    double z = h * h, hz = 0.5 * z, w = 1.0 - hz, s = 1.5895404512993374e-10, c = -1.1364694490950057e-11;
+    double z = h * h, hz = 0.5 * z, w = 1.0 - hz, s = 1.5895404512993374e-10,
+           c = -1.1364694490950057e-11;
     unsigned long long odd = 0u - (quadrant & 1ull), sign = (quadrant & 2u) << 62;
     s = s * z - 2.505073392867813e-08;
     s = s * z + 2.755731353588132e-06;
@@ -295,8 +308,8 @@ OPTC_FN double optc_sin_quad(double h, double l, unsigned long long quadrant)
     return optc_frombits(((optc_bits(c) & odd) | (optc_bits(s) & ~odd)) ^ sign);
 }
 
-/* For |x| <= 2^30, so n has at most 30 bits: pi/2 = five parts, 4 of 23 bits whose products with n are exact and one of
-   53, off by 2^-150. Beyond 2^30 the result is NaN, as in f32. */
+/* For |x| <= 2^30, so n has at most 30 bits: pi/2 = five parts, 4 of 23 bits whose products with n
+   are exact and one of 53, off by 2^-150. Beyond 2^30 the result is NaN, as in f32. */
 OPTC_FN double optc_sincos(double x, unsigned long long quadrant)
 {
     int fits = optc_abs(x) <= 0x1p30;
@@ -318,14 +331,16 @@ OPTC_FN double optc_sin(double x)
 
 OPTC_FN double optc_cos(double x) { return optc_sincos(x, 1u); }
 
-/* Above 1/2 the ratio q is turned by pi/4, (q-1)/(q+1) in one division whose numerator is exact. The result is then
-   eighths * pi/4 plus or minus atan of what is left; eighths times either part of pi/4 is exact. (atan q - q)/q^3 in
-   z = q^2 <= 1/4: error below 2^-61.7. A quarter of both keeps the sum of the two largest numbers finite. */
+/* Above 1/2 the ratio q is turned by pi/4, (q-1)/(q+1) in one division whose numerator is exact.
+   The result is then eighths * pi/4 plus or minus atan of what is left; eighths times either part
+   of pi/4 is exact. (atan q - q)/q^3 in z = q^2 <= 1/4: error below 2^-61.7. A quarter of both
+   keeps the sum of the two largest numbers finite. */
 OPTC_FN double optc_atan2(double y, double x)
 {
     double ax = optc_abs(x), ay = optc_abs(y);
     double lo = ay > ax ? ax : ay, hi = ay > ax ? ay : ax, quarter = hi > 0x1p1000 ? 0.25 : 1.0;
-    double side = optc_withsign(1.0, x), sense = ay > ax ? -side : side, eighths, turned, q, z, p, r;
+    double side = optc_withsign(1.0, x), sense = ay > ax ? -side : side, eighths, turned, q, z, p,
+           r;
     lo = hi == OPTC_INF ? (lo == OPTC_INF ? 1.0 : 0.0) : lo * quarter;
     hi = ((hi == OPTC_INF) | (hi == 0.0)) ? 1.0 : hi * quarter;
     turned = lo > 0.5 * hi ? 1.0 : 0.0;
@@ -350,11 +365,12 @@ OPTC_FN double optc_atan2(double y, double x)
     return ((x != x) | (y != y)) ? OPTC_NAN : optc_withsign(r, y);
 }
 
-/* A third of the high word is a cube root to 3.2 percent; r^(-1/3) on [0.908, 1.098], error 2^-24, mends that in one
-   division; then the exact Halley step, on 26 bits. */
+/* A third of the high word is a cube root to 3.2 percent; r^(-1/3) on [0.908, 1.098], error 2^-24,
+   mends that in one division; then the exact Halley step, on 26 bits. */
 OPTC_FN double optc_cbrt(double x)
 {
-    double ax = optc_abs(x), up = ax < 1.0 ? 0x1p54 : 0x1p-54, down = ax < 1.0 ? 0x1p-18 : 0x1p18, a = ax * up;
+    double ax = optc_abs(x), up = ax < 1.0 ? 0x1p54 : 0x1p-54, down = ax < 1.0 ? 0x1p-18 : 0x1p18,
+           a = ax * up;
     unsigned long long third = ((optc_bits(a) >> 32) * 0x55555556ull) >> 32;
     double t = optc_frombits((third + 0x2a9f764eull) << 32), c = t * t * t / a, p, sq, sh, r;
     p = 0.14366301452298322;

@@ -1,15 +1,18 @@
-/* random.h: random numbers that depend only on seed, step, tensor, stream and element, so that results are the same for
- * every launch configuration. Pasted after math.h, math_f32.h and math_f64.h.
+/* random.h: random numbers that depend only on seed, step, tensor, stream and element, so that
+ * results are the same for every launch configuration. Pasted after math.h, math_f32.h and
+ * math_f64.h.
  *
- * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11): the constants are
- * that paper's, the known answers in the tests are those of its library Random123. */
+ * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+ * SC11): the constants are that paper's, the known answers in the tests are those of its library
+ * Random123. */
 
 typedef struct { unsigned a, b, c, d; } optc_u4;
 
 OPTC_FN unsigned long long optc_product64(unsigned a, unsigned b)
 {
 #ifdef __CUDA_ARCH__
-    unsigned long long p;                      /* the compiler adds products with the upper halves, which are 0 */
+    /* the compiler adds products with the upper halves, which are 0 */
+    unsigned long long p;
     asm("mul.wide.u32 %0, %1, %2;" : "=l"(p) : "r"(a), "r"(b));
     return p;
 #else
@@ -60,19 +63,21 @@ OPTC_FN optc_u4 optc_philox7(optc_u4 x, unsigned k0, unsigned k1)      /* for ro
 
 #undef OPTC_PHILOX_STEP
 
-/* An integer-valued f64, |v| <= 2^53, as a 64-bit integer in two's complement: seed and step reach a kernel as f64
- * group scalars. Upper and lower half go through OPTC_MAGIC rather than through a conversion, which C leaves undefined
- * out of range; a range check instead would stay in the caller's loop and keep it from being vectorised. Any finite v
- * is safe; the runtime admits no other. */
+/* An integer-valued f64, |v| <= 2^53, as a 64-bit integer in two's complement: seed and step reach
+ * a kernel as f64 group scalars. Upper and lower half go through OPTC_MAGIC rather than through a
+ * conversion, which C leaves undefined out of range; a range check instead would stay in the
+ * caller's loop and keep it from being vectorised. Any finite v is safe; the runtime admits no
+ * other. */
 OPTC_FN unsigned long long optc_to_bits64(double v)
 {
     double t = v * 0x1p-32 + OPTC_MAGIC, u = (v - (t - OPTC_MAGIC) * 0x1p32) + OPTC_MAGIC;
     return ((optc_bits(t) - optc_bits(OPTC_MAGIC)) << 32) + (optc_bits(u) - optc_bits(OPTC_MAGIC));
 }
 
-/* Distinct (t mod 2^32, tensor < 2^24, stream < 256, index) have distinct counters, and distinct seeds distinct
- * keys. */
-OPTC_FN optc_u4 optc_random_bits(double seed, double t, unsigned tensor, unsigned stream, long long index)
+/* Distinct (t mod 2^32, tensor < 2^24, stream < 256, index) have distinct counters, and distinct
+ * seeds distinct keys. */
+OPTC_FN optc_u4 optc_random_bits(double seed, double t, unsigned tensor, unsigned stream,
+                                 long long index)
 {
     unsigned long long key = optc_to_bits64(seed), i = (unsigned long long)index;
     optc_u4 x;
@@ -83,20 +88,23 @@ OPTC_FN optc_u4 optc_random_bits(double seed, double t, unsigned tensor, unsigne
     return optc_philox(x, (unsigned)key, (unsigned)(key >> 32));
 }
 
-/* 53 bits as an f64 integer, from two parts that fit an int: conversions from int are exact and vectorise */
+/* 53 bits as an f64 integer, from two parts that fit an int: conversions from int are exact and
+ * vectorise */
 OPTC_FN double optc_int53(unsigned hi, unsigned lo)
 {
     return (double)(int)(hi >> 5) * 67108864.0 + (double)(int)(lo >> 6);
 }
 
 /* multiples of 2^-24 (2^-53) in [0, 1) */
-OPTC_FN float optc_uniformf(double seed, double t, unsigned tensor, unsigned stream, long long index)
+OPTC_FN float optc_uniformf(double seed, double t, unsigned tensor, unsigned stream,
+                            long long index)
 {
     optc_u4 w = optc_random_bits(seed, t, tensor, stream, index);
     return (float)(int)(w.a >> 8) * 0x1p-24f;
 }
 
-OPTC_FN double optc_uniform(double seed, double t, unsigned tensor, unsigned stream, long long index)
+OPTC_FN double optc_uniform(double seed, double t, unsigned tensor, unsigned stream,
+                            long long index)
 {
     optc_u4 w = optc_random_bits(seed, t, tensor, stream, index);
     return optc_int53(w.a, w.b) * 0x1p-53;
@@ -115,8 +123,9 @@ OPTC_FN double optc_costurn(double u)
     return optc_sin_quad(f * 6.283185307179586, 0.0, optc_bits(t) + 1u);
 }
 
-/* Box and Muller. The radius takes a uniform in (0, 1] that is finer near 0 than the grid of uniformf: the middle of a
-   cell of width 2^-32 (2^-53), so that it is never 0 and the tail reaches 6.76 (8.65) standard deviations. */
+/* Box and Muller. The radius takes a uniform in (0, 1] that is finer near 0 than the grid of
+   uniformf: the middle of a cell of width 2^-32 (2^-53), so that it is never 0 and the tail reaches
+   6.76 (8.65) standard deviations. */
 OPTC_FN float optc_box_mullerf(optc_u4 w)
 {
     float u = ((float)(int)(w.a >> 8) + (float)(int)(2u * (w.a & 255u) + 1u) * 0x1p-9f) * 0x1p-24f;

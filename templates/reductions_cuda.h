@@ -1,5 +1,5 @@
-/* Reductions in generated CUDA, in the same order as templates/reductions_c.h on the CPU: lanes, then a tree. Pasted
- * after cuda_helpers.h. */
+/* Reductions in generated CUDA, in the same order as templates/reductions_c.h on the CPU: lanes,
+ * then a tree. Pasted after cuda_helpers.h. */
 
 /* Reduction operators: the identity, and how two values combine. */
 struct optc_sum {
@@ -22,7 +22,8 @@ struct optc_mini {
     static OPTC_FN_MEMBER double with(double a, double b) { return optc_min(a, b); }
 };
 
-/* Adds a square to a lane of a norm. The square of a float is exact in f64, so fma rounds as product and sum do. */
+/* Adds a square to a lane of a norm. The square of a float is exact in f64, so fma rounds as
+ * product and sum do. */
 struct optc_squares {
     static OPTC_FN_MEMBER double with(double a, float x) { return fma((double)x, (double)x, a); }
     static OPTC_FN_MEMBER double with(double a, double x) { return a + x * x; }
@@ -30,22 +31,30 @@ struct optc_squares {
 
 template <typename X> struct optc_squared {
     X p;
-    OPTC_FN_MEMBER double operator[](long long i) const { const double x = (double)p[i]; return x * x; }
+    OPTC_FN_MEMBER double operator[](long long i) const
+    {
+        const double x = (double)p[i];
+        return x * x;
+    }
 };
 
 template <typename X> OPTC_FN optc_squared<X> optc_squares_of(X p) { return optc_squared<X>{p}; }
 
-/* The tree below for sums, with 8 shuffles instead of 20: at the first two levels the threads of a pair take over half
- * of the lanes each. The sums are the same, because a + b and b + a are equal. */
+/* The tree below for sums, with 8 shuffles instead of 20: at the first two levels the threads of a
+ * pair take over half of the lanes each. The sums are the same, because a + b and b + a are
+ * equal. */
 template <typename T> OPTC_FN T optc_tree_add(T (&acc)[4])
 {
     const bool upper = threadIdx.x & 16, odd = threadIdx.x & 8;
-    const T a = (upper ? acc[2] : acc[0]) + __shfl_xor_sync(0xffffffffu, upper ? acc[0] : acc[2], 16);
-    const T b = (upper ? acc[3] : acc[1]) + __shfl_xor_sync(0xffffffffu, upper ? acc[1] : acc[3], 16);
+    const T a =
+        (upper ? acc[2] : acc[0]) + __shfl_xor_sync(0xffffffffu, upper ? acc[0] : acc[2], 16);
+    const T b =
+        (upper ? acc[3] : acc[1]) + __shfl_xor_sync(0xffffffffu, upper ? acc[1] : acc[3], 16);
     T x = (odd ? b : a) + __shfl_xor_sync(0xffffffffu, odd ? a : b, 8);
     for (int h = 4; h > 0; h /= 2)
         x += __shfl_down_sync(0xffffffffu, x, h);
-    x += __shfl_down_sync(0xffffffffu, x, 16);             /* threads 0, 8, 16 and 24 hold lanes 0, 1, 2 and 3 */
+    /* threads 0, 8, 16 and 24 hold lanes 0, 1, 2 and 3 */
+    x += __shfl_down_sync(0xffffffffu, x, 16);
     return x + __shfl_down_sync(0xffffffffu, x, 8);
 }
 
@@ -83,8 +92,8 @@ template <typename X, typename T, int N> struct optc_lanes_room {
     T lane[OPTC_LANES];
 };
 
-/* The 128 threads of a group hold one lane each. The group's first thread gets the result. The caller has synchronised
- * the block. */
+/* The 128 threads of a group hold one lane each. The group's first thread gets the result. The
+ * caller has synchronised the block. */
 template <typename K, typename T> OPTC_FN T optc_lane_tree(T x, T *shared, int group)
 {
     const int l = threadIdx.x % 32;
@@ -107,8 +116,10 @@ template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, 
     return lane;
 }
 
-/* Adds up to N values of a lane, which are loaded together: one by one each would wait for memory. */
-template <typename K, int N, bool ALL, typename T> OPTC_FN double optc_lane_add(double acc, const T *x, long long left)
+/* Adds up to N values of a lane, which are loaded together: one by one each would wait for
+ * memory. */
+template <typename K, int N, bool ALL, typename T>
+OPTC_FN double optc_lane_add(double acc, const T *x, long long left)
 {
     T part[N];
 #pragma unroll
@@ -121,7 +132,8 @@ template <typename K, int N, bool ALL, typename T> OPTC_FN double optc_lane_add(
     return acc;
 }
 
-template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long long n, double *shared)
+template <typename K, typename T>
+OPTC_FN double optc_finish(const T *x, long long n, double *shared)
 {
     double acc = K::template first<double>();
     long long left = n - threadIdx.x;
@@ -135,14 +147,16 @@ template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long lo
     return optc_block_tree<K, double>(acc, shared);
 }
 
-/* The same by one warp. Its first thread gets the result. Thread t holds lanes t, t + 32, t + 64 and t + 96. */
+/* The same by one warp. Its first thread gets the result. Thread t holds lanes t, t + 32, t + 64
+ * and t + 96. */
 template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, long long n)
 {
     double acc[4];
     for (int k = 0; k < 4; k++)
         acc[k] = K::template first<double>();
 #pragma unroll 1
-    for (long long j = threadIdx.x % 32; j < n; j += 8 * OPTC_LANES) {         /* 32 loads under way */
+    /* 32 loads under way */
+    for (long long j = threadIdx.x % 32; j < n; j += 8 * OPTC_LANES) {
         T part[32];
 #pragma unroll
         for (int k = 0; k < 32; k++)
@@ -179,7 +193,8 @@ template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
 }
 
 /* Reduces the tiles of a column, at most 8 D, by one thread: one lane per tile. */
-template <typename K, typename T, int D, typename X> OPTC_FN double optc_column_of(X x, int tiles, long long cols)
+template <typename K, typename T, int D, typename X>
+OPTC_FN double optc_column_of(X x, int tiles, long long cols)
 {
     double acc[8];
 #pragma unroll
@@ -204,13 +219,15 @@ template <typename K, typename T, int D, typename X> OPTC_FN double optc_column_
 }
 
 /* At most OPTC_COL_LANES tiles. Up to 16 need half of the lanes: an empty lane changes no other. */
-template <typename K, typename T, typename X> OPTC_FN double optc_column(X x, int tiles, long long cols)
+template <typename K, typename T, typename X>
+OPTC_FN double optc_column(X x, int tiles, long long cols)
 {
-    return tiles <= 16 ? optc_column_of<K, T, 2>(x, tiles, cols) : optc_column_of<K, T, 4>(x, tiles, cols);
+    return tiles <= 16 ? optc_column_of<K, T, 2>(x, tiles, cols)
+                       : optc_column_of<K, T, 4>(x, tiles, cols);
 }
 
-/* Adds tiles j, j + 8, … to the lanes of one of a column's eight threads, as long as there are 8 N; N loads are under
- * way. j - q is a multiple of 32. */
+/* Adds tiles j, j + 8, … to the lanes of one of a column's eight threads, as long as there are 8 N;
+ * N loads are under way. j - q is a multiple of 32. */
 template <typename K, typename T, int N, typename X>
 OPTC_FN void optc_column_run(double (&acc)[4], X x, long long &j, long long tiles, long long cols)
 {
@@ -226,10 +243,12 @@ OPTC_FN void optc_column_run(double (&acc)[4], X x, long long &j, long long tile
     }
 }
 
-/* Reduces the tiles of a column by eight threads: thread q holds lanes q, q + 8, q + 16 and q + 24. The first warp gets
- * the results of the block's 32 columns. alone: each thread has a column of its own. */
+/* Reduces the tiles of a column by eight threads: thread q holds lanes q, q + 8, q + 16 and q + 24.
+ * The first warp gets the results of the block's 32 columns. alone: each thread has a column of its
+ * own. */
 template <typename K, typename T, typename X>
-OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, bool alone, double (*shared)[32])
+OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, bool alone,
+                       double (*shared)[32])
 {
     const int q = threadIdx.x / 32, l = threadIdx.x % 32;
     if (alone)
@@ -257,15 +276,18 @@ OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, bool alone
     return (T)K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
 }
 
-/* Reduces by one thread, for stages in which every thread finishes values of its own. It takes four lanes at a time,
- * in the order in which the tree combines them; `part` holds the results that wait for their partner. */
-template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alone(X x, long long n, long long stride)
+/* Reduces by one thread, for stages in which every thread finishes values of its own. It takes four
+ * lanes at a time, in the order in which the tree combines them; `part` holds the results that wait
+ * for their partner. */
+template <typename K, typename T, int LANES, typename X>
+OPTC_FN double optc_alone(X x, long long n, long long stride)
 {
     double part[8];
     const int groups = LANES / 4;
 #pragma unroll 1
     for (int g = 0; g < groups; g++) {
-        int first = 0;                          /* g with its bits reversed: neighbours in this order are partners */
+        /* g with its bits reversed: neighbours in this order are partners */
+        int first = 0;
         for (int b = 1, r = groups / 2; r > 0; b *= 2, r /= 2)
             first += g & b ? r : 0;
         double acc[4];
@@ -288,7 +310,8 @@ template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alo
 }
 
 /* The tiles of a column by one thread. */
-template <typename K, typename T, typename X> OPTC_FN double optc_column_alone(X x, long long tiles, long long cols)
+template <typename K, typename T, typename X>
+OPTC_FN double optc_column_alone(X x, long long tiles, long long cols)
 {
     return tiles <= OPTC_COL_LANES ? optc_column<K, T>(x, (int)tiles, cols)
                                    : optc_alone<K, T, OPTC_COL_LANES>(x, tiles, cols);
@@ -298,7 +321,8 @@ template <typename K, typename T, typename X> OPTC_FN double optc_column_alone(X
 template <typename K, typename T> OPTC_FN T optc_fold_rows(const T *x, int n)
 {
     int l = threadIdx.x % 32;
-    T a = l < n ? x[l] : K::template first<T>(), b = l + 32 < n ? x[l + 32] : K::template first<T>();
+    T a = l < n ? x[l] : K::template first<T>(),
+      b = l + 32 < n ? x[l + 32] : K::template first<T>();
     a = K::with(a, b);
     for (int h = 16; h > 0; h /= 2)
         a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));

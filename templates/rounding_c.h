@@ -2,8 +2,8 @@
 
 //@ types
 /* first: the number of the first value in the whole tensor */
-OPTC_FN void optc_round_{{name}}({{c}} *restrict to, const float *restrict from, optc_draws draws, long long first,
-                                 int len)
+OPTC_FN void optc_round_{{name}}({{c}} *restrict to, const float *restrict from, optc_draws draws,
+                                 long long first, int len)
 {
     unsigned word[OPTC_LANES / 2 + 4];
     unsigned short bits[OPTC_LANES + 8];
@@ -15,7 +15,8 @@ OPTC_FN void optc_round_{{name}}({{c}} *restrict to, const float *restrict from,
         word[4 * k + 2] = w.c;
         word[4 * k + 3] = w.d;
     }
-    for (int k = 0; k < 4 * calls; k++) {                  /* apart from the calls, which then vectorise better */
+    /* apart from the calls, which then vectorise better */
+    for (int k = 0; k < 4 * calls; k++) {
         bits[2 * k] = (unsigned short)word[k];
         bits[2 * k + 1] = (unsigned short)(word[k] >> 16);
     }

@@ -1,5 +1,5 @@
-/* rounding_cuda.h: stochastic rounding on a GPU, of the V values of a thread; V is 2, 4 or 8. Pasted after
- * rounding.h. */
+/* rounding_cuda.h: stochastic rounding on a GPU, of the V values of a thread; V is 2, 4 or 8.
+ * Pasted after rounding.h. */
 
 /* Bits of element k of the eight. */
 OPTC_FN unsigned optc_draw_of(optc_u4 w, int k)
@@ -7,18 +7,25 @@ OPTC_FN unsigned optc_draw_of(optc_u4 w, int k)
     return (k & 4 ? (k & 2 ? w.d : w.c) : (k & 2 ? w.b : w.a)) >> (k & 1) * 16 & 0xffffu;
 }
 
-/* True if elements from number `first` on, as many as a block has, have one upper half of the counter. */
-OPTC_FN bool optc_draws_near(long long first) { return first >> 35 == (first + OPTC_SEG - 1) >> 35; }
+/* True if elements from number `first` on, as many as a block has, have one upper half of the
+ * counter. */
+OPTC_FN bool optc_draws_near(long long first)
+{
+    return first >> 35 == (first + OPTC_SEG - 1) >> 35;
+}
 
-/* Bits of the elements from number `first` of the whole tensor on, two per word. One call is enough unless a piece of
- * a tensor begins at an odd place; threads with fewer than eight values make the same call as their neighbours.
- * NEAR: `first` is a multiple of 8, and optc_draws_near(start) holds for the block's first element. What the counters
- * of the block have in common is then computed once. */
+/* Bits of the elements from number `first` of the whole tensor on, two per word. One call is enough
+ * unless a piece of a tensor begins at an odd place; threads with fewer than eight values make the
+ * same call as their neighbours.
+ * NEAR: `first` is a multiple of 8, and optc_draws_near(start) holds for the block's first element.
+ * What the counters of the block have in common is then computed once. */
 template <bool NEAR, int V>
-OPTC_FN void optc_draw_all(unsigned (&pair)[V / 2], optc_draws draws, long long first, long long start)
+OPTC_FN void optc_draw_all(unsigned (&pair)[V / 2], optc_draws draws, long long first,
+                           long long start)
 {
     const int skip = NEAR && V == 8 ? 0 : (int)(first & 7);
-    const long long eight = NEAR ? start >> 35 << 32 | (unsigned)((unsigned long long)first >> 3) : first >> 3;
+    const long long eight =
+        NEAR ? start >> 35 << 32 | (unsigned)((unsigned long long)first >> 3) : first >> 3;
     const optc_u4 w = optc_draw8(draws, eight);
     if (skip % V == 0) {
 #pragma unroll
@@ -31,7 +38,8 @@ OPTC_FN void optc_draw_all(unsigned (&pair)[V / 2], optc_draws draws, long long 
 #pragma unroll
         for (int i = 0; i < V / 2; i++) {
             const int k = skip + 2 * i;
-            pair[i] = optc_draw_of(k < 8 ? w : next, k & 7) | optc_draw_of(k + 1 < 8 ? w : next, (k + 1) & 7) << 16;
+            pair[i] = optc_draw_of(k < 8 ? w : next, k & 7) |
+                      optc_draw_of(k + 1 < 8 ? w : next, (k + 1) & 7) << 16;
         }
     }
 }
@@ -49,7 +57,8 @@ OPTC_FN unsigned optc_upper_halves(unsigned a, unsigned b)
 OPTC_FN unsigned optc_add_half(unsigned x, unsigned word)
 {
 #ifdef __CUDA_ARCH__
-    unsigned sum;                              /* one instruction; NVRTC before 12.3 has no function for it */
+    /* one instruction; NVRTC before 12.3 has no function for it */
+    unsigned sum;
     asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(word), "r"(1u), "r"(x));
     return sum;
 #else
@@ -57,10 +66,12 @@ OPTC_FN unsigned optc_add_half(unsigned x, unsigned word)
 #endif
 }
 
-/* Finite numbers below the largest of bf16 need neither limit nor NaN: the bits are added to the number as it is
- * stored, since a carry does not reach the sign. One bit tells that all numbers are below 2. */
+/* Finite numbers below the largest of bf16 need neither limit nor NaN: the bits are added to the
+ * number as it is stored, since a carry does not reach the sign. One bit tells that all numbers are
+ * below 2. */
 template <int V, int PAIRS>
-OPTC_FN void optc_round_bf16sr(unsigned short (&to)[V], const float (&x)[V], const unsigned (&pair)[PAIRS])
+OPTC_FN void optc_round_bf16sr(unsigned short (&to)[V], const float (&x)[V],
+                               const unsigned (&pair)[PAIRS])
 {
     unsigned stored[V / 2], all = 0;
 #pragma unroll

@@ -1,12 +1,13 @@
-/* runs.h: numbers of elements in pieces that consist of runs. A tensor that is cut along another dimension than the
- * first has such pieces: runs of self->cols elements, which are -self->first_col elements apart in the whole tensor.
- * In other pieces first_col is not negative. Only code for bindings with such pieces contains these functions. Pasted
- * after the rounding functions. */
+/* runs.h: numbers of elements in pieces that consist of runs. A tensor that is cut along another
+ * dimension than the first has such pieces: runs of self->cols elements, which are -self->first_col
+ * elements apart in the whole tensor. In other pieces first_col is not negative. Only code for
+ * bindings with such pieces contains these functions. Pasted after the rounding functions. */
 
 /* The number in the whole tensor of the piece's element i. */
 OPTC_FN long long optc_nth(const optc_view *self, long long i)
 {
-    return self->first + i + (self->first_col < 0 ? i / self->cols * (-self->first_col - self->cols) : 0);
+    return self->first + i +
+           (self->first_col < 0 ? i / self->cols * (-self->first_col - self->cols) : 0);
 }
 
 /* How many of the next n elements from element i on are in the same run. */
@@ -27,7 +28,8 @@ OPTC_FN optc_view optc_run_of(const optc_view *self, long long i)
 //@ cuda
 /* Bits of the elements from number i of the piece on, two per word (rounding_cuda.h). */
 template <int V>
-OPTC_FN void optc_draw_runs(unsigned (&pair)[V / 2], optc_draws draws, const optc_view *self, long long i)
+OPTC_FN void optc_draw_runs(unsigned (&pair)[V / 2], optc_draws draws, const optc_view *self,
+                            long long i)
 {
     if (optc_run_left(self, i, V) == V) {
         optc_draw_all<false, V>(pair, draws, optc_nth(self, i), 0);

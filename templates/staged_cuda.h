@@ -1,8 +1,9 @@
-/* staged_cuda.h: vectors of a map that wait in shared memory. All loads of a thread start before its first result and
- * take no registers while they are under way. A thread reads only what it copied itself, so no barrier is needed.
- * Pasted after cuda_helpers.h. */
+/* staged_cuda.h: vectors of a map that wait in shared memory. All loads of a thread start before
+ * its first result and take no registers while they are under way. A thread reads only what it
+ * copied itself, so no barrier is needed. Pasted after cuda_helpers.h. */
 
-/* S vectors of each thread. Neighbouring threads have neighbouring words: no bank is used twice at a time. */
+/* S vectors of each thread. Neighbouring threads have neighbouring words: no bank is used twice at
+ * a time. */
 template <typename T, int V, int S, int THREADS> struct optc_staged {
     typedef typename optc_word<sizeof(T) * V>::type word;
     static const int words = sizeof(T) * V / sizeof(word);
@@ -15,11 +16,14 @@ template <typename WORD> OPTC_FN void optc_copy_async(WORD *to, const WORD *from
     const unsigned shared = (unsigned)__cvta_generic_to_shared(to);
     const unsigned long long global = (unsigned long long)__cvta_generic_to_global(from);
     if (sizeof(WORD) == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(shared), "l"(global) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global)
+                     : "memory");
     else if (sizeof(WORD) == 8)
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" :: "r"(shared), "l"(global) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(global)
+                     : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(shared), "l"(global) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global)
+                     : "memory");
 #else
     *to = *from;
 #endif
@@ -69,10 +73,11 @@ OPTC_FN void optc_fetch(T (&v)[V], const optc_staged<T, V, S, THREADS> &from, in
         v[i] = x.t[i];
 }
 
-/* A vector that waits in shared memory if the walk started its copy, as the walk of complete vectors does. */
+/* A vector that waits in shared memory if the walk started its copy, as the walk of complete
+ * vectors does. */
 template <int V, typename T, int S, int THREADS, typename W>
-OPTC_FN void optc_get_staged(T (&v)[V], const optc_staged<T, V, S, THREADS> &from, int slot, const T *p, int left,
-                             W wide)
+OPTC_FN void optc_get_staged(T (&v)[V], const optc_staged<T, V, S, THREADS> &from, int slot,
+                             const T *p, int left, W wide)
 {
     if (optc_is_full<W>::value)
         optc_fetch<V>(v, from, slot);
@@ -87,18 +92,20 @@ template <typename CODE, int V, int N, int S, int THREADS> struct optc_staged_co
 };
 
 template <typename CODE, int V, int N, int S, int THREADS>
-OPTC_FN void optc_start_coded(optc_staged_codes<CODE, V, N, S, THREADS> &to, int slot, const void *state,
-                              const optc_view *self, long long offset)
+OPTC_FN void optc_start_coded(optc_staged_codes<CODE, V, N, S, THREADS> &to, int slot,
+                              const void *state, const optc_view *self, long long offset)
 {
     optc_start(to.word, slot, (const unsigned *)((const unsigned char *)state + offset));
     if (slot % N == 0)
-        optc_start(to.scale, slot / N, optc_scales(state, self->n) + (unsigned long long)offset / OPTC_CODED);
+        optc_start(to.scale, slot / N,
+                   optc_scales(state, self->n) + (unsigned long long)offset / OPTC_CODED);
 }
 
 template <typename CODE, int V, int N, int S, int THREADS, typename W>
 OPTC_FN void optc_get_staged_coded(optc_coded<CODE, V, N, true> &to, int k,
-                                   const optc_staged_codes<CODE, V, N, S, THREADS> &from, int slot, const void *state,
-                                   const optc_view *self, long long offset, int left, W wide)
+                                   const optc_staged_codes<CODE, V, N, S, THREADS> &from, int slot,
+                                   const void *state, const optc_view *self, long long offset,
+                                   int left, W wide)
 {
     float scale[1];
     if (!optc_is_full<W>::value) {
@@ -115,8 +122,9 @@ OPTC_FN void optc_get_staged_coded(optc_coded<CODE, V, N, true> &to, int k,
 //@ if optc_get_staged_coded
 template <typename CODE, int V, int N, int S, int THREADS, typename W>
 OPTC_FN void optc_get_staged_coded(optc_coded<CODE, V, N, false> &to, int k,
-                                   const optc_staged_codes<CODE, V, N, S, THREADS> &, int, const void *state,
-                                   const optc_view *self, long long offset, int left, W wide)
+                                   const optc_staged_codes<CODE, V, N, S, THREADS> &, int,
+                                   const void *state, const optc_view *self, long long offset,
+                                   int left, W wide)
 {
     optc_get_coded<0>(to, k, state, self, offset, left, wide);
 }

@@ -57,11 +57,12 @@ static void put_source(FILE *f, const char *s)
         end = s + strcspn(s, "\n");
         end += *end == '\n';
         put_mark(f, s, end);
-        if (strstr(s, "asm volatile(\"ld.") && strstr(s, "asm volatile(\"ld.") < end)
-            fputs("        x = *p;\n", f);
-        else if (strstr(s, "asm volatile(\"st.") && strstr(s, "asm volatile(\"st.") < end)
-            fputs("        *p = x;\n", f);
-        else if (strncmp(s, "#line", 5))
+        const char *load = strstr(s, "asm volatile(\"ld."), *store = strstr(s, "asm volatile(\"st.");
+        if ((load && load < end) || (store && store < end)) {
+            fputs(load && load < end ? "        x = *p;\n" : "        *p = x;\n", f);
+            end = strstr(s, ");\n");                 /* a statement may take several lines */
+            end = end ? end + 3 : s + strlen(s);
+        } else if (strncmp(s, "#line", 5))
             fwrite(s, 1, (size_t)(end - s), f);
     }
 }

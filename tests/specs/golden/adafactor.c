@@ -65,7 +65,8 @@ static void step_1_map(const optc_view *self, long long unit)
 /* One pass over tiles of each matrix: reads g; folds into rowsum_sq colsum_sq. 4 + 0 bytes. */
 static void step_2_tile_matrix(const optc_view *self, long long unit)
 {
-    const long long segs = optc_up(self->cols, OPTC_TILE_COLS), blocks = optc_up(self->rows, OPTC_TILE_ROWS);
+    const long long segs = optc_up(self->cols, OPTC_TILE_COLS),
+                    blocks = optc_up(self->rows, OPTC_TILE_ROWS);
     const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks;
     const long long start = seg * OPTC_TILE_COLS;
     const int rows = optc_least(self->rows - block * OPTC_TILE_ROWS, OPTC_TILE_ROWS);
@@ -117,7 +118,8 @@ static void step_3_tensor(const optc_view *self, long long unit)
 /* Once a row: reads w r; writes r; folds into slice_sum_r_new. 4 + 4 bytes. */
 static void step_4_row_matrix(const optc_view *self, long long unit)
 {
-    const long long segs = optc_up(self->rows, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up(self->rows, OPTC_SEG), slice = unit / segs,
+                    start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->rows - start, OPTC_SEG);
     const long long offset = slice * self->rows + start;
     const float elems_per_row = (float)(self->whole_cols);
@@ -141,7 +143,8 @@ static void step_4_row_matrix(const optc_view *self, long long unit)
 /* Once a column: reads w c; writes c one_over_sqrt_c_new. 4 + 8 bytes. */
 static void step_5_col_matrix(const optc_view *self, long long unit)
 {
-    const long long segs = optc_up(self->cols, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up(self->cols, OPTC_SEG), slice = unit / segs,
+                    start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->cols - start, OPTC_SEG);
     const long long offset = slice * self->cols + start;
     const float elems_per_col = (float)(self->whole_rows);
@@ -164,7 +167,8 @@ static void step_5_col_matrix(const optc_view *self, long long unit)
 /* Once a matrix: writes slice_mean_r_new. 0 + 8 bytes. */
 static void step_6_slice_matrix(const optc_view *self, long long unit)
 {
-    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs,
+                    start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
     const double nrows = (double)(self->whole_rows);
@@ -182,7 +186,8 @@ static void step_6_slice_matrix(const optc_view *self, long long unit)
 /* Once a row: reads r slice_mean_r_new; writes one_over_sqrt_r_new_over_slice_mean_r_new. 4 + 4 bytes. */
 static void step_7_row_matrix(const optc_view *self, long long unit)
 {
-    const long long segs = optc_up(self->rows, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up(self->rows, OPTC_SEG), slice = unit / segs,
+                    start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->rows - start, OPTC_SEG);
     const long long offset = slice * self->rows + start;
     const float slice_mean_r_new = (float)((const double *)self->mem[at_slice_mean_r_new])[slice];
@@ -206,7 +211,8 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
     double rms_u_lanes[OPTC_LANES];
     optc_start_sum(rms_u_lanes, OPTC_LANES);
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
+    /* values of one row, each lane at most once */
+    for (int from = 0, len; from < count; from += len) {
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_LANES;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_LANES - lane));
@@ -303,7 +309,8 @@ static void step_12_map_matrix(const optc_view *self, long long unit)
     const float rate_over_max_one_rms_u_over_clip_threshold_2 =
             (float)((const double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0];
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
+    /* values of one row, each lane at most once */
+    for (int from = 0, len; from < count; from += len) {
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));

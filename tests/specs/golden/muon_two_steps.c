@@ -35,7 +35,8 @@ static void step_0_group(const optc_view *self, long long unit)
 /* Once a matrix: writes lr_times_size. 0 + 8 bytes. Several stages share this function, each with its own arrays. */
 static void step_1_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
-    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs,
+                    start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
     const double lr = self->hyper[1];
@@ -54,7 +55,8 @@ static void step_1_slice_matrix(const optc_view *self, long long unit, const int
  * Several stages share this function, each with its own arrays. */
 static void step_2_band_matrix(const optc_view *self, long long unit, const int *arrays)
 {
-    const long long segs = optc_up(self->cols, OPTC_BAND_COLS), blocks = optc_up(self->rows, OPTC_BAND_ROWS);
+    const long long segs = optc_up(self->cols, OPTC_BAND_COLS),
+                    blocks = optc_up(self->rows, OPTC_BAND_ROWS);
     const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks;
     const long long start = seg * OPTC_BAND_COLS;
     const int rows = optc_least(self->rows - block * OPTC_BAND_ROWS, OPTC_BAND_ROWS);
@@ -96,7 +98,8 @@ static void step_2_band_matrix(const optc_view *self, long long unit, const int 
  * with its own arrays. */
 static void step_3_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
-    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs,
+                    start = unit % segs * OPTC_SEG;
     const int count = optc_least(self->slices - start, OPTC_SEG);
     const long long offset = slice * self->slices + start;
     double slice_norm_u_squares[OPTC_SEG];
@@ -159,7 +162,8 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float momentum = (float)self->hyper[2];
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
+    /* values of one row, each lane at most once */
+    for (int from = 0, len; from < count; from += len) {
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
@@ -189,7 +193,8 @@ static void step_6_map_matrix(const optc_view *self, long long unit, const int *
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float lr_times_weight_decay = (float)((const double *)self->mem[arrays[1]])[0];
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
+    /* values of one row, each lane at most once */
+    for (int from = 0, len; from < count; from += len) {
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
