@@ -125,7 +125,7 @@ help:
 	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
 	@echo "make logs BASE=COMMIT  what the emulated GPU launches, compared with another commit"
 	@echo "make test-emu   the GPU suite on an emulated GPU; make test-gpu runs it on a real one"
-	@echo "make install    PREFIX=$(PREFIX)"
+	@echo "make install    PREFIX=$(PREFIX); make uninstall removes what it wrote"
 	@echo "make python     the files of the Python wheel (pip install ./runtime/python runs this)"
 	@echo "make clean"
 
@@ -365,6 +365,8 @@ bench-factors: all
 DEST := $(DESTDIR)$(PREFIX)
 VERSION := $(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)
 FILL_IN := sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|$(LDLIBS)|'
+# The manual page and completion, made by the command from its tables of options.
+HELP := share/man/man1/optc.1 share/bash-completion/completions/optc share/zsh/site-functions/_optc
 install: all
 	install -d "$(DEST)/bin" "$(DEST)/lib/pkgconfig" "$(DEST)/lib/cmake/optc" "$(DEST)/include" \
 	    "$(DEST)/share/optc/specs/wrappers" "$(DEST)/share/optc/specs/shared" "$(DEST)/share/optc/templates"
@@ -378,9 +380,21 @@ install: all
 	install -m 644 $(SHARED) "$(DEST)/share/optc/specs/shared"
 	install -m 644 $(TEMPLATES) "$(DEST)/share/optc/templates"
 	install -m 644 LICENSE "$(DEST)/share/optc/LICENSE"
+	install -d $(addprefix "$(DEST)"/,$(dir $(HELP)))
+	$(EMULATOR) $(BUILD)/optc help --man > "$(DEST)/$(word 1,$(HELP))"
+	$(EMULATOR) $(BUILD)/optc help --completion bash > "$(DEST)/$(word 2,$(HELP))"
+	$(EMULATOR) $(BUILD)/optc help --completion zsh > "$(DEST)/$(word 3,$(HELP))"
 	$(FILL_IN) tools/optc.pc.in > "$(DEST)/lib/pkgconfig/optc.pc"
 	$(FILL_IN) tools/optc-config.cmake.in > "$(DEST)/lib/cmake/optc/optc-config.cmake"
 	$(FILL_IN) tools/optc-config-version.cmake.in > "$(DEST)/lib/cmake/optc/optc-config-version.cmake"
+
+# What `make install` with the same PREFIX and DESTDIR has written. Folders of others stay.
+.PHONY: uninstall
+uninstall:
+	rm -f "$(DEST)/bin/optc" "$(DEST)/lib/liboptc.a" "$(DEST)/lib/liboptc.so" "$(DEST)/lib/liboptc.so.0" \
+	    "$(DEST)/lib/pkgconfig/optc.pc" $(addprefix "$(DEST)"/include/,$(notdir $(wildcard runtime/*.h))) \
+	    $(addprefix "$(DEST)"/,$(HELP))
+	rm -rf "$(DEST)/lib/cmake/optc" "$(DEST)/share/optc"
 
 clean:
 	rm -rf $(BUILD)

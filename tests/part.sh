@@ -131,6 +131,7 @@ go() {
         echo "command line"
         export OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake"
         sh tests/parts/cli.sh
+        sh tests/parts/help.sh
         sh tests/parts/explain.sh
         sh tests/parts/manual.sh
         sh tests/parts/race.sh ;;

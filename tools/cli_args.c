@@ -233,6 +233,8 @@ static void help_page(const Command *self, const Opt *opts)
     }
 }
 
+void (*cli_page)(const Command *self, const Opt *opts) = help_page;
+
 static int unknown_option(const Command *self, const Opt *opts, const char *got)
 {
     Near near = {.want = got};
@@ -279,7 +281,7 @@ int cli_parse(const Command *self, const Opt *opts, int argc, char **argv, int *
             continue;
         }
         if (!strcmp(arg, "--help") || !strcmp(arg, "-h"))
-            return help_page(self, opts), CLI_OK;
+            return cli_page(self, opts), CLI_OK;
         const char *value;
         const Opt *o = find_opt(opts, arg, &value);
         if (!o)

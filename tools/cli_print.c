@@ -15,8 +15,9 @@ const char *cli_paint(Paint p)
     static const char *const code[] = {
         [PAINT_NONE] = "\033[0m", [PAINT_HEAD] = "\033[1m",  [PAINT_GOOD] = "\033[32m",
         [PAINT_BAD] = "\033[31m", [PAINT_WARN] = "\033[33m", [PAINT_DIM] = "\033[2m"};
-    const char *no = getenv("NO_COLOR");
-    return isatty(STDOUT_FILENO) && !(no && *no) ? code[p] : "";
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    bool plain = (no && *no) || (term && !strcmp(term, "dumb"));
+    return isatty(STDOUT_FILENO) && !plain ? code[p] : "";
 }
 
 /* Newlines at the beginning of the text are not coloured. */

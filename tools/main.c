@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <string.h>
 
-static int cmd_help(const Command *self, int argc, char **argv);
 static int cmd_version(const Command *self, int argc, char **argv);
 
 const Command cli_commands[] = {
@@ -182,67 +181,13 @@ const Command cli_commands[] = {
      "Writes NAME.lua, a working rule with comments, to begin from.",
      "optc new mine\noptc new mine --wrapper -o wrappers/mine.lua", cmd_new},
     {"version", "", "the version", "Prints the version.", "optc version", cmd_version},
-    {"help", "[COMMAND]", "this page, or the page of a command",
-     "Prints the list of commands, or the help of one.", "optc help bench", cmd_help},
+    {"help", "[COMMAND [ACTION]]", "this page, or the page of a command",
+     "Prints the list of commands, or the help of one.",
+     "optc help bench\noptc help cache ls\noptc help --man > optc.1\n"
+     "optc help --completion bash > ~/.local/share/bash-completion/completions/optc",
+     cmd_help},
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
-
-static const Command *find_command(const char *name)
-{
-    for (const Command *c = cli_commands; c->name; c++)
-        if (!strcmp(c->name, name))
-            return c;
-    return NULL;
-}
-
-static void overview(FILE *f)
-{
-    fprintf(f, "optc compiles optimizers: a spec of twenty lines becomes one fused "
-               "program.\n\nusage: optc COMMAND "
-               "[ARGUMENTS]\n\n");
-    for (const Command *c = cli_commands; c->name; c++)
-        fprintf(f, "  %-10s %s\n", c->name, c->summary);
-    fprintf(
-        f,
-        "\nA SPEC is a name of the library (adamw), a path (./mine.lua) or - for standard input.\n"
-        "Specs in folders of your own are found by name too: --path DIR:DIR, or $OPTC_PATH.\n"
-        "OPTC_PROFILE=out.json records the stages of the steps of any program with the library.\n"
-        "'optc help COMMAND' has the options and examples of one.\n");
-}
-
-static int unknown_command(const char *name)
-{
-    const char *names[32];
-    int n = 0;
-    for (const Command *c = cli_commands; c->name && n < 31; c++)
-        names[n++] = c->name;
-    names[n] = NULL;
-    Buf b = {0};
-    cli_near("command", name, names, &b);
-    cli_error("%s ('optc help' lists them)", cli_text(&b));
-    buf_free(&b);
-    return CLI_USAGE;
-}
-
-static int cmd_help(const Command *self, int argc, char **argv)
-{
-    int n;
-    int rc = cli_parse(self, (const Opt[]){{NULL, 0, OPT_FLAG, NULL, NULL, NULL}}, argc, argv, &n);
-    if (rc != CLI_GO)
-        return rc;
-    if (n == 0)
-        return overview(stdout), CLI_OK;
-    const Command *c = find_command(argv[0]);
-    if (!c)
-        return unknown_command(argv[0]);
-    bool action = n == 2 && c->run == cmd_tune;      /* the actions of tune have their own pages */
-    if (n > 1 && !action)
-        return cli_misuse(self, "one command at a time");
-    char ask[] = "--help";
-    char *args[] = {action ? argv[1] : ask, action ? ask : NULL, NULL};
-    /* the command has the options, so it prints the page */
-    return c->run(c, action ? 2 : 1, args);
-}
 
 static int cmd_version(const Command *self, int argc, char **argv)
 {
@@ -259,7 +204,7 @@ static int cmd_version(const Command *self, int argc, char **argv)
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
-        overview(stderr);
+        cli_overview(stderr);
         return CLI_USAGE;
     }
     const char *name = argv[1];
@@ -267,12 +212,12 @@ static int dispatch(int argc, char **argv)
         name = "help";
     else if (!strcmp(name, "-V") || !strcmp(name, "--version"))
         name = "version";
-    const Command *c = find_command(name);
+    const Command *c = cli_find_command(name);
     if (!c && name[0] == '-')
         return cli_error("unknown option '%s': a command comes first; 'optc help' lists them",
                          name),
                CLI_USAGE;
-    return c ? c->run(c, argc - 2, argv + 2) : unknown_command(name);
+    return c ? c->run(c, argc - 2, argv + 2) : cli_unknown_command(name);
 }
 
 int main(int argc, char **argv)
@@ -283,10 +228,10 @@ int main(int argc, char **argv)
     errno = 0;
     bool failed = ferror(stdout);
     if (fclose(stdout) != 0 || failed) {
-        if (errno != EPIPE)          /* `optc list | head` closes the pipe: no message, but the exit
-                                      * code is 1 */
-            cli_error("the output could not be written%s%s", errno ? ": " : "",
-                      errno ? strerror(errno) : "");
+        if (errno == EPIPE)          /* `optc list | head` has read all that it wanted */
+            return rc;
+        cli_error("the output could not be written%s%s", errno ? ": " : "",
+                  errno ? strerror(errno) : "");
         return CLI_FAILED;
     }
     return rc;

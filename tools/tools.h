@@ -19,6 +19,11 @@ struct Command {
     int (*run)(const Command *self, int argc, char **argv);
 };
 extern const Command cli_commands[];                         /* NULL-terminated */
+/* ---- cmd_help.c ---- */
+const Command *cli_find_command(const char *name);           /* or NULL */
+void cli_overview(FILE *f);
+int cli_unknown_command(const char *name);                   /* prints the error; CLI_USAGE */
+int cmd_help(const Command *self, int argc, char **argv);
 
 int cmd_show(const Command *self, int argc, char **argv);
 int cmd_list(const Command *self, int argc, char **argv);
@@ -58,6 +63,8 @@ typedef struct Opt {
     const char *name; char letter; OptKind kind; void *to; const char *value, *help;
 } Opt;
 
+/* Prints the page of --help: for a terminal, unless `optc help` writes a manual or completion. */
+extern void (*cli_page)(const Command *self, const Opt *opts);
 /* Reads options at any position and leaves the other arguments, in order, in argv[0 … *n). Prints
  * the page of --help. Returns CLI_GO, or the exit code. */
 int cli_parse(const Command *self, const Opt *opts, int argc, char **argv, int *n);

@@ -2,10 +2,19 @@
 # Installs into an empty folder and uses the result as a newcomer would: pkg-config, a C and a C++
 # program, the command.
 set -eu
-to=$(mktemp -d)
-trap 'rm -rf "$to"' EXIT
+to=$(mktemp -d) apart=$(mktemp -d)
+trap 'rm -rf "$to" "$apart"' EXIT
 top=$PWD
 ${MAKE:-make} --no-print-directory -s install BUILD="$BUILD" PREFIX="$to" >/dev/null
+# another folder: everything that is installed goes again, and nothing else
+${MAKE:-make} --no-print-directory -s install BUILD="$BUILD" PREFIX="$apart" > /dev/null
+for file in share/man/man1/optc.1 share/bash-completion/completions/optc bin/optc; do
+    [ -s "$apart/$file" ] || { echo "not installed: $file"; exit 1; }
+done
+: > "$apart/include/mine.h"
+${MAKE:-make} --no-print-directory -s uninstall PREFIX="$apart" > /dev/null
+left=$(cd "$apart" && find . -type f -o -type l)
+[ "$left" = ./include/mine.h ] || { echo "after uninstall there are: $left"; exit 1; }
 cat > "$to/use.c" <<'X'
 #include <optc.h>
 #include <stdio.h>
