@@ -138,7 +138,8 @@ static bool is_for_gpu(const char *path)
 static bool is_for_calls(const char *path)
 {
     static const char *const calls[] = {"base/call_costs.c", "gpu/gpu_conditional.c",
-                                        "gpu/gpu_slot_switch.c", "matrix/", NULL};
+                                        "gpu/gpu_probe.c", "gpu/gpu_slot_switch.c", "matrix/",
+                                        NULL};
     return is_one_of(path, calls);
 }
 

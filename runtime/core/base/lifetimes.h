@@ -33,6 +33,16 @@ CORE void live_range_cover(LiveRanges *l, int array, int phase, LiveRange action
 /* at: by BufferRequest.array */
 CORE void buffer_plan_place(BufferPlan *x, BufferRequest *e, int n, int64_t *at);
 
+/* ---- array_bytes.c ---- */
+CORE bool array_temporary(const ProgArray *m);          /* a temporary or partial */
+/* bytes, rounded up to 64 */
+CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner);
+CORE bool in_pool(const optc_binding *b, int array, int tensor);
+/* the tensors, the groups and cohorts, or 1 for partials of a fold over tensors */
+CORE int array_owners(const optc_binding *b, const ProgArray *m);
+/* of all owners, or (all false) of those that have it outside the pool; -1: more than 2^60 */
+CORE int64_t array_bytes(const optc_binding *b, int array, bool all);
+
 /* ---- stretches.c ---- */
 /* A maximal sequence of stages of one variant, from some action up to `end`. calls: it has a
  * call */

@@ -298,11 +298,20 @@ CORE int solver_open(const optc_binding *b, Eigen *e);     /* returns the librar
  * call: which failed. */
 CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const char **call);
 
-/* ---- gpu_conditional.c ---- */
+/* ---- gpu_condition.c ---- */
 /* A body that the device runs only if a matrix is not settled. condition_begin sends b's launches
  * into it, and condition_end sends them behind it. s: the status of the launches. */
 typedef struct ConditionBody { CUstream was, inner; CUgraph graph; } ConditionBody;
 CORE bool driver_conditions(const optc_binding *b);        /* it has conditional nodes */
+enum { PHASE_THREADS = 128 };              /* of optc_phase */
+/* Adds a kernel to the captured stream that sets a new condition: optc_phase with these arguments.
+ * usual: the node's value if the kernel does not set it. */
+CORE optc_status condition_kernel(optc_binding *b, CallArgs a, unsigned usual, unsigned threads,
+                                  CUgraphConditionalHandle *handle);
+/* Adds the conditional node; the captured stream continues behind it. bodies: one graph (IF) or
+ * several (switch). */
+CORE optc_status condition_node(optc_binding *b, CUgraphConditionalHandle handle, int type, int n,
+                                CUgraph **bodies);
 CORE bool condition_possible(const optc_binding *b);       /* the stream captures a graph of ours */
 CORE bool condition_inside(const optc_binding *b);         /* it captures the body of a node */
 CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, ConditionBody *x);

@@ -16,59 +16,6 @@ static bool ours(const ProgArray *m)
     return m->kind == MEM_STATE || m->kind == MEM_TEMP || m->kind == MEM_PART ||
            (m->kind == MEM_INPUT && m->dom == GROUP);
 }
-CORE bool array_temporary(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
-static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
-
-/* Number of owners of an array: the tensors, the groups and cohorts, or 1 for partials of a fold
- * over tensors. */
-static int owners(const optc_binding *b, const ProgArray *m)
-{
-    return m->dom != GROUP ? b->nheld : m->kind == MEM_PART && b->ntensor ? 1 : b->ncohort;
-}
-
-static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
-{
-    const Program *p = b->program;
-    if (m->dom == GROUP)
-        return m->kind == MEM_PART && b->ntensor ? (int64_t)8 * b->ntensor : p->type[m->type].bytes;
-    const Tensor *t = &b->tensor[owner];
-    if (!(m->held_by >> t->variant & 1) || (t->caller_owned && t->caller_owned[m - p->array]))
-        return 0;
-    return stored_bytes(p->type, m->type, array_length(m, t->shape, t->whole, b->ntensor),
-                        t->whole.n);
-}
-
-CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner)
-{
-    return up64(bytes_of(b, m, owner));
-}
-
-CORE bool in_pool(const optc_binding *b, int array, int tensor)
-{
-    return b->batched[array] >> b->tensor[tensor].variant & 1;
-}
-
-/* Bytes of all owners, or (all false) of those that have it outside the pool. -1: more than
- * 2^60. */
-static int64_t array_bytes(const optc_binding *b, int array, bool all)
-{
-    const ProgArray *m = &b->program->array[array];
-    int64_t sum = 0;
-    for (int i = 0; i < owners(b, m); i++)
-        if (!all && b->batched[array] && in_pool(b, array, i))
-            continue;
-        else if (__builtin_add_overflow(sum, array_owned(b, m, i), &sum) || sum > (int64_t)1 << 60)
-            return -1;
-    return sum;
-}
-
-CORE bool temporaries_overlap(const optc_binding *b, int x, int y)
-{
-    const ProgArray *m = b->program->array;
-    int first = b->at[x] < b->at[y] ? x : y, last = first == x ? y : x;
-    return array_temporary(&m[x]) && array_temporary(&m[y]) &&
-           b->at[last] < b->at[first] + array_bytes(b, first, false);
-}
 
 /* ---- offsets ---- */
 static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRange *pool,
@@ -175,17 +122,17 @@ CORE optc_status layout_measure(optc_binding *b)
 static void point(optc_binding *b, int k)
 {
     const ProgArray *m = &b->program->array[k];
-    int n = owners(b, m);
+    int n = array_owners(b, m);
     char *at = (char *)b->block + b->at[k], *pool = (char *)b->block + b->at[b->program->narray];
     for (int i = 0; i < n; i++) {
-        int64_t bytes = bytes_of(b, m, i);
+        int64_t bytes = array_owned(b, m, i);
         void *ptr = bytes ? at : NULL;
         if (b->batched[k] && in_pool(b, k, i)) {
             b->tensor[i].mem[k] =
                 bytes ? pool + b->tensor[i].pool_at + b->tensor[i].pool_place[k] : NULL;
             continue;
         }
-        at += up64(bytes);
+        at += bytes;
         if (m->dom != GROUP) {
             b->tensor[i].mem[k] = state_caller_owned(b, i, k) ? b->tensor[i].mem[k] : ptr;
             continue;

@@ -4,10 +4,6 @@
 #include "runtime/core/base/lifetimes.h"
 
 /* ---- layout.c ---- */
-CORE bool array_temporary(const ProgArray *m);          /* a temporary or partial */
-/* bytes, rounded up to 64 */
-CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner);
-CORE bool in_pool(const optc_binding *b, int array, int tensor);
 
 /* ---- batches.c ---- */
 CORE optc_status batches_plan(optc_binding *b);
