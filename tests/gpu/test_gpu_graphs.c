@@ -44,7 +44,9 @@ START_TEST(graphs)
     for (int s = 0; s < 5; s++)
         ck_assert(!d->cuGraphLaunch(exec, st));
     OK(optc_get_t(b.b, -1, &t));
-    ck_assert_msg(t == 6, "after five replays t is %lld", (long long)t);
+    /* rules that do not use t do not count replays */
+    ck_assert_msg(t == (b.r->program->needs_t ? 6 : 1), "after five replays t is %lld",
+                  (long long)t);
     OK(optc_step(a.b));
     /* single steps continue from there, in the right phase */
     OK(optc_step(b.b));
