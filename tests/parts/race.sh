@@ -50,6 +50,16 @@ expect 0 "wrote one.svg" --from one.json -o one.svg
 check page picture one.json one.svg
 expect 0 "wrote two.SVG" --from one.json -o two.SVG
 check cmp one.svg two.SVG
+# set_hessian reads the loss of the same batch as step
+cat > same.lua <<'END'
+return optimizer { name = "same", hyper = { lr = 0.01 }, doc = "needs one loss",
+    inputs = { loss = "group" }, state = { seen = zeros "group" },
+    set_hessian = function() seen = loss end,
+    step = function() p = p - where(eq(seen, loss), lr, 1e30) * g end }
+END
+expect 0 "wrote same.html" ./same.lua sgd --tasks matrix --steps 3 --trials 2 --seeds 6 \
+    --json same.json -o same.html
+check test "$(grep -c '"diverged": *\(true\|[1-9]\)' same.json)" = 0
 # the catalogue's page, with the curves that are kept in the repository; they fit in 100 KB
 "$OPTC" list --html --curves "$root/specs/curves.jsonl" -o list.html
 check page catalogue list.html "$root/specs/curves.jsonl" $("$OPTC" list --names)

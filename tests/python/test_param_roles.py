@@ -237,9 +237,10 @@ class Tags(Evaluated):
                 self.assertTrue(torch.allclose(p, want[n], atol=1e-5), n)
 
     def test_vectors(self):
-        """SOAP with precondition_1d steps vectors by a basis of their own, as matrices of one row."""
+        """SOAP with precondition_1d gives each vector a basis, as to a matrix of one row."""
         def made(shape, **given):
-            params = [torch.nn.Parameter(x) for x in (torch.ones(shape), torch.ones(5), torch.tensor(1.0))]
+            params = [torch.nn.Parameter(x)
+                      for x in (torch.ones(shape), torch.ones(5), torch.tensor(1.0))]
             return params, optc.torch.SOAP(zip("abc", params), lr=0.1, **given)
         left, one = made((7,), precondition_1d=True, sort=lambda n, p: "rest" if n == "b" else None)
         right, two = made((1, 7), sort=lambda n, p: "matrix" if n == "a" else None)

@@ -179,7 +179,8 @@ class Files(Case):
     def test_missing_states_of_groups(self):
         """A file of an older version, which has other states of the rule: counts of the group would
         start again."""
-        for rule, name, given in (("schedulefree_adamw", "k", {}), ("schedulefree_sgd", "weight_sum", {}),
+        for rule, name, given in (("schedulefree_adamw", "k", {}),
+                                  ("schedulefree_sgd", "weight_sum", {}),
                                   ("prodigy", "d_numerator", {})):
             ps = lists()
             opt = optc.torch.Optimizer(ps, rule, **given)

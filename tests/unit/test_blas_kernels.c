@@ -146,6 +146,8 @@ START_TEST(other_kernels)
                        .warning = ask});
     check_case(&(Case){.set = {{"FAKE_BUILD", "OpenBLAS 0.3.99 MAX_THREADS=64"}}, .core = old,
                        .warning = "this OpenBLAS has no others; install one that is built with"});
+    check_case(&(Case){.set = {{"FAKE_STAYS", "1"}}, .core = old,
+                       .warning = "it could not be loaded again with others; set OPENBLAS_"});
     check_case(&(Case){.set = {{"FAKE_NEWEST", newest}}, .core = old,
                        .warning = "this OpenBLAS has no others"});
 }
@@ -200,6 +202,41 @@ START_TEST(by_threads)
 }
 END_TEST
 
+/* A child that is forked while another thread opens it opens it too. */
+static int forked_meanwhile(void)
+{
+    int told[2], status = 0;
+    char number[16], byte;
+    pthread_t thread;
+    Blas x;
+    void *ok;
+    if (pipe(told))
+        return __LINE__;
+    snprintf(number, sizeof number, "%d", told[1]);
+    setenv("FAKE_SLOW", number, 1);
+    setenv("OPTC_BLAS", fake_library(), 1);
+    if (pthread_create(&thread, NULL, opens, &x) || read(told[0], &byte, 1) != 1)
+        return __LINE__;
+    pid_t pid = fork();
+    if (!pid) {
+        alarm(20);                                 /* ends a child that waits for ever */
+        _exit(blas_open(&x, "test") != OPTC_OK);
+    }
+    pthread_join(thread, &ok);
+    return !ok || waitpid(pid, &status, 0) != pid || status ? __LINE__ : 0;
+}
+
+START_TEST(by_children)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (!pid)
+        _exit(forked_meanwhile() != 0);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(status == 0, "it ended with %x", (unsigned)status);
+}
+END_TEST
+
 Suite *blas_kernels_suite(void)
 {
     Suite *s = suite_create("blas_kernels");
@@ -208,6 +245,8 @@ Suite *blas_kernels_suite(void)
     tcase_add_test(t, variables);
     tcase_add_test(t, other_kernels);
     tcase_add_test(t, by_threads);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, by_children);
     suite_add_tcase(s, t);
     return s;
 }

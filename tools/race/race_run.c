@@ -136,6 +136,14 @@ static optc_status set_rates(Trainer *x, const RaceRule *r, RaceSettings s, doub
     return status;
 }
 
+static optc_status set_losses(Trainer *x, const RaceRule *r, double loss)
+{
+    optc_status s = OPTC_OK;
+    for (int k = 0; k < r->nloss && s == OPTC_OK; k++)
+        s = optc_set_scalar(x->binding, -1, optc_rule_input(r->rule, k), loss);
+    return s;
+}
+
 static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, int step)
 {
     double scale = 1;
@@ -143,14 +151,15 @@ static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, in
         r->scales ? optc_state_read(x->binding, 0, "loss_scale.scale", &scale, 1) : OPTC_OK;
     task_batch(&x->data, step);
     if (r->hessian && s == OPTC_OK) {
+        if (r->nloss)
+            s = set_losses(x, r, gradient(x, t, 1));
         hessian(x, t, step);
-        s = optc_run(x->binding, "set_hessian");
+        s = s == OPTC_OK ? optc_run(x->binding, "set_hessian") : s;
     }
     const char *entry;
     for (int i = 0; s == OPTC_OK && (entry = optc_rule_gradient(r->rule, step, i)); i++) {
         double loss = gradient(x, t, scale);
-        for (int k = 0; k < r->nloss && s == OPTC_OK; k++)
-            s = optc_set_scalar(x->binding, -1, optc_rule_input(r->rule, k), loss);
+        s = set_losses(x, r, loss);
         s = s == OPTC_OK ? optc_run(x->binding, entry) : s;
     }
     return s;

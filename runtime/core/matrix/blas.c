@@ -33,6 +33,7 @@ __attribute__((weak, visibility("default"))) void *optc_blas_loaded = NULL;
 __attribute__((weak, visibility("default"))) void *optc_blas_copied = NULL;
 __attribute__((weak, visibility("default"))) pthread_mutex_t optc_blas_lock =
     PTHREAD_MUTEX_INITIALIZER;
+__attribute__((weak, visibility("default"))) bool optc_blas_forks = false;
 #ifdef __cplusplus
 }
 #endif
@@ -441,13 +442,18 @@ static optc_status open_alone(Blas *x, const char *call)
     return named ? bad_library(call, name) : OPTC_OK;
 }
 
+static void lock_blas(void) { pthread_mutex_lock(&optc_blas_lock); }
+static void unlock_blas(void) { pthread_mutex_unlock(&optc_blas_lock); }
+
 /* One thread at a time: another one must not find a library that is about to be opened again, or to
- * be set to one thread. */
+ * be set to one thread. fork waits for it too: in a child no thread would unlock it. */
 CORE optc_status blas_open(Blas *x, const char *call)
 {
-    pthread_mutex_lock(&optc_blas_lock);
+    lock_blas();
+    if (!optc_blas_forks)
+        optc_blas_forks = pthread_atfork(lock_blas, unlock_blas, unlock_blas) == 0;
     optc_status s = open_alone(x, call);
-    pthread_mutex_unlock(&optc_blas_lock);
+    unlock_blas();
     return s;
 }
 

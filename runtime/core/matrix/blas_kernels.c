@@ -74,6 +74,9 @@ static void *open_with_core(const char *name, int how)
     return library;
 }
 
+/* A library could not be unloaded: it asks for that, or the C library never unloads (musl). */
+static bool blas_stays;
+
 CORE void *blas_dlopen(const char *name, int how)
 {
     void *library = dlopen(name, how), *again;
@@ -82,6 +85,10 @@ CORE void *blas_dlopen(const char *name, int how)
         level_below(x.core) < 0)
         return library;
     dlclose(library);
+    library = dlopen(name, how | RTLD_NOLOAD);
+    blas_stays = library != NULL;
+    if (blas_stays)
+        return library;
     again = open_with_core(name, how);
     return again ? again : dlopen(name, how);
 }
@@ -102,6 +109,9 @@ CORE void blas_warning(const Blas *x, char *text, size_t n)
     else if (x->shared && x->chooses)
         snprintf(text + at, n - (size_t)at, "the process loaded this library before optc; set "
                  "%s=%s before it starts", core_variable, ask);
+    else if (blas_stays && x->chooses)
+        snprintf(text + at, n - (size_t)at, "it could not be loaded again with others; set "
+                 "%s=%s before the process starts", core_variable, ask);
     else
         snprintf(text + at, n - (size_t)at, "this OpenBLAS has no others; install one that is "
                  "built with DYNAMIC_ARCH and knows %s, or name another library in OPTC_BLAS", ask);

@@ -223,7 +223,8 @@ class GroupKeys:
         return rule
 
     def asks_for(self, group, where=None):
-        """The tags that a group's rule looks for: `tagged "head"` of a spec; "vector": it steps vectors as matrices."""
+        """The tags that a group's rule looks for: `tagged "head"` of a spec; "vector": it steps
+        vectors as matrices."""
         spec, options, _ = self.rule(group, where)
         key = spec, option_text(options)
         if key not in self.asks:

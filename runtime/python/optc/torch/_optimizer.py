@@ -143,7 +143,7 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, _Base):
     def _check_group(self, group):
         if group.get("differentiable"):
             raise ValueError("differentiable=True: a step of optc is not differentiable")
-        late = self._rule.row in ("adafactor", "muon")         # torch's refuse complex ones at a step
+        late = self._rule.row in ("adafactor", "muon")     # torch's refuse complex ones at a step
         for p, name in zip(group["params"], names_of(group)):
             # a frozen parameter may have any class until it has a gradient
             if p.requires_grad and not (late and p.is_complex()):
@@ -295,8 +295,8 @@ class Optimizer(RuleInputs, RuleEntries, EntryRuns, _Base):
         return b
 
     def _refuse_apart(self, bounds):
-        if self._release and any(
-                d == "group" and not _state.is_count(self, n) for b in bounds for n, d in b.domains.items()):
+        if self._release and any(d == "group" and not _state.is_count(self, n)
+                                 for b in bounds for n, d in b.domains.items()):
             raise ValueError("%s has states of whole groups: release_grads=True cannot be used with it"
                              % self._rule.spec)
 

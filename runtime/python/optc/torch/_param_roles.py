@@ -101,7 +101,8 @@ class Roles:
                 self.module or self.sort):
             warn_of_unnamed([x for x in rows if x[1].said is None], rule.spec,
                             "as a matrix" if rule.rest else "alike")
-        matrices = [p for p, part in zip(params, parts) if (p.dim() > 1 or part.tags) and not part.flags]
+        matrices = [p for p, part in zip(params, parts)
+                    if (p.dim() > 1 or part.tags) and not part.flags]
         if rule.rest and rows and not matrices:
             warn_of_vectors(rows, rule.spec, rule.rest)
         if isinstance(self.split, dict):

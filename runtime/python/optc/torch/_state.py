@@ -21,9 +21,9 @@ from ._tensor_checks import refuse_freed
 
 MOST_STEPS = 1 << 52                                   # optc_set_t takes no more
 STEPLESS = ("sgd", "muon")                             # torch's files of these rules have no 'step'
-# Rules whose group state k is the number of the group's steps; files from before they had it lack it.
-COUNTED = ("adagc", "adan", "adashift", "amos", "dadapt_adam", "gpa_adamw", "lamb", "prodigy", "shampoo",
-           "stable_spam", "stableadamw", "yogi")
+# Rules whose group state k is the number of the group's steps; files from before k lack it.
+COUNTED = ("adagc", "adan", "adashift", "amos", "dadapt_adam", "gpa_adamw", "lamb", "prodigy",
+           "shampoo", "stable_spam", "stableadamw", "yogi")
 
 
 class States(defaultdict):
@@ -182,7 +182,8 @@ def check_value(value, shape, key, name, view=None, coded=False, pairs=False):
     whole = view.dtype if view is not None else given.dtype    # of remainders (int16, int8)
     remainder = given.dtype == whole and given.dtype in (torch.int16, torch.int8)
     pairs = given.is_complex() and (pairs or view is not None and view.is_complex())
-    if not (given.is_floating_point() or pairs or remainder) and not (given.dtype == torch.uint8 and coded):
+    codes = given.dtype == torch.uint8 and coded
+    if not (given.is_floating_point() or pairs or remainder or codes):
         raise ValueError("state '%s' of %s was given as %s: a floating type is wanted" % (key, name, given.dtype))
     return given
 
@@ -252,7 +253,8 @@ def check_group_missing(opt, rule, entries, k):
     names, entries = opt._rule.names, [own for own in entries if own]
     domains = {n: d for n, d in rule.states().items() if "." not in n}      # a wrapper may be new to a run
     there = {n for n in domains if any(own.get(names.get(n, n)) is not None for own in entries)}
-    missing = [n for n, d in domains.items() if d == "group" and n not in there and not is_count(opt, n)]
+    missing = [n for n, d in domains.items()
+               if d == "group" and n not in there and not is_count(opt, n)]
     if missing and there and any(step_of(own, "", True) for own in entries):
         raise ValueError("the file has no '%s' of param_groups[%d], which %s keeps: it was saved by an older version "
                          "or another rule" % ("', '".join(missing), k, opt._rule.spec))
@@ -545,7 +547,8 @@ def check_file(opt, saved, groups):
                 check_missing(opt, own, kept, name)
             for n, domain in kept.items():
                 if own.get(n) is not None and (domain == "elem" or whole):
-                    check_value(own[n], p.shape if domain == "elem" else (), n, name, None, _codes.is_coded(own, n), p.is_complex())
+                    check_value(own[n], p.shape if domain == "elem" else (), n, name, None,
+                                _codes.is_coded(own, n), p.is_complex())
             for n in lower:
                 if isinstance(own.get(n), torch.Tensor) and not is_sharded(own[n]):    # parts: when they are bound
                     refuse_empty(own[n], n, name)
