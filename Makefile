@@ -51,7 +51,7 @@ ALL_CFLAGS += $(SANITIZE)
 LDLIBS     += -fsanitize=address,undefined
 endif
 
-# The vector levels of runtime/library/rule/cpu_isa.c.
+# The vector levels of runtime/library/compile/cpu_isa.c.
 ISAS := 0
 ifeq ($(ARCH),x86_64)
 ISAS := 0 1 2
@@ -153,8 +153,8 @@ $(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
 
 # Emits the C code of the library's rules. It links the compiler and the search for specs, not the rules themselves.
 PREBUILD_OBJ := $(GEN_OBJ) \
-    $(addprefix $(BUILD)/obj/runtime/,$(addprefix library/rule/,spec_find.o other_names.o cpu_isa.o prebuild.o) \
-                                      core/matrix/cpu_level.o)
+    $(addprefix $(BUILD)/obj/runtime/,$(addprefix library/rule/,spec_find.o other_names.o prebuild.o) \
+                                      library/compile/cpu_isa.o core/matrix/cpu_level.o)
 $(BUILD)/prebuild: $(PREBUILD_OBJ)
 	$(call say,LINK,$@)$(CC) -o $@ $(PREBUILD_OBJ) $(LDLIBS)
 
@@ -262,13 +262,13 @@ $(BUILD)/run-tests: $(TEST_OBJ) $(BUILD)/liboptc.a | $(FAKES)
 
 # Fake drivers and NVRTC libraries for tests; the files of tests/cuda describe them.
 FAKE_CFLAGS := -std=gnu11 -Wall -Wextra -Wno-strict-prototypes -O1 -fPIC -fvisibility=hidden -I.
-$(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/library/rule/nvrtc.h runtime/core/cuda/cuda_driver.h
+$(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/library/compile/nvrtc.h runtime/core/cuda/cuda_driver.h
 	@mkdir -p $(@D)
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) -DFAKE_$* -c -o $(@D)/driver.o $<
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) -DFAKE_$* -DREST -c -o $(@D)/rest.o $<
 	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,libcuda.so.1 -o $@ $(@D)/driver.o $(@D)/rest.o
 
-$(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/library/rule/nvrtc.h runtime/core/cuda/cuda_driver.h
+$(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/library/compile/nvrtc.h runtime/core/cuda/cuda_driver.h
 	@mkdir -p $(@D)
 	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) \
 	    -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
@@ -410,7 +410,7 @@ $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(
 	$(call say,LINK,$@)$(CC) -o $@ $^ -Wl,--wrap=_mark_point $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on an emulated GPU (tests/emu). The first prerequisite is the source.
-EMU_HEADERS := runtime/library/rule/nvrtc.h runtime/core/cuda/cuda_driver.h tests/emu/emu_fail.h
+EMU_HEADERS := runtime/library/compile/nvrtc.h runtime/core/cuda/cuda_driver.h tests/emu/emu_fail.h
 $(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c tests/emu/emu_streams.h tests/emu/emu_log.h \
                            tests/emu/emu_log_kernels.h tests/emu/emu_map.h $(EMU_HEADERS) \
                            gen/abi/kernels.def gen/abi/stage_abi.h

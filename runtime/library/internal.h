@@ -4,11 +4,11 @@
 #define OPTC_INTERNAL_H
 #include "runtime/library/cache/cache.h"
 #include "runtime/core/base/core.h"
-#include "runtime/library/tune/timing.h"
-#include "runtime/library/limit_variables.h"
+#include "runtime/library/base/timing.h"
+#include "runtime/library/base/limit_variables.h"
 #include "gen/gen.h"
 #include "runtime/optc.h"
-#include "runtime/library/tune/tuned.h"
+#include "runtime/library/tuned/tuned.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -96,7 +96,8 @@ typedef struct LibraryRule {
 void rule_make_free(optc_rule *r);
 optc_status rule_make(optc_rule *r, const optc_rule_options *o);
 void rule_path(const optc_rule *r, char *buf, size_t n);
-void rule_bound(optc_binding *b);
+/* CPU: takes the launches that tuning measured */
+void rule_use_measured(optc_binding *b);
 optc_status rule_runs(optc_binding *b, const struct GpuCode **code, const optc_stage_fn **fn);
 /* Fills the description that is stored with a cache entry. */
 void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out);

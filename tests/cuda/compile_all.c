@@ -7,7 +7,7 @@
  *                                              in rotation, no rules with products, and every kind
  *                                              of call for one architecture
  * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 #include "gen/emit/emit.h"
 #include "runtime/library/rule/spec_find.h"
 #include "optc.h"

@@ -8,7 +8,7 @@
  * functions from symbol lookup, except cuDriverGetVersion, and return them only for the right
  * request: the name without suffix and the version of the row in cuda.h. Built twice: with REST it
  * has every function that the first part does not have. */
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * version (such as "12.9"; default 13.0). FAKE_CODE: every program compiles, to the first bytes of
  * a cubin: for tests of what is found where, on fake_driver.c, which loads them; but not, before
  * 12.3, those that call functions which NVRTC 12.2 lacks. */
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

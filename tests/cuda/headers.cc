@@ -1,4 +1,4 @@
-// Checks every row of runtime/library/rule/nvrtc.h and runtime/library/package/fatbin.h against CUDA's own headers: the
+// Checks every row of runtime/library/compile/nvrtc.h and runtime/library/package/fatbin.h against CUDA's own headers: the
 // file compiles, or the error names the wrong row. Arguments of functions are read with CUDA's types and must be exactly
 // those of that version of the interface (PFN_name_vVERSION). Our types, in `ours`, must have the same size and kind.
 // WRONG=1… inserts a row that is wrong on purpose and must not compile (tests/parts/cuda.sh tries each).
@@ -27,7 +27,7 @@
 #include <type_traits>
 
 namespace ours {
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 #include "runtime/library/package/fatbin.h"
 #include "runtime/core/matrix/cublas.h"
 #include "runtime/core/matrix/cusolver.h"
@@ -123,7 +123,7 @@ static_assert(sizeof(::CUDA_KERNEL_NODE_PARAMS) == sizeof(ours::CUDA_KERNEL_NODE
 static_assert(sizeof(::CUDA_MEMCPY2D) == sizeof(ours::CUDA_MEMCPY2D) FIELD(srcMemoryType) FIELD(srcHost) FIELD(srcPitch) FIELD(dstMemoryType) FIELD(dstDevice) FIELD(dstPitch) FIELD(WidthInBytes) FIELD(Height),
               "CUDA_MEMCPY2D is laid out otherwise");
 
-// How functions are looked up (Asker in runtime/library/rule/nvrtc.c).
+// How functions are looked up (Asker in runtime/library/compile/nvrtc.c).
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v12000, CUresult, (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)), "cuGetProcAddress of 12.0");
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v11030, CUresult, (const char *, void **, int, cuuint64_t)), "cuGetProcAddress of 11.3");
 static_assert(sizeof(cuuint64_t) == sizeof(unsigned long long) && sizeof(CUdriverProcAddressQueryResult) == sizeof(int), "types of cuGetProcAddress");

@@ -8,7 +8,7 @@
  * EMU_FAIL: the call that fails (emu_fail.h). emu_products: number of products, and of matrices, so
  * far. */
 #define _GNU_SOURCE
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 #include <stdint.h>
 #include "runtime/core/matrix/cublas.h"
 

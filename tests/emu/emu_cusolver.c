@@ -7,7 +7,7 @@
  * "call 7"), or "info 3" the fourth matrix of every batch, whose vectors become NaN. emu_solved:
  * number of batches, of matrices, and of refusals. */
 #define _GNU_SOURCE
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 #include <stdint.h>
 #include "runtime/core/matrix/cublas.h"
 #include "runtime/core/matrix/cusolver.h"

@@ -6,7 +6,7 @@
  * (default 64 GiB). EMU_GPUS: number of GPUs, up to 8; they differ only in which memory belongs to
  * which. */
 #define _GNU_SOURCE
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 
 #include "tests/emu/emu_fail.h"
 #include "tests/emu/emu_map.h"

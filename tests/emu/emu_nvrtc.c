@@ -5,7 +5,7 @@
  * headers only (C++ headers take longer to read than a kernel). EMU_WRONG: programs that contain
  * this text skip their first block, like a miscompiled one. Programs of teams, which access 16
  * bytes at a time, end at an address that is not aligned. */
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 
 #include "tests/emu/emu_fail.h"
 #define CALL do { if (told_to_fail("libnvrtc.so.13")) return 11; } while (0)

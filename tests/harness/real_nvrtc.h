@@ -1,7 +1,7 @@
 /* For tests that use the real NVRTC, and for tests that need their own process. */
 #ifndef OPTC_TESTS_REAL_NVRTC_H
 #define OPTC_TESTS_REAL_NVRTC_H
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef OPTC_TUNED_HOME_H
 #define OPTC_TUNED_HOME_H
 #include "tests/harness/help.h"
-#include "runtime/library/tune/tuned.h"
+#include "runtime/library/tuned/tuned.h"
 
 #include "gen/emit/emit.h"
 #include "runtime/library/rule/spec_find.h"

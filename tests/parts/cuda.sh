@@ -15,7 +15,7 @@ skip() {
 }
 
 declared() {
-# Each row of runtime/library/rule/nvrtc.h must pass, and each row that is wrong on purpose must be
+# Each row of runtime/library/compile/nvrtc.h must pass, and each row that is wrong on purpose must be
 # refused.
 cxx=$(command -v g++ || command -v clang++ || true)
 if [ -z "$cuda_includes" ]; then

@@ -6,7 +6,7 @@
 #include "tests/harness/real_nvrtc.h"
 
 #include "runtime/core/gpu/gpu_device.h"
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 #include "runtime/library/rule/spec_find.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* Sets round-to-nearest with denormals, and restores the caller's mode afterwards: a program that
  * flushes denormals or rounds differently must not change result bits. Pasted into packages;
- * runtime/library/rule/cpu_isa.c includes it. */
+ * runtime/library/compile/cpu_isa.c includes it. */
 #if defined(__x86_64__)
 static inline unsigned long long float_mode_set(void)
 {

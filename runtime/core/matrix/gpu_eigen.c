@@ -79,7 +79,7 @@ CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_
 }
 
 /* Takes the nearest bucket, and the upper one of two, like all tuned results
- * (runtime/library/tune/tuned.c). */
+ * (runtime/library/tuned/tuned.c). */
 CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power,
                                int bucket)
 {

@@ -3,9 +3,9 @@
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
-#include "runtime/library/limit_variables.h"
+#include "runtime/library/base/limit_variables.h"
 #include "runtime/library/profile/profile.h"
-#include "runtime/library/tune/timing.h"
+#include "runtime/library/base/timing.h"
 #include "runtime/core/base/core.h"
 
 #include <errno.h>

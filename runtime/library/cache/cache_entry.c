@@ -3,7 +3,7 @@
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
-#include "runtime/library/line_reader.h"
+#include "runtime/library/base/line_reader.h"
 
 #include "gen/gen.h"
 

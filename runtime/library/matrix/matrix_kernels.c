@@ -4,7 +4,7 @@
 
 #include "runtime/core/functions/function.h"
 #include "runtime/library/package/package.h"
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 #include "gen/gen.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "runtime/library/package/fatbin.h"
 
 #include "runtime/core/matrix/cuda_library.h"
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 #include "runtime/library/cache/files.h"
 
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
 #include "runtime/library/package/package.h"
 
 #include "runtime/library/cache/files.h"
-#include "runtime/library/line_reader.h"
+#include "runtime/library/base/line_reader.h"
 #include "runtime/library/rule/gpu_code.h"
 
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #include "runtime/library/internal.h"
 
 #include "runtime/core/gpu/gpu_device.h"
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 
 #include <pthread.h>
 

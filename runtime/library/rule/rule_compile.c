@@ -391,7 +391,7 @@ void rule_path(const optc_rule *r, char *buf, size_t n)
     pthread_mutex_unlock(lock);
 }
 
-static void use_measured(optc_binding *b)
+void rule_use_measured(optc_binding *b)
 {
     TunedKey k;
     const char *from = NULL;
@@ -404,16 +404,6 @@ static void use_measured(optc_binding *b)
         b->grain = t->launch.v[KNOB_ITEMS];
     }
     rule_launches(b->rule, b->rule->fn ? t : NULL, from, k.bucket, !b->threads && !b->grain);
-}
-
-void rule_bound(optc_binding *b)
-{
-    /* Live tuning compiles kernels without runs. Steps of sharded bindings wait for other ranks, so
-     * their times do not show which launch is faster. */
-    if (b->gpu && !b->runs && !b->shards)
-        live_open(b);
-    else if (!b->gpu)
-        use_measured(b);
 }
 
 const char *optc_rule_field(const optc_rule *r, const char *field)

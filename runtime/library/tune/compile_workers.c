@@ -4,7 +4,7 @@
 #endif
 #include "runtime/library/tune/compile_workers.h"
 
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -22,7 +22,7 @@
  * a win by few samples must be clearer. */
 #ifndef OPTC_SEARCH_H
 #define OPTC_SEARCH_H
-#include "runtime/library/tune/tuned.h"
+#include "runtime/library/tuned/tuned.h"
 #include "runtime/library/tune/compile_workers.h"
 
 /* The launches that may be tried. */

@@ -1,6 +1,6 @@
 /* Files of tuned results and trials: their paths, reading, writing through a temporary file,
  * merging under a lock; trials are appended line by line. */
-#include "runtime/library/tune/tuned_text.h"
+#include "runtime/library/tuned/tuned_text.h"
 
 #include "runtime/library/cache/files.h"
 #include "gen/abi/embedded.h"

@@ -1,6 +1,6 @@
 /* Lists of tuned results: sorted by key, searched, merged. */
-#include "runtime/library/tune/tuned_text.h"
-#include "runtime/library/line_reader.h"
+#include "runtime/library/tuned/tuned_text.h"
+#include "runtime/library/base/line_reader.h"
 
 #include <limits.h>
 #include <math.h>

@@ -54,3 +54,15 @@ double median(double *t, int n)
     qsort(t, (size_t)n, sizeof *t, by_value);
     return t[n / 2];
 }
+
+const Target *engine_target(const optc_engine *e) { return e->gpu ? &target_cuda : &target_c; }
+
+const Target *device_target(const char *device)
+{
+    DeviceName name;
+    if (!device_parse(device, &name))
+        return NULL;
+    if (name.kind == DEVICE_BEST)
+        return device_target(optc_best_device());
+    return name.kind == DEVICE_GPU ? &target_cuda : &target_c;
+}

@@ -1,8 +1,8 @@
 /* The text of tuned results and trials: one reader and one printer for both. The reader checks
  * everything: users edit these files. */
-#include "runtime/library/tune/tuned_text.h"
+#include "runtime/library/tuned/tuned_text.h"
 
-#include "runtime/library/line_reader.h"
+#include "runtime/library/base/line_reader.h"
 #include "gen/gen.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* Limits that the environment sets: $OPTC_CC_SECONDS, $OPTC_CC_MEMORY, $OPTC_CACHE_MAX. optc_open
  * refuses a value that cannot be read: a limit with a typing mistake must not silently be another
  * one. An empty value is none. */
-#include "runtime/library/limit_variables.h"
+#include "runtime/library/base/limit_variables.h"
 
 #include "gen/gen.h"
 #include "runtime/core/base/core.h"

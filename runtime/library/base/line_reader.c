@@ -1,5 +1,5 @@
 /* Reads text line by line, with errors that name file and line. */
-#include "runtime/library/line_reader.h"
+#include "runtime/library/base/line_reader.h"
 
 #include <math.h>
 #include <stdarg.h>

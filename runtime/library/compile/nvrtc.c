@@ -2,7 +2,7 @@
  *
  * The driver is a part of the system and is found by its name, libcuda.so.1. NVRTC may be in many
  * folders (runtime/core/matrix/cuda_library.c); $OPTC_NVRTC names one. */
-#include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/compile/nvrtc.h"
 
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"

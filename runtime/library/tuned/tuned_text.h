@@ -1,7 +1,7 @@
 /* Shared by the files that implement tuned.h. */
 #ifndef OPTC_TUNED_TEXT_H
 #define OPTC_TUNED_TEXT_H
-#include "runtime/library/tune/tuned.h"
+#include "runtime/library/tuned/tuned.h"
 
 #define TUNED_HEAD "optc-tune 1"
 #define TRIALS_HEAD "optc-trials 1"
