@@ -12,12 +12,12 @@ from optc.torch import _engines
 
 
 def model(seed=1, dtype=torch.float32):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9,
                                                                                        3)).to(dtype)
 
 
-torch.manual_seed(0)
+torch.default_generator.manual_seed(0)
 X, Y = torch.randn(16, 6), torch.randn(16, 3)
 
 
@@ -49,13 +49,13 @@ def without_optc():
 
 
 def grads(params, seed=0):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     for p in params:
         p.grad = torch.randn(p.shape, dtype=p.dtype)
 
 
 def lists(seed=5, shapes=((4, 3), (5,))):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     return [torch.randn(s).requires_grad_() for s in shapes]
 
 

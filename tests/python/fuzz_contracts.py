@@ -107,6 +107,8 @@ def same(a, b, what):
     if a.shape != b.shape or a.dtype != b.dtype and (a.dim() or what.typed):
         return "%s: %s %s, torch has %s %s" % (what, a.dtype, tuple(a.shape), b.dtype,
                                                tuple(b.shape))
+    if a.dtype == b.dtype and torch.equal(a, b):       # in a tenth of the time
+        return None
     bound = 1e-9 if a.dtype == torch.float64 and what.wide else 2e-4
     a, b = a.detach().double(), b.detach().double()
     if not torch.allclose(a, b, rtol=bound, atol=bound, equal_nan=True):

@@ -29,7 +29,7 @@ def local(x):
 
 def give_grads(whole, cuts, t, without=()):
     """The same gradients for whole tensors and for pieces."""
-    torch.manual_seed(1000 + t)
+    torch.default_generator.manual_seed(1000 + t)
     for i, (w, c) in enumerate(zip(whole, cuts)):
         w.grad = torch.randn(w.shape).to(w.dtype)
         c.grad = cut(w.grad, c) if hasattr(c, "placements") else w.grad.clone()

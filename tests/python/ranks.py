@@ -33,7 +33,8 @@ def _rank(rank, world, store, work, given, dying, results):
 def in_ranks(world, work, *given, dying=()):
     """The results of work(*given) of all ranks, in their order. dying: ranks that end without one.
     Raises the errors of all ranks together."""
-    for name in ("_dynamo", "distributed.checkpoint.state_dict", "distributed.fsdp",
+    for name in ("_dynamo", "distributed.checkpoint.state_dict",
+                 "distributed.checkpoint._fsspec_filesystem", "distributed.fsdp",
                  "distributed.tensor.parallel"):
         # what processes would import: one second in each of them
         importlib.import_module("torch." + name)

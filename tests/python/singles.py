@@ -115,7 +115,7 @@ class Singles(Case):
             self.held(samples, wanted, bound)
 
     def layer(self, m, *shape, n=5):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         m = m.double()
         for p in m.parameters():
             nn.init.normal_(p)
@@ -123,7 +123,7 @@ class Singles(Case):
         self.whole(m, x, torch.randn_like(m(x)))
 
     def simple(self, n=4):
-        torch.manual_seed(2)
+        torch.default_generator.manual_seed(2)
         m = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
         x, y = torch.randn(n, 3, dtype=torch.float64), torch.randn(n, 2, dtype=torch.float64)
         return m, x, y, singles(m, x, lambda m, at: squares(m(x[at]), y[at]))

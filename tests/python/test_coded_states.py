@@ -24,7 +24,7 @@ SHAPES = ((70, 61), (4096,), (10, 10), (1, 4097))
 
 
 def made(types, seed=3, shapes=SHAPES):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     params = [torch.randn(s).requires_grad_() for s in shapes]
     return params, optc.torch.Optimizer(params, spec=SPEC % types)
 
@@ -77,7 +77,7 @@ class CodedStates(Case):
             n = params[0].numel()
             for name in ("exp_avg", "exp_avg_sq"):
                 kind = _codes.CODES[opt.state[params[0]][name + "_code"]]
-                torch.manual_seed(4)
+                torch.default_generator.manual_seed(4)
                 x = torch.randn(n) * torch.exp(20 * torch.randn(n))
                 x[300:600] *= 1e-36
                 x[700] = torch.nan
@@ -123,12 +123,12 @@ class CodedStates(Case):
 
     def test_channels_last(self):
         """Blocks follow memory, and so do codes of a parameter that lies in another order."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         p = torch.randn(8, 16, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
         q = p.detach().permute(0, 2, 3, 1).contiguous().requires_grad_()
         a, b = (optc.torch.Optimizer([x], spec=SPEC % Q8) for x in (p, q))
         for k in range(3):
-            torch.manual_seed(k)
+            torch.default_generator.manual_seed(k)
             p.grad = torch.randn(p.shape).to(memory_format=torch.channels_last)
             q.grad = p.grad.permute(0, 2, 3, 1).contiguous()
             a.step()
@@ -265,7 +265,7 @@ class Others(Case):
         """A rule that loads a file of another package: its states are the file's numbers.
         make(state, sign) -> (an entry's part, numbers)"""
         for shape in ((64, 96), (4097,)):
-            torch.manual_seed(2)
+            torch.default_generator.manual_seed(2)
             p = torch.randn(shape).requires_grad_()
             m, v = torch.randn(shape) * 0.01, torch.rand(shape) ** 4
             opt = optc.torch.Optimizer([p], rule, **given)
@@ -306,7 +306,7 @@ class Others(Case):
     def test_torch(self):
         """A file of torch.optim.AdamW continues in q8, and one of q8 in torch.optim.AdamW's
         types."""
-        torch.manual_seed(2)
+        torch.default_generator.manual_seed(2)
         p = torch.randn(80, 80).requires_grad_()
         q = p.detach().clone().requires_grad_()
         a, b = torch.optim.AdamW([p]), optc.torch.Optimizer([q], "adamw", types="state=q8")

@@ -312,7 +312,8 @@ class Groups(Evaluated):
     def test_refused(self):
         p = lists()
         for key, value in (("types", "state=bf16"), ("products", "f32"), ("with_", ["clip(1)"]),
-                           ("split", {"w": 2}), ("static_grads", True), ("options", {"amsgrad": True}),
+                           ("split", {"w": 2}), ("static_grads", True),
+                           ("options", {"amsgrad": True}),
                            ("workspace", 1)):
             with self.assertRaisesRegex(TypeError, r'param_groups\[0\]\["%s"\].*constructor' % key):
                 optc.torch.AdamW([{"params": p, key: value}])

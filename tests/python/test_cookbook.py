@@ -25,7 +25,7 @@ class Cookbook(unittest.TestCase):
     def steps(self, name, formula, inputs=None, steps=3, **given):
         """formula(t, p, g, state) gives the new p of a 5 x 7 matrix; state is a dict that it may
         fill."""
-        torch.manual_seed(3)
+        torch.default_generator.manual_seed(3)
         p = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
         want, state = p.detach().clone(), {}
         opt = optc.torch.Optimizer([p], name, spec=recipe(name), **given)
@@ -74,7 +74,7 @@ class Cookbook(unittest.TestCase):
         self.steps("top_rows", formula)
 
     def test_curvature(self):
-        torch.manual_seed(8)
+        torch.default_generator.manual_seed(8)
         hess = [torch.rand(5, 7, dtype=torch.float64) for _ in range(3)]
 
         def formula(t, p, g, s):
@@ -117,7 +117,7 @@ class Cookbook(unittest.TestCase):
 
 class Wrappers(unittest.TestCase):
     def run_around_sgd(self, name, steps, formula):
-        torch.manual_seed(4)
+        torch.default_generator.manual_seed(4)
         p = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
         want, state = p.detach().clone(), {}
         opt = optc.torch.Optimizer([p], "sgd", wrappers={name: recipe(name)}, with_=[name], lr=0.1,

@@ -10,13 +10,13 @@ import optc.torch
 
 
 def model():
-    torch.manual_seed(3)
+    torch.default_generator.manual_seed(3)
     return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, 4))
 
 
 def trained(opt, net):
     for t in range(3):
-        torch.manual_seed(t)
+        torch.default_generator.manual_seed(t)
         opt.zero_grad()
         net(torch.randn(8, 6)).pow(2).mean().backward()
         opt.step()
@@ -228,14 +228,14 @@ class Create(unittest.TestCase):
         """caution= and corrected_weight_decay= are wrappers, decoupled_decay= the option; steps as
         timm computes them."""
         def made(rule="lion", **given):
-            torch.manual_seed(4)
+            torch.default_generator.manual_seed(4)
             p = torch.nn.Parameter(torch.randn(5, 3))
             return p, optc.torch.create(rule, [p], lr=0.1, weight_decay=0.3, **given)
         for caution, corrected in ((True, False), (False, True), (True, True)):
             p, opt = made(caution=caution, corrected_weight_decay=corrected)
             q, m = p.detach().clone(), torch.zeros(5, 3)
             for t, lr in enumerate((0.1, 0.05, 0.02)):
-                torch.manual_seed(20 + t)
+                torch.default_generator.manual_seed(20 + t)
                 p.grad, opt.param_groups[0]["lr"] = torch.randn(5, 3), lr
                 opt.step()
                 q *= 1 - (lr * lr / 0.1 if corrected else lr) * 0.3

@@ -64,7 +64,7 @@ def flat_ranks():
     for orig in (False, True):
         for rule, given in (("adamw", {}), ("adamw+clip(0.1)", {"group": dist.group.WORLD}),
                             ("sgd+clip(0.01)+ema(0.5)", {"group": dist.group.WORLD})):
-            torch.manual_seed(1)
+            torch.default_generator.manual_seed(1)
             plain = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(),
                                         torch.nn.Linear(9, 3))
             inner = copy.deepcopy(plain)

@@ -77,7 +77,7 @@ class Kept(Case):
     def test_empty_first_step(self):
         """As a distributed checkpoint does it to make states."""
         for spec in ("adamw", "soap", "adafactor", "sgd"):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             p = [torch.randn(4, 3).requires_grad_()]
             q = [p[0].detach().clone().requires_grad_()]
             opt, other = optc.torch.Optimizer(list(zip("w", p)),

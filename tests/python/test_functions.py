@@ -12,7 +12,7 @@ ULP = {torch.float64: 2.2e-16, torch.float32: 1.2e-7, torch.bfloat16: 7.9e-3, to
 
 def positive(*shape, dtype=torch.float32, seed=0):
     """Symmetric, eigenvalues of 0.5 and more."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     x = torch.randn(*shape, shape[-1], dtype=torch.float64)
     return (x @ x.mT / shape[-1] + 0.5 * torch.eye(shape[-1], dtype=torch.float64)).to(dtype)
 
@@ -248,7 +248,7 @@ class Factors(Functions):
 
 class Products(Functions):
     def test_batched(self):
-        torch.manual_seed(3)
+        torch.default_generator.manual_seed(3)
         for dtype in ULP:
             A, B = torch.randn(2, 3, 5, 4).to(dtype), torch.randn(2, 3, 4, 6).to(dtype)
             single = torch.randn(4, 6).to(dtype)
@@ -273,7 +273,7 @@ class Products(Functions):
         self.said(ValueError, ["out is"], ot.batched_matmul, A, B, out=torch.empty(3, 4, 5))
 
     def test_bounded(self):
-        torch.manual_seed(4)
+        torch.default_generator.manual_seed(4)
         A, B, C = torch.randn(2, 200, 300), torch.randn(2, 300, 400), torch.randn(2, 400, 500)
         want = A.double() @ B.double() @ C.double()
         size = want.abs().max().item()

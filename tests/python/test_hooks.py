@@ -61,7 +61,7 @@ class Hooks(Singles):
                 self.held(samples, wanted)
 
     def test_in_place(self):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         y = torch.randn(4, 2, 5, dtype=torch.float64)
         # with a bias the output of three axes is a view
         for bias in (True, False):
@@ -134,7 +134,7 @@ class Hooks(Singles):
             optc.torch.per_sample([1], loss="mean")
 
     def test_left_out(self):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         m = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).double()
         x = torch.randn(5, 3, dtype=torch.float64)
         with optc.torch.per_sample(m, loss="sum", leave_out=["1"]) as samples:

@@ -81,7 +81,7 @@ class Interrupts(Case):
         self.assertLess(max(taken), t)                 # and some not
 
     def test_steps(self):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         self.follow(params_of(), rate=lambda t: 0.05 if t % 4 == 1 else 0.1, every=3)
         self.follow(params_of(apart=True), every=2)
         self.follow(params_of(), ({}, {"amsgrad": True}), every=2)            # two bindings

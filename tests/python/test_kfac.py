@@ -33,7 +33,7 @@ class Factors(Case):
 
     def linear(self, m, shape, **given):
         """Factors of a layer alone, from its own samples' gradients."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         m = m.double()
         x = torch.randn(*shape, dtype=torch.float64)
 
@@ -66,7 +66,7 @@ class Factors(Case):
 
     def test_convolution(self):
         """Places of an image are rows; of groups each has its factors."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         m = nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=2).double()
         x = torch.randn(3, 4, 5, 5, dtype=torch.float64)
         # samples, places, channels * 9
@@ -88,7 +88,7 @@ class Factors(Case):
     def test_means(self):
         """Old factors count by min(1 - 1/k, decay); what is not finite is left out; micro-batches
         are one update."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         m = nn.Linear(3, 2).double()
         x = torch.randn(4, 6, 3, dtype=torch.float64)
         with optc.torch.kfac_inputs(m, loss="mean", decay=0.6) as stats:
@@ -126,7 +126,7 @@ class Factors(Case):
 
     def test_precondition(self):
         """(A (x) G + their ridges)^-1 of the whole gradient, by the Kronecker product itself."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         for m, shape in ((nn.Linear(4,
                                     3), (7, 4)), (nn.Linear(4, 3, bias=False), (7, 2, 4)), (Conv1D(
                                         3, 4), (7, 4)), (nn.Conv1d(2, 3, 2), (7, 2, 4)), (nn.Conv1d(
@@ -160,7 +160,7 @@ class Factors(Case):
 
     def test_inverse(self):
         """By another inverse: the library's power."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         m, found = nn.Conv1d(4, 6, 2, groups=2), []
         with optc.torch.kfac_inputs(m, loss="mean") as stats:
             m(torch.randn(7, 4, 3)).sin().flatten(1).sum(1).mean().backward()
@@ -216,13 +216,13 @@ class Factors(Case):
     def test_training(self):
         """Badly scaled inputs: SGD crawls, a step by the Fisher matrix (labels that the model
         draws) does not mind."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         scales = torch.tensor([30.0, 10.0, 3.0, 1.0, 0.3, 0.1])
         x = torch.randn(64, 6) * scales
         y = x @ (torch.randn(6, 2) / scales[:, None])
         ends = []
         for curved in (False, True):
-            torch.manual_seed(2)
+            torch.default_generator.manual_seed(2)
             m = nn.Linear(6, 2)
             opt = optc.torch.SGD(m.parameters(), lr=1.0 if curved else 5e-4)
             with optc.torch.kfac_inputs(m, loss="mean") as stats:

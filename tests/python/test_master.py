@@ -13,7 +13,7 @@ from case import Case
 
 
 def params(dtype, at=0):
-    torch.manual_seed(at)
+    torch.default_generator.manual_seed(at)
     return [
         torch.nn.Parameter(torch.randn(n).bfloat16().to(dtype)) for n in ((5, 7), (11,), (4, 3, 2))
     ]
@@ -21,7 +21,7 @@ def params(dtype, at=0):
 
 def grads(ps, t=0):
     """The same numbers for parameters of every type: bf16 has them."""
-    torch.manual_seed(1000 + t)
+    torch.default_generator.manual_seed(1000 + t)
     for p in ps:
         p.grad = torch.randn(p.shape).bfloat16().to(p.dtype)
 

@@ -263,7 +263,7 @@ class Loop(Case):
         self.assertEqual(entries(type(ob._bounds[0])._look.__code__), [])
 
     def test_strides(self):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         make = [
             torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last).requires_grad_(),
             torch.randn(6, 4).t().detach().requires_grad_()
@@ -274,7 +274,7 @@ class Loop(Case):
         oa, ob = torch.optim.AdamW(a, lr=0.1), optc.torch.AdamW(b, lr=0.1)
         for t in range(4):
             for p, q in zip(a, b):
-                torch.manual_seed(t)
+                torch.default_generator.manual_seed(t)
                 g = torch.randn(p.shape)
                 p.grad = g
                 q.grad = g if t % 2 else torch.empty_like(q).copy_(g)

@@ -39,7 +39,7 @@ class Samples(Singles):
         self.layer(nn.Conv3d(6, 8, 2), 6, 2, 2, 2)
 
     def test_lookups(self):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         for pad in (None, 2):
             for shape in ((6,), (6, 4), (6, 2, 3)):
                 m = nn.Embedding(5, 3, padding_idx=pad).double()
@@ -50,7 +50,7 @@ class Samples(Singles):
     def test_tied(self):
         """One weight in two layers, one layer called twice: by products of rows where they are few,
         directly else."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         for d, t, again in ((6, 4, False), (6, 9, True), (24, 4, True), (24, 2, False)):
             m = Tied(vocab=31, d=d, again=again).double()
             x, y = torch.randint(0, 31, (5, t)), torch.randn(5, t, 31, dtype=torch.float64)
@@ -77,7 +77,7 @@ class Samples(Singles):
             _sample_factors.BOUND = was
 
     def test_axis(self):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         m = nn.Sequential(nn.Linear(4, 9), nn.LayerNorm(9), nn.Linear(9, 2)).double()
         x = torch.randn(3, 5, 4, dtype=torch.float64)      # a sequence of 3 of 5 samples
         wanted = singles(m, x.transpose(0, 1), lambda m, at: m(x[:, at]).square().sum())
@@ -95,7 +95,7 @@ class Samples(Singles):
 
     def test_types(self):
         """Autocast, and models of 16 bits: sums are kept in f32."""
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         m = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16),
                           nn.RMSNorm(16), nn.Linear(16, 4))
         x, y = torch.randn(6, 8), torch.randn(6, 4)

@@ -14,7 +14,7 @@ class Scaling(Case):
         """Tensors of several types, and groups of several options, share one norm; also where some
         have no gradient."""
         def make():
-            torch.manual_seed(3)
+            torch.default_generator.manual_seed(3)
             return [
                 torch.randn(n, dtype=t, requires_grad=True)
                 for n, t in ((5, torch.float32), (700, torch.float64), (3, torch.bfloat16),

@@ -21,7 +21,7 @@ def pieces():
     from torch.distributed.tensor import (DTensor, Replicate, Shard, distribute_tensor,
                                           init_device_mesh)
     mesh = init_device_mesh("cpu", (WORLD,))
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     at = [Shard(0), Shard(1), Shard(0), Replicate()]
     whole = [torch.randn(s, requires_grad=True) for s in ((5, 3), (4, 6), (1,), (3,))]
     cut = [
@@ -31,7 +31,7 @@ def pieces():
     theirs, ours = torch.optim.AdamW(whole, lr=0.1), optc.torch.AdamW(cut, lr=0.1)
 
     def step(opts, t):
-        torch.manual_seed(t)
+        torch.default_generator.manual_seed(t)
         for w, c in zip(whole, cut):
             w.grad = torch.randn(w.shape)
             c.grad = distribute_tensor(w.grad, mesh, c.placements)
@@ -97,14 +97,14 @@ def coded():
     from torch.distributed.tensor import (DTensor, Shard, Replicate, distribute_tensor,
                                           init_device_mesh)
     mesh = init_device_mesh("cpu", (WORLD,))
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     whole = [torch.randn(s, requires_grad=True) for s in ((64, 128), (4100,))]
     cut = [distribute_tensor(w.detach().clone(), mesh, [a]).requires_grad_()
            for w, a in zip(whole, (Shard(0), Replicate()))]
     a, b = (optc.torch.AdamW(x, types="state=q8") for x in (whole, cut))
 
     def step(t):
-        torch.manual_seed(t)
+        torch.default_generator.manual_seed(t)
         for w, c in zip(whole, cut):
             w.grad = torch.randn(w.shape)
             c.grad = distribute_tensor(w.grad, mesh, c.placements)

@@ -23,7 +23,7 @@ TORCH = {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1}
 def model(sharded=True, extra=True):
     """18 and 3 rows: four ranks have 5, 5, 5 and 3 of them, or 1, 1, 1 and none. The last layer has
     no gradient."""
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     layers = [torch.nn.Linear(7, 18), torch.nn.Linear(18, 3)
               ] + ([torch.nn.Linear(3, 2, bias=False)] if extra else [])
     m = torch.nn.Sequential(*layers)

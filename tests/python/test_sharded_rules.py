@@ -19,7 +19,7 @@ SHAPES = ((18, 7), (5, 3), (130, 70), (1,), (33,), (9001,), (1, 12))
 
 
 def whole_tensors(seed=0):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     return [torch.randn(s).requires_grad_() for s in SHAPES]
 
 
@@ -79,7 +79,7 @@ def stacks():
     grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     found = {}
     for rule in ("muon", "soap", "psgd"):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         whole = [torch.randn(s).requires_grad_() for s in ((40, 6), (16, 5), (10, 4), (6, 6))]
         cuts = [
             distribute_tensor(w.detach().clone(), grid, [Replicate(), Shard(0)]).requires_grad_()
@@ -162,10 +162,10 @@ def tensor_parallel():
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     found, strided = {}, 0
     for rule, with_, given in (("adamw", [], {}), *RULES):
-        torch.manual_seed(3)
+        torch.default_generator.manual_seed(3)
         one = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3),
                                   torch.nn.LayerNorm(3))
-        torch.manual_seed(3)
+        torch.default_generator.manual_seed(3)
         many = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3),
                                    torch.nn.LayerNorm(3))
         parallelize_module(many, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
@@ -200,7 +200,7 @@ def trained():
     """FSDP2's own gradients on two ranks are those of one process that accumulates two half
     batches."""
     from torch.distributed.fsdp import fully_shard
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x, y = torch.randn(16, 6), torch.randn(16, 3)
     halves = [(x[:8], y[:8]), (x[8:], y[8:])]
     found = {}
@@ -221,7 +221,7 @@ def trained():
 
 
 def _model():
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     return torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3))
 
 
@@ -254,12 +254,12 @@ def scaled():
     for scaler in (optc.torch.GradScaler("cpu", init_scale=8.0),
                    torch.amp.GradScaler("cpu", init_scale=8.0)):
         for rule in ("muon", "adamw", "adamw+lookahead(2)"):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             w = torch.randn(8, 4).requires_grad_()
             p = distribute_tensor(w.detach().clone(), mesh, [Shard(0)]).requires_grad_()
             one, many = (optc.torch.Optimizer([x], rule, lr=0.01) for x in (w, p))
             for t in range(3):
-                torch.manual_seed(t)
+                torch.default_generator.manual_seed(t)
                 w.grad = torch.randn(8, 4)
                 p.grad = cut(w.grad * scaler.get_scale(), p)
                 if t == 1:
@@ -297,7 +297,7 @@ def pipelined():
             optc.torch.GradScaler("cpu", init_scale=4.0, enabled=kind == "scaled") for _ in range(2)
         ]
         for t in range(4):
-            torch.manual_seed(1000 + t)
+            torch.default_generator.manual_seed(1000 + t)
             for i, w in enumerate(whole):
                 # once the first stage has no gradients
                 w.grad = torch.randn(w.shape) if t != 1 or i > 3 else None

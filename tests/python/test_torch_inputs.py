@@ -26,7 +26,7 @@ def database():
 
 
 def parameters(spec, dtype=torch.float32):
-    torch.manual_seed(3)
+    torch.default_generator.manual_seed(3)
     shapes = ((5, 3), (4, 4), (2, 9)) if spec == "muon" else ((5, 3), (7,), (), (2, 3, 4))
     return [torch.randn(s, dtype=dtype).requires_grad_() for s in shapes]
 
@@ -46,7 +46,7 @@ class Inputs(unittest.TestCase):
                                  **({"products": "f32"} if spec == "muon" else {}))
         b = _rules.torch_class(spec)(theirs, **kwargs)
         for t in range(steps):
-            torch.manual_seed(t)
+            torch.default_generator.manual_seed(t)
             for p, q in zip(ours, theirs):
                 p.grad = torch.randn(p.shape)
                 q.grad = p.grad.clone()

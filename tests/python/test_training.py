@@ -55,7 +55,7 @@ def dadapt_adan(p, grads, rates, d=1e-2, betas=(0.98, 0.92, 0.99), eps=1e-8, dec
 class Warmup(unittest.TestCase):
     def test_dadapt_adan(self):
         """Of a schedule that starts at 0 the steps are those of the authors."""
-        torch.manual_seed(5)
+        torch.default_generator.manual_seed(5)
         rates, p, grads = (0.0, 0.0, 0.25, 0.5, 1.0, 1.0), torch.randn(12).double(), torch.randn(
             6, 12).double()
         q = torch.nn.Parameter(p.clone())
