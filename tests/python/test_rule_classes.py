@@ -7,6 +7,7 @@ import re
 import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 
@@ -56,6 +57,20 @@ class Named(Evaluated):
             self.assertLessEqual(entries - {"step"}, named, name)
             if "to_eval" in entries:
                 self.assertLessEqual({"eval", "train"}, named)
+
+    def test_read_once(self):
+        """A second optimizer of a rule reads it no more, but a file is read again."""
+        optc.torch.Lion(lists(), with_=["clip(1)"])
+        with mock.patch.object(optc.Engine, "compile") as read:
+            optc.torch.Lion(lists(), lr=0.5, with_=["clip(1)"])
+        read.assert_not_called()
+        with tempfile.TemporaryDirectory() as folder:
+            for rate in ("0.25", "0.5"):
+                with open(os.path.join(folder, "mine.lua"), "w") as f:
+                    f.write('return optimizer { name = "mine", hyper = { lr = %s }, '
+                            'step = function() p = p - lr * g end }' % rate)
+                opt = optc.torch.Optimizer(lists(), f.name)
+                self.assertEqual(opt.param_groups[0]["lr"], float(rate))
 
     def test_all(self):
         """Every rule of the library has a class, and a third of them (OPTC_ALL: each) steps by
