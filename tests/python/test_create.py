@@ -112,8 +112,7 @@ class Create(unittest.TestCase):
         text = ('return optimizer { name = "%s", hyper = { lr = { 0.1, min = 0 } }, '
                 'step = function() p = %s end }')
         patched = unittest.mock.patch.dict
-        with tempfile.TemporaryDirectory() as folder, patched(os.environ, OPTC_PATH=folder), \
-                patched(optc.torch._engines._open, clear=True):    # a new engine reads it
+        with tempfile.TemporaryDirectory() as folder, patched(os.environ, OPTC_PATH=folder):
             for name, value in (("adam_w", "p - lr * g"), ("own_broken", "q - lr * g")):
                 with open(os.path.join(folder, name + ".lua"), "w") as f:
                     f.write(text % (name, value))
@@ -122,6 +121,9 @@ class Create(unittest.TestCase):
             self.assertIn("betas", optc.torch.create("Adam-W", [p]).param_groups[0])
             with self.assertRaisesRegex(ValueError, "'q' is not declared") as found:
                 optc.torch.create("own_broken", [p])
+            with open(os.path.join(folder, "own_broken.lua"), "w") as f:
+                f.write(text % ("own_broken", "p - 2 * lr * g"))
+            optc.torch.create("own_broken", [p])       # read again
             self.assertNotIn("list_optimizers", str(found.exception))
 
     def test_keys_that_switch_options_on(self):

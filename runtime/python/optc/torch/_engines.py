@@ -116,21 +116,22 @@ def capturing(device):
 
 
 @functools.lru_cache(maxsize=1)
-def _reader():
+def _reader(_path):
     return Engine(compiler="", cache_dir="")
 
 
 # A rule takes 2 to 4 ms and about 300 KB; an optimizer asks several times.
 @functools.lru_cache(maxsize=64)
 def _read(what):
-    return _reader().compile(warn=False, **{n: dict(v) if type(v) is tuple else v for n, v in what})
+    what = {n: dict(v) if type(v) is tuple else v for n, v in what}
+    return _reader(os.environ.get("OPTC_PATH")).compile(warn=False, **what)
 
 
 def asked(**what):
     """A rule for reading its declarations only: without a compiler, and without a warning about
-    that. Files are read each time: they may have changed."""
+    that. Files, also those of $OPTC_PATH, are read each time: they may have changed."""
     names = "%s,%s" % (what.get("spec"), what.get("with_"))
-    if os.path.sep in names or ".lua" in names:
+    if os.environ.get("OPTC_PATH") or os.path.sep in names or ".lua" in names:
         return _read.__wrapped__(_as_key(what))
     return _read(_as_key(what))
 
