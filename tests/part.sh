@@ -162,6 +162,7 @@ go() {
     mutations) echo "broken kernels that the emulated GPU must find"; sh tests/parts/mutations.sh ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/parts/emu.sh tools ;;
     layout) echo "the shape of the source tree"; sh tests/parts/layout.sh ;;
+    circles) echo "circles of calls in the runtime"; sh tests/parts/circles.sh ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/parts/vectors.sh ;;
     domains) echo "domains are rows, in any order"; sh tests/parts/domains.sh ;;
     install)

@@ -31,7 +31,7 @@ sanitizers:3:4
        suites:1:4 sanitizers:4:4 architectures suites:2:4 emulated-rest:3:4 suites:3:4 python
        emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 faults random vectors command-line \
 logs cuda verify install clang
-       layout columns"
+       layout circles columns"
 # domains builds the library once more, for a change of one table
 [ -z "${OPTC_ALL:-}" ] || parts="packages-all $parts domains mutations"
 [ -z "${OPTC_QUICK:-}" ] || parts=$(printf '%s\n' $parts | grep -v '^sanitizers\|^random')

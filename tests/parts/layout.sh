@@ -56,6 +56,10 @@ awk '
     $1 ~ /^templates\// { ok = 0 }
     $1 ~ /^runtime\/core\// { ok = $2 ~ /^(runtime\/core|gen\/abi|templates)\// ||
         $2 == "runtime/optc.h" }
+    $1 ~ /^runtime\/core\/(base|bind|cuda)\// {
+        ok = $2 ~ /^(runtime\/core\/base|gen\/abi|templates)\// || $2 == "runtime/optc.h" ||
+             $1 ~ /\/cuda\// && $2 ~ /^runtime\/core\/cuda\//
+    }
     $1 ~ /^runtime\/library\// {
         ok = $2 ~ /^(runtime|gen\/abi)\// && $2 != "runtime/library/library.h" || $2 == "gen/gen.h"
     }
