@@ -9,6 +9,7 @@
 #   BUILD, CC, MAKE    the build folder, whose library must be up to date; compiler and make
 #   MOST               the most lines printed (default 60)
 #   ORDER=any          launches of a stream may be in another order
+#   SPECS=own          BASE's own specs; by default both libraries compile this tree's
 set -eu
 BUILD=${BUILD:-build} CC=${CC:-cc} MAKE=${MAKE:-make} MOST=${MOST:-60}
 
@@ -111,6 +112,7 @@ link . "$BUILD/liboptc.a" "$work/new"
 commit=$(git rev-parse --short "$1^{commit}")
 shift
 base_library
+[ "${SPECS:-}" = own ] || export OPTC_PATH="$here/specs"
 link "$BUILD/logs/$commit" "$BUILD/logs/$commit/build/liboptc.a" "$work/base"
 log "$work/new" "$BUILD/logs/new" "$@"
 log "$work/base" "$BUILD/logs/base" "$@"
