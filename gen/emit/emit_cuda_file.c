@@ -192,7 +192,7 @@ static bool name_is(const char *name, const char *s, size_t n)
 /* Whether the kernel whose definition begins at s is one of the program's. */
 static bool kernel_chosen(const char *s, int program, bool f64)
 {
-    const char *end = s + strcspn(s, "\n"), *open = strstr(s, " optc_");
+    const char *end = s + strcspn(s, "{"), *open = strstr(s, " optc_");
     size_t n = open && open < end ? strcspn(++open, "(") : 0;
     bool shards = n && (name_is("optc_move", open, n) || name_is("optc_agree", open, n));
     if (program < FIXED_CALLS)

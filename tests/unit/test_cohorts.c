@@ -137,7 +137,7 @@ static void run_apart(optc_rule *r)
 
 static const optc_rule_options rules[] = {{.spec = "adamw"},
                                           {.spec = "adafactor"},
-                                          {.spec = "lamb"},
+                                          {.spec = "laprop"},
                                           {.spec = "came"},
                                           {.spec = "radam"},
                                           {.spec = "nadam"},

@@ -81,7 +81,8 @@ static void same_states(const char *label, const Fixture *a, const Fixture *b)
     for (int s = 0; s < optc_rule_states(a->rule); s++) {
         optc_state_info about;
         OK(optc_rule_state(a->rule, s, &about));
-        for (int k = 0; k < a->n; k++) {
+        /* one value per group */
+        for (int k = 0; k < (strcmp(about.domain, "group") ? a->n : 1); k++) {
             optc_state_view x, y;
             int has = 0;
             OK(optc_has_state(a->binding, k, about.name, &has));

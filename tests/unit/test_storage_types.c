@@ -209,7 +209,7 @@ static const struct { const char *rule, *with, *types, *part;
     {"nadam", NULL, "mu_product=f32",
      "has one value per tensor, and such values are always stored as f64"},
     {"adashift", NULL, "grads_0=bf16",
-     "has no state 'grads_0'; did you mean 'grads' or 'grad'? (its states: grads, m, "
+     "has no state 'grads_0'; did you mean 'grads' or 'grad'? (its states: grads, k, m, "
      "squares, v, w)"},
     {"adashift", NULL, "squares=bf16", "the state 'squares' has one value per tensor"},
     {"adashift", "galore(2,2)", "grads_rank_cols=q8",
