@@ -144,24 +144,52 @@ static Parts parts_of(PlanSide *s, const Mem *m, int64_t index)
     return (Parts){slice * tiles * h.cols + index % h.cols, tiles, h.cols, OPTC_COL_LANES};
 }
 
+/* A fold of a whole array along one axis, in 32 lanes. */
+static Term folded_array(PlanSide *s, Access a, const Mem *m, int64_t index)
+{
+    const Node *n = &s->g->n[a.val];
+    Shape h = s->c->plan->tensor[s->tensor].shape;
+    int64_t down = axis_len(dom_info[m->dom].axis[0], h),
+            across = axis_len(dom_info[m->dom].axis[1], h);
+    bool columns = dom_info[n->dom].axis[0] == AXIS_ONE;
+    int64_t from = columns ? index / across * down * across + index % across : index * across;
+    Fold f;
+    start(&f, s, n, 8, OPTC_COL_LANES, is_norm(n));
+    for (int64_t j = 0; j < (columns ? down : across); j++) {
+        int64_t at = from + j * (columns ? across : 1);
+        Term leaf = term_leaf(&s->c->v->pool, type_info[m->type].bytes,
+                              case_area(s->c, s->tensor, a.mem), at);
+        add(&f, j, side_loaded(s, m->type, leaf));
+    }
+    Term raw = tree(&f);
+    return is_norm(n) ? raw : side_cast(s, s->real, raw);
+}
+
+/* Partials of earlier stages, added in f64. */
+static Term folded_partials(PlanSide *s, Access a, const Mem *m, int64_t index)
+{
+    const Node *n = &s->g->n[a.val];
+    Parts x = parts_of(s, m, index);
+    int w = type_info[m->type].bytes, area = case_area(s->c, s->tensor, a.mem);
+    Fold f;
+    start(&f, s, n, 8, x.lanes, false);
+    for (int64_t i = 0; i < x.count; i++)
+        add(&f, i, term_leaf(&s->c->v->pool, w, area, x.from + i * x.step));
+    Term raw = tree(&f);
+    return is_single(s->s->kind) || dom_wide(m->dom) ? raw : side_cast(s, w, raw);
+}
+
 Term side_finished(PlanSide *s, Access a, int64_t index)
 {
     TermPool *p = &s->c->v->pool;
     const Node *n = &s->g->n[a.val];
     const Mem *m = &s->c->v->plan->mem[a.mem];
-    Fold f;
-    if (m->kind != MEM_PART || dom_of_block(m->from)) {
-        s->missing = "a fold of a whole array";
+    if (dom_of_block(m->from)) {
+        s->missing = "a reduction of blocks";
         return term_const(p, s->real, 0);
     }
-    Parts x = parts_of(s, m, index);
-    int w = type_info[m->type].bytes, area = case_area(s->c, s->tensor, a.mem);
-    start(&f, s, n, 8, x.lanes, false);
-    for (int64_t i = 0; i < x.count; i++)
-        add(&f, i, term_leaf(p, w, area, x.from + i * x.step));
-    Term raw = tree(&f);
-    if (!is_single(s->s->kind) && !dom_wide(m->dom))
-        raw = side_cast(s, w, raw);
+    bool partials = m->kind == MEM_PART;
+    Term raw = partials ? folded_partials(s, a, m, index) : folded_array(s, a, m, index);
     if (n->op == OP_RMS)
         raw = term_float(p, TERM_DIV, 8, raw, side_count(s, n), 0);
     if (is_norm(n))

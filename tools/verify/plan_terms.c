@@ -161,15 +161,25 @@ Term side_loaded(PlanSide *s, Type t, Term leaf)
     }
 }
 
+/* The index of entry (c, r) of the transposed array for entry (r, c). */
+int64_t side_mirrored(Dom d, int64_t index, Shape h)
+{
+    int64_t down = axis_len(dom_info[d].axis[0], h), across = axis_len(dom_info[d].axis[1], h);
+    int64_t c = index % across, r = index / across % down, matrix = index / across / down;
+    return (matrix * across + c) * down + r;
+}
+
 static Term load(PlanSide *s, Access a, int64_t index)
 {
     VerifyCase *c = s->c;
     int at = access_mem(c, a);
     const Mem *m = &c->v->plan->mem[at];
     Dom own = stage_info[s->s->kind].dom;
-    if (a.transposed)
-        return missing(s, "a transposed operand");
-    int64_t i = dom_index(own, m->dom, index, c->plan->tensor[s->tensor].shape);
+    Shape h = c->plan->tensor[s->tensor].shape;
+    Dom d = a.transposed ? (Dom)s->g->n[a.val].dom : m->dom;
+    int64_t i = dom_index(own, d, index, h);
+    if (a.transposed && dom_square(d))
+        i = side_mirrored(d, i, h);
     Term leaf = term_leaf(pool(s), type_info[m->type].bytes, case_area(c, s->tensor, at), i);
     Term x = side_loaded(s, m->type, leaf);
     if (s->g->n[a.val].ty != BOOL)
@@ -225,6 +235,31 @@ static Term leaf_value(PlanSide *s, const Node *n, int64_t index)
     }
 }
 
+/* A value as an array of this type stores it. */
+static Term packed(PlanSide *s, Type t, Term x)
+{
+    TermPool *p = pool(s);
+    if (term_at(p, x)->width == 0)
+        x = term_select(p, x, number(s, s->real, 1), number(s, s->real, 0));
+    x = side_cast(s, type_info[t].compute == T_F64 ? 8 : 4, x);
+    switch (t) {
+    case T_F32: case T_F64: return x;
+    case T_BF16: return term_named(p, "cvt.rn.bf16.f32", 2, false, 1, &x);
+    case T_F16: return term_named(p, "cvt.rn.f16.f32", 2, false, 1, &x);
+    default: return missing(s, type_info[t].name);
+    }
+}
+
+/* A value after a store to the state's type and a load from it. */
+static Term stored(PlanSide *s, const Node *n, Term x)
+{
+    const Plan *p = s->c->v->plan;
+    Type t = p->mem[plan_mem_of_state(p, n->sym)].type;
+    if (dom_wide((Dom)n->dom) || t == p->real)
+        return x;
+    return side_cast(s, s->real, side_loaded(s, t, packed(s, t, x)));
+}
+
 Term side_value(PlanSide *s, Ref r, int64_t index)
 {
     const Node *n = &s->g->n[r];
@@ -237,7 +272,7 @@ Term side_value(PlanSide *s, Ref r, int64_t index)
     else if (s->fin_of[r])
         y = side_finished(s, s->s->fin[s->fin_of[r] - 1], index);
     else if (n->op == OP_STORED)
-        y = missing(s, "stored");
+        y = stored(s, n, side_value(s, n->arg[0], index));
     else if (is_leaf(n))
         y = leaf_value(s, n, index);
     else if (is_rsqrt(s, n)) {
@@ -254,15 +289,5 @@ Term side_value(PlanSide *s, Ref r, int64_t index)
 
 Term side_stored(PlanSide *s, Type t, Ref r, int64_t index)
 {
-    TermPool *p = pool(s);
-    Term x = side_value(s, r, index);
-    if (term_at(p, x)->width == 0)
-        x = term_select(p, x, number(s, s->real, 1), number(s, s->real, 0));
-    x = side_cast(s, type_info[t].compute == T_F64 ? 8 : 4, x);
-    switch (t) {
-    case T_F32: case T_F64: return x;
-    case T_BF16: return term_named(p, "cvt.rn.bf16.f32", 2, false, 1, &x);
-    case T_F16: return term_named(p, "cvt.rn.f16.f32", 2, false, 1, &x);
-    default: return missing(s, type_info[t].name);
-    }
+    return packed(s, t, side_value(s, r, index));
 }

@@ -129,7 +129,7 @@ typedef struct PtxMachine {
     PtxThread *thread; int thread_cap;
     Value *file; size_t file_len;
     Area shared, local;
-    int64_t steps;
+    int64_t steps, most_steps;
     /* a thread reads what another one writes */
     bool raced;
     char error[400]; bool failed;

@@ -474,7 +474,10 @@ bool ptx_compute(PtxMachine *x, const PtxInst *i, const Value *v, Value *out)
         else
             *out = v[v[2].bits ? 0 : 1];
         return true;
-    case PTX_OTHER: return false;
+    case PTX_OTHER:                                        /* rsqrt.approx and the like */
+        if (i->type == 'f')
+            *out = term_value(x->pool, named(x, i, i->width, v, i->narg));
+        return i->type == 'f';
     default: break;
     }
     if (i->type == 'p')

@@ -199,6 +199,8 @@ static const char *read_operand(Reader *r, const char *s, PtxOperand *o)
             size_t n = word_length(s);
             if (!n || o->n == 4 || !read_word(r, s, n, &part) || part.kind == OPERAND_SPECIAL)
                 return bad(r, "a list is not understood", s), NULL;
+            if (part.kind == OPERAND_BITS && part.imm)
+                return bad(r, "a number in a list is not understood", s), NULL;
             o->vec[o->n++] = part.kind == OPERAND_REG ? part.reg : -1;
             s = blank(s + n);
         }
@@ -380,7 +382,7 @@ static void set_label(Reader *r, const char *name)
 static bool read_line(Reader *r, char *s)
 {
     size_t n = word_length(s);
-    if (n && s[n] == ':') {
+    if (n && s[n] == ':' && s[n + 1] != ':') {             /* not ld.global.L1::no_allocate */
         set_label(r, arena_strndup(r->a, s, n));
         return true;
     }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { RUNNING, AT_BARRIER, AT_WARP, ENDED };
-enum { MOST_STEPS = 100000000, MOST_FORKS = 12 };
+enum { MOST_FORKS = 12, UNSET = 1 };                       /* UNSET: the index of a leaf of RACED */
 
 /* ---- operands ---- */
 static Value special(const PtxMachine *x, int thread, int which)
@@ -250,8 +250,8 @@ static bool step(PtxMachine *x, int thread)
     PtxThread *t = &x->thread[thread];
     const PtxInst *i = &x->kernel->inst[t->pc];
     x->kernel->ran[t->pc] = true;
-    if (x->steps++ > MOST_STEPS)
-        machine_fail(x, "does not end after %d instructions", MOST_STEPS);
+    if (x->steps++ > x->most_steps && x->most_steps)
+        machine_fail(x, "does not end after %lld instructions", (long long)x->most_steps);
     if (i->kind == PTX_BRA || i->kind == PTX_RET) {
         branch(x, thread, i);
         return t->state == RUNNING;
@@ -384,7 +384,9 @@ static void start_block(PtxMachine *x)
     }
     if (!x->file || !x->thread)
         arena_out(x->arena);
-    memset(x->file, 0, sizeof *x->file * need);
+    Value unset = {0, term_leaf(x->pool, 8, RACED, UNSET)};
+    for (size_t i = 0; i < need; i++)
+        x->file[i] = unset;
     for (int t = 0; t < x->threads; t++)
         x->thread[t] = (PtxThread){.reg = x->file + (size_t)t * (size_t)x->kernel->nreg};
     machine_empty_block(x);

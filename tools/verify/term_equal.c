@@ -345,7 +345,7 @@ void term_difference(const TermPool *p, Term *a, Term *b)
 {
     for (;;) {
         const TermNode *x = term_at(p, *a), *y = term_at(p, *b);
-        int differ = -1, count = 0;
+        int differ = -1;
         if (x->op != y->op || x->n != y->n || x->width != y->width || x->imm != y->imm)
             return;
         bool pair = x->n == 2 && (x->op == TERM_ADD || x->op == TERM_MUL);
@@ -357,8 +357,8 @@ void term_difference(const TermPool *p, Term *a, Term *b)
         }
         for (int i = 0; i < x->n; i++)
             if (x->arg[i] != y->arg[i])
-                differ = i, count++;
-        if (count != 1)
+                differ = i;
+        if (differ < 0)
             return;
         *a = x->arg[differ];
         *b = y->arg[differ];

@@ -381,6 +381,9 @@ Term term_logic(TermPool *p, TermOp op, Term a, Term b)
         return a;
     if (term_not(p, a) == b)
         return term_truth(p, !all);
+    if (p->node[a].op == TERM_NOT && p->node[b].op == TERM_NOT)
+        return term_not(
+            p, term_logic(p, all ? TERM_OR : TERM_AND, p->node[a].arg[0], p->node[b].arg[0]));
     return a < b ? made(p, op, 0, a, b, 0) : made(p, op, 0, b, a, 0);
 }
 

@@ -54,6 +54,7 @@ typedef struct Verify {
     Arena scratch;
     TermPool pool;
     /* proved stores, cases and instructions so far */
+    int64_t most_steps;                                    /* of a case; 0: the default */
     int64_t values, cases, steps;
     char why[4000];                                        /* the first difference */
 } Verify;
@@ -100,6 +101,7 @@ Term side_value(PlanSide *s, Ref r, int64_t index);
 Term side_stored(PlanSide *s, Type t, Ref r, int64_t index);
 /* values of n->from per value of n->dom, in f64 */
 Term side_count(PlanSide *s, const Node *n);
+int64_t side_mirrored(Dom d, int64_t index, Shape h);
 Term side_cast(PlanSide *s, int width, Term x);
 Term side_loaded(PlanSide *s, Type t, Term leaf);          /* in its compute type */
 Term side_less(PlanSide *s, bool max, Term a, Term b);     /* optc_min, optc_max */

@@ -123,14 +123,39 @@ static int single_cases(const Verify *v, CasePlan *out)
     return n;
 }
 
+static int64_t values_of(const Verify *v, const CasePlan *c, const Access *a, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        for (int t = 0; t < c->n; t++) {
+            const Mem *m = &v->plan->mem[a[i].mem];
+            Shape s = c->tensor[t].shape;
+            sum += m->kind == MEM_PART ? part_len(m, s, c->n) : dom_len(m->dom, s);
+        }
+    return sum;
+}
+
 int verify_cases(const Verify *v, CasePlan *out)
 {
+    enum { MOST_CASE_VALUES = 1000000 };
     const Stage *s = v->at.stage;
-    int n = is_single(s->kind) ? single_cases(v, out)
-            : s->kind == S_FLAT && !s->uses_rows ? flat_cases(v, out) : matrix_cases(v, out);
-    for (int i = 0; i < n; i++)
-        out[i].symbolic_t = step_unknown(v);
-    return n;
+    const Rule *r = v->plan->rule;
+    int n = is_single(s->kind)                       ? single_cases(v, out)
+            : s->kind == S_FLAT && !s->uses_rows ? flat_cases(v, out)
+                                                 : matrix_cases(v, out);
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        CasePlan *c = &out[kept];
+        *c = out[i];
+        c->symbolic_t = step_unknown(v);
+        for (int t = 0; t < c->n; t++)
+            c->tensor[t].shape.rank =
+                r->rank ? rank_length(r->rank, r->share, c->tensor[t].shape) : 0;
+        int64_t all = values_of(v, c, s->load, s->nload) + values_of(v, c, s->store, s->nstore) +
+                      values_of(v, c, s->fin, s->nfin) + values_of(v, c, s->fold, s->nfold);
+        kept += all <= MOST_CASE_VALUES;
+    }
+    return kept;
 }
 
 /* ---- memory ---- */
@@ -320,7 +345,7 @@ static void make_hyper(VerifyCase *c, int group)
     const char *name = arena_printf(&v->scratch, "hyper of group %d", group);
     int at = c->hyper[group] = memory_area(&c->memory, name, 8 * n, 8, c->plan->advance);
     bool ahead = strcmp(v->at.entry->name, "step") != 0;
-    double t = c->plan->t + group * 3;
+    double t = c->plan->t + (rotates(v) ? 0 : group * 3);  /* one step for all arrays of a ring */
     memory_put(&c->memory, at, 8 * (n - 1), 8, 0);
     if (!c->plan->symbolic_t)
         memory_put(&c->memory, at, 0, 8, bits_of(t - c->plan->advance));
@@ -360,6 +385,7 @@ void case_start(VerifyCase *c, Verify *v, const CasePlan *plan)
                      .memory = &c->memory,
                      .kernel = &v->kernel,
                      .arena = &v->scratch,
+                     .most_steps = v->most_steps ? v->most_steps : 100000000,
                      .param = c->param,
                      .threads = count_threads(form, &v->launch, units.longest),
                      .blocks = (int)count_blocks(form, &v->launch, work, brief, units.longest, 3)};

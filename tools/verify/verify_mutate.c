@@ -159,6 +159,7 @@ void verify_mutants(Verify *v, int most, MutantCount *out)
             all += changes[c].make(k, &x) && k->ran[i];
         }
     int64_t values = v->values;
+    v->most_steps = v->steps + 10000;                      /* the cases took as many together */
     for (int i = 0; i < k->ninst; i++)
         for (int c = 0; c < NCHANGES; c++) {
             const PtxInst before = k->inst[i];
@@ -180,4 +181,5 @@ void verify_mutants(Verify *v, int most, MutantCount *out)
                           line_text(v, before.line));
         }
     v->values = values;
+    v->most_steps = 0;
 }

@@ -98,6 +98,7 @@ VerifyResult verify_compile(Verify *v, int fn)
 {
     drop_stage(v);
     *v->why = 0;
+    v->steps = 0;
     v->at = plan_at(v->plan, fn);
     v->phase = &v->at.entry->phase[v->at.phase];
     v->launch = launch_model(v->plan, v->at.stage, 0);
@@ -184,7 +185,13 @@ static bool same_at(PlanSide *s, int mem, int64_t index, bool fold, Access a)
     Verify *v = c->v;
     Type t = v->plan->mem[mem].type;
     s->now++;
-    Term want = fold ? side_partial(s, a, index) : side_stored(s, t, a.val, index);
+    /* a half: the lower triangle is mirrored */
+    int64_t of = index;
+    Dom own = stage_info[s->s->kind].dom;
+    Shape h = c->plan->tensor[s->tensor].shape;
+    if (s->s->half && index < side_mirrored(own, index, h))
+        of = side_mirrored(own, index, h);
+    Term want = fold ? side_partial(s, a, index) : side_stored(s, t, a.val, of);
     Term is = stored_at(c, case_area(c, s->tensor, mem), type_info[t].bytes, index);
     if (s->missing)
         return false;
