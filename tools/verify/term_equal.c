@@ -18,6 +18,7 @@ typedef struct Cases {
     Fact fact[MOST_FACTS]; int n;
     Term *to; int *when; int cap, now;                     /* rebuilt terms of the current case */
     int64_t splits;
+    bool gave_up;
 } Cases;
 
 static const Fact *fact_of(const Cases *c, int kind, Term a, Term b)
@@ -184,8 +185,10 @@ static bool split(Cases *c, Term a, Term b);
 
 static bool with_fact(Cases *c, Term a, Term b, Fact f)
 {
-    if (c->n == MOST_FACTS)
+    if (c->n == MOST_FACTS) {
+        c->gave_up = true;
         return false;
+    }
     c->fact[c->n++] = f;
     bool ok = split(c, a, b);
     c->n--;
@@ -199,8 +202,10 @@ static bool undecided_nan(const Cases *c, Term t)
 
 static bool split(Cases *c, Term a, Term b)
 {
-    if (c->splits++ > MOST_SPLITS)
+    if (c->splits++ > MOST_SPLITS) {
+        c->gave_up = true;
         return false;
+    }
     c->now++;
     a = rebuilt(c, a);
     b = rebuilt(c, b);
@@ -296,6 +301,7 @@ bool terms_equal(TermPool *p, TermProofs *known, Term a, Term b)
     Cases c = {.p = p};
     bool ok = split(&c, a, b);
     known->splits += c.splits;
+    known->undecided = !ok && c.gave_up;
     free(c.to);
     free(c.when);
     if (!ok)

@@ -80,7 +80,9 @@ Value bytes_value(TermPool *p, int width, const Byte *b);
 bool bytes_operate(TermPool *p, const char *op, int width, Value a, Value b, Value *out);
 
 /* ---- term_equal.c ---- */
-typedef struct TermProofs { uint64_t (*key)[2]; int len, cap; int64_t splits, proved; } TermProofs;
+typedef struct TermProofs {
+    uint64_t (*key)[2]; int len, cap; int64_t splits, proved; bool undecided;
+} TermProofs;
 /* Equal for all values of their leaves. Remembers what it proved, whatever the leaves are
  * called. */
 bool terms_equal(TermPool *p, TermProofs *known, Term a, Term b);
