@@ -99,9 +99,12 @@ const Command cli_commands[] = {
      "--device cuda",
      cmd_dump},
     {"verify", "SPEC…", "prove that GPU code stores the bits of its plan, for all floats",
-     "Compiles each stage by NVRTC (no GPU is needed) and executes its PTX with unknown floats, over a\n"
-     "list of sizes, alignments and steps. What every store writes must be what the plan says. This\n"
-     "proves all values of the floats for these shapes; it prints the first difference of a stage.\n"
+     "Compiles each stage by NVRTC (no GPU is needed) and executes its PTX with unknown floats, "
+     "over a\n"
+     "list of sizes, alignments and steps. What every store writes must be what the plan says. "
+     "This\n"
+     "proves all values of the floats for these shapes; it prints the first difference of a "
+     "stage.\n"
      "Exit code 1: a stage differs. Stages that cannot be checked yet are named, with the reason.",
      "optc verify adamw\noptc verify adamw lion --arch sm_80\noptc verify lamb --with 'clip(1)' -q",
      cmd_verify},

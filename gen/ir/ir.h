@@ -262,7 +262,8 @@ bool test_parse(Arena *a, const char *word, Test *out);
 int rule_view(const Rule *r);                              /* the view bits of all variants */
 /* "vectors", "matrices", or the variant's name: the word for its tensors in messages. */
 const char *variant_tensors(const Variant *v);
-bool rule_takes_vectors(const Rule *r);                    /* tensors of one dimension are stepped as matrices */
+/* tensors of one dimension are stepped as matrices */
+bool rule_takes_vectors(const Rule *r);
 
 /* The spec's line without its indentation, *n characters; NULL: its text is not available. */
 const char *rule_line(const Rule *r, int file, int line, int *n);

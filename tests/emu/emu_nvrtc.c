@@ -57,7 +57,8 @@ static void put_source(FILE *f, const char *s)
         end = s + strcspn(s, "\n");
         end += *end == '\n';
         put_mark(f, s, end);
-        const char *load = strstr(s, "asm volatile(\"ld."), *store = strstr(s, "asm volatile(\"st.");
+        const char *load = strstr(s, "asm volatile(\"ld."),
+                   *store = strstr(s, "asm volatile(\"st.");
         if ((load && load < end) || (store && store < end)) {
             fputs(load && load < end ? "        x = *p;\n" : "        *p = x;\n", f);
             end = strstr(s, ");\n");                 /* a statement may take several lines */

@@ -191,7 +191,8 @@ START_TEST(live_with_products)
         after += won || steps > 400;
     }
     if (some_won(&x[1]))
-        ck_assert_msg(list_whole(p) && list_whole(p) != exec, "the graph has the kernels of before");
+        ck_assert_msg(list_whole(p) && list_whole(p) != exec,
+                      "the graph has the kernels of before");
     for (int i = 0; i < 2; i++) {
         OK(optc_set_grad(x[i].b, 2, NULL, 0));
         for (int k = 0; k < 4; k++)

@@ -15,8 +15,8 @@ skip() {
 }
 
 declared() {
-# Each row of runtime/library/compile/nvrtc.h must pass, and each row that is wrong on purpose must be
-# refused.
+# Each row of runtime/library/compile/nvrtc.h must pass, and each row that is wrong on purpose must
+# be refused.
 cxx=$(command -v g++ || command -v clang++ || true)
 if [ -z "$cuda_includes" ]; then
     skip "our declarations of CUDA against its headers (cuda.h, cudaTypedefs.h or nvrtc.h is not \

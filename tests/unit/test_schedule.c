@@ -206,7 +206,8 @@ START_TEST(damaged_ops)
 }
 END_TEST
 
-/* A stage of which ops_ordered sees no arrays may run beside the next one, which reads its result. */
+/* A stage of which ops_ordered sees no arrays may run beside the next one, which reads its
+ * result. */
 START_TEST(damaged_order)
 {
     Both x;

@@ -1,4 +1,5 @@
-// optc from C++17: fits the matrix of a rotation from examples. Objects free themselves in the right order.
+// optc from C++17: fits the matrix of a rotation from examples. Objects free themselves in the
+// right order.
 //     circle [DEVICE] [RULE]        for example: circle cuda 'adamw+clip(1)'
 #include <optc.h>
 
@@ -45,15 +46,22 @@ Rule compile(const Engine &e, const char *spec)
 // Floats in the device's memory.
 class DeviceArray {
 public:
-    DeviceArray(const Engine &e, size_t n) : engine(e.get()), bytes(static_cast<int64_t>(n * sizeof(float)))
-    {
-        check(optc_alloc(engine, bytes, nullptr, &at));
+  DeviceArray(const Engine &e, size_t n)
+      : engine(e.get()), bytes(static_cast<int64_t>(n * sizeof(float)))
+  {
+      check(optc_alloc(engine, bytes, nullptr, &at));
     }
     ~DeviceArray() { optc_free(engine, at, nullptr); }
     DeviceArray(const DeviceArray &) = delete;
     DeviceArray &operator=(const DeviceArray &) = delete;
-    void write(const std::vector<float> &x) { check(optc_copy(engine, at, x.data(), bytes, nullptr)); }
-    void read(std::vector<float> &x) const { check(optc_copy(engine, x.data(), at, bytes, nullptr)); }
+    void write(const std::vector<float> &x)
+    {
+        check(optc_copy(engine, at, x.data(), bytes, nullptr));
+    }
+    void read(std::vector<float> &x) const
+    {
+        check(optc_copy(engine, x.data(), at, bytes, nullptr));
+    }
     void *data() const { return at; }
 
 private:
@@ -62,7 +70,8 @@ private:
     void *at = nullptr;
 };
 
-// Mean squared error of w x against the rotation of x by 30 degrees, over points of the circle; adds up its gradient.
+// Mean squared error of w x against the rotation of x by 30 degrees, over points of the circle;
+// adds up its gradient.
 double loss(const std::vector<float> &w, std::vector<float> &g)
 {
     const double c = std::cos(M_PI / 6), s = std::sin(M_PI / 6);
@@ -70,7 +79,8 @@ double loss(const std::vector<float> &w, std::vector<float> &g)
     g.assign(4, 0);
     for (int k = 0; k < 64; k++) {
         const double x = std::cos(k * M_PI / 32), y = std::sin(k * M_PI / 32);
-        const double dx = w[0] * x + w[1] * y - (c * x - s * y), dy = w[2] * x + w[3] * y - (s * x + c * y);
+        const double dx = w[0] * x + w[1] * y - (c * x - s * y),
+                     dy = w[2] * x + w[3] * y - (s * x + c * y);
         sum += (dx * dx + dy * dy) / 64;
         g[0] += static_cast<float>(dx * x / 32);
         g[1] += static_cast<float>(dx * y / 32);
@@ -111,7 +121,8 @@ int run(const char *device, const char *spec)
         check(optc_step(b.get()));
         check(optc_sync(b.get()));
     }
-    std::printf("%s with %s: %.3f %.3f %.3f %.3f\n", optc_device_name(e.get()), spec, w[0], w[1], w[2], w[3]);
+    std::printf("%s with %s: %.3f %.3f %.3f %.3f\n", optc_device_name(e.get()), spec, w[0], w[1],
+                w[2], w[3]);
     return left < 1e-3 ? 0 : 1;
 }
 

@@ -1,5 +1,5 @@
-"""opt.state and the memory of bindings that it shows: finds edited entries, checks files, and copies both into
-bindings."""
+"""opt.state and the memory of bindings that it shows: finds edited entries, checks files, and
+copies both into bindings."""
 import contextlib
 import math
 import sys
@@ -27,9 +27,9 @@ COUNTED = ("adagc", "adan", "adashift", "amos", "dadapt_adam", "gpa_adamw", "lam
 
 
 class States(defaultdict):
-    """opt.state. used: the parameters whose entries were read or written from outside since the last step; all: every
-    parameter. A tensor that was read can be edited at any time, so reading counts too. Copies and pickles are a plain
-    defaultdict."""
+    """opt.state. used: the parameters whose entries were read or written from outside since the
+    last step; all: every parameter. A tensor that was read can be edited at any time, so reading
+    counts too. Copies and pickles are a plain defaultdict."""
 
     def __init__(self, *given):
         super().__init__(*given)
@@ -40,7 +40,8 @@ class States(defaultdict):
 
 
 def plain(state):
-    """A state for several optimizers: without notes of its use, so each of them compares all entries at every step."""
+    """A state for several optimizers: without notes of its use, so each of them compares all
+    entries at every step."""
     return defaultdict(dict, state) if type(state) is States else state
 
 
@@ -60,7 +61,8 @@ def _noting(name, one):
 # Because of this __iter__, dict(state) and {**state} call these methods too.
 for _name in ("__getitem__", "__setitem__", "__delitem__", "get", "pop", "setdefault"):
     setattr(States, _name, _noting(_name, True))
-for _name in ("__iter__", "items", "values", "popitem", "clear", "update", "copy", "__or__", "__ror__", "__ior__"):
+for _name in ("__iter__", "items", "values", "popitem", "clear", "update", "copy", "__or__",
+              "__ror__", "__ior__"):
     setattr(States, _name, _noting(_name, False))
 _pytree.register_pytree_node(States, lambda s: (list(s.values()), list(s.keys())),
                              lambda values, keys: defaultdict(dict, zip(keys, values)))
@@ -72,25 +74,30 @@ def entry(opt, p):
 
 
 def is_empty_step(opt):
-    """Detects the first step of a distributed checkpoint, which only creates states: no states yet, rates of 0 and
-    gradients of 0. Such a step creates the states and runs nothing. All ranks reach the same answer."""
+    """Detects the first step of a distributed checkpoint, which only creates states: no states yet,
+    rates of 0 and gradients of 0. Such a step creates the states and runs nothing. All ranks reach
+    the same answer."""
     if any(entry(opt, p) for g in opt.param_groups for p in g["params"]):
         return False
     rates = [number(g[key]) for g in opt.param_groups for key, _ in opt._rule.keys if key == "lr"]
     if not rates or any(rates) or opt._capturing():
         return False
-    found = any(bool(local(p.grad).any()) for g in opt.param_groups for p in g["params"] if p.grad is not None)
+    found = any(
+        bool(local(p.grad).any()) for g in opt.param_groups for p in g["params"]
+        if p.grad is not None)
     comm = next((b.comm for b in opt._bounds if b.comm), None)
     return not (found if comm is None else comm.largest(float(found)).item())
 
 
 # ---- edits ----
 def reread(opt):
-    """Copies edited states and steps into their bindings. True: states were removed, so tensors must be bound again."""
+    """Copies edited states and steps into their bindings. True: states were removed, so tensors
+    must be bound again."""
     state = opt.state
     if type(state) is States and not state.used and not state.all:
         return False
-    if type(state) is not States and sys.getrefcount(state) <= ONE_REFERENCE + 1:      # the local and the attribute
+    # the local and the attribute
+    if type(state) is not States and sys.getrefcount(state) <= ONE_REFERENCE + 1:
         opt.state = state = States(dict, state)
     places = opt._places
     if type(state) is States and not state.all:
@@ -100,7 +107,8 @@ def reread(opt):
         return True
     if edited:
         opt._refuse_capture()
-        opt._count_replays()                           # a GPU's counts may be ahead of the last read
+        # a GPU's counts may be ahead of the last read
+        opt._count_replays()
         take(opt, [(b, plan(opt, b, numbers)) for b, numbers in edited.items()])
     if type(state) is States:
         state.used, state.all = _retained(state, places), False
@@ -109,7 +117,9 @@ def reread(opt):
 
 def _edited(opt, places):
     """{binding: numbers} of tensors whose entries were changed; None: one was removed."""
-    found, counts = {}, {b: (b.steps.tolist(), b.counted.tolist()) for b in {b for b, _ in places.values()}}
+    found, counts = {}, {
+        b: (b.steps.tolist(), b.counted.tolist()) for b in {b for b, _ in places.values()}
+    }
     for p, (b, i) in places.items():
         own, (steps, counted) = entry(opt, p), counts[b]
         if removed(b, i, own):
@@ -124,7 +134,8 @@ def removed(b, i, own):
 
 
 def _retained(state, places):
-    """Parameters whose states have references elsewhere: they may be edited later without `state` noticing."""
+    """Parameters whose states have references elsewhere: they may be edited later without `state`
+    noticing."""
     there = [(p, b, i) for p, (b, i) in places.items() if p in state]
     entries = [dict.get(state, p) for p, _, _ in there]
     held = [n > ONE_REFERENCE + 1 for n in map(sys.getrefcount, entries)]
@@ -140,7 +151,8 @@ def step_of(own, name, stepless):
     if "step" not in own:
         if not stepless:
             raise ValueError("the state of %s has no 'step'" % name)
-        return int(any(v is not None for v in own.values()))       # 1 if torch's momentum buffer exists
+        # 1 if torch's momentum buffer exists
+        return int(any(v is not None for v in own.values()))
     return _count_of(own, "step", name)
 
 
@@ -150,7 +162,8 @@ def _count_of(own, key, name):
     except (TypeError, ValueError, RuntimeError, OverflowError):
         count = math.nan
     if not 0 <= count <= MOST_STEPS or count != int(count):
-        raise ValueError("'%s' of %s is %s: a whole number from 0 to 2^52 is wanted" % (key, name, own[key]))
+        raise ValueError(
+            "'%s' of %s is %s: a whole number from 0 to 2^52 is wanted" % (key, name, own[key]))
     return int(count)
 
 
@@ -170,9 +183,10 @@ def refuse_empty(value, key, name):
 
 
 def check_value(value, shape, key, name, view=None, coded=False, pairs=False):
-    """A state's new value as a tensor; refuses another shape, but for dimensions of size 1, and what is no real
-    number. coded: codes are taken too; pairs: complex numbers."""
-    given = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)
+    """A state's new value as a tensor; refuses another shape, but for dimensions of size 1, and
+    what is no real number. coded: codes are taken too; pairs: complex numbers."""
+    given = value if isinstance(value, torch.Tensor) else torch.as_tensor(
+        value, dtype=torch.float64)
     if view is not None:
         refuse_placed_value(given, view, "state '%s' of %s" % (key, name))
     refuse_empty(given, key, name)
@@ -184,24 +198,26 @@ def check_value(value, shape, key, name, view=None, coded=False, pairs=False):
     pairs = given.is_complex() and (pairs or view is not None and view.is_complex())
     codes = given.dtype == torch.uint8 and coded
     if not (given.is_floating_point() or pairs or remainder or codes):
-        raise ValueError("state '%s' of %s was given as %s: a floating type is wanted" % (key, name, given.dtype))
+        raise ValueError("state '%s' of %s was given as %s: a floating type is wanted" %
+                         (key, name, given.dtype))
     return given
 
 
 def refuse_upper(rule, state, tensor, value, at=0):
-    """Refuses values right of the diagonal in a state that the rule keeps a lower triangle. tensor: its shape, name,
-    flags, split and tags; at: the index of the first value in the state."""
+    """Refuses values right of the diagonal in a state that the rule keeps a lower triangle. tensor:
+    its shape, name, flags, split and tags; at: the index of the first value in the state."""
     wide = value.dtype == torch.float64
     flat = value.detach().to("cpu", torch.float64 if wide else torch.float32).contiguous()
     try:
-        rule.check_state(state, tensor, flat.data_ptr(), _lib.F64 if wide else _lib.F32, at, flat.numel())
+        rule.check_state(state, tensor, flat.data_ptr(), _lib.F64 if wide else _lib.F32, at,
+                         flat.numel())
     except _lib.ArgumentError as e:                    # without the name of the call
         raise ValueError(str(e).partition(": ")[2]) from None
 
 
 def _check_triangles(b, rows):
-    """Refuses such values of a binding's tensors, [(number, state, value)]. If ranks have parts of a value, all of them
-    raise the error of one."""
+    """Refuses such values of a binding's tensors, [(number, state, value)]. If ranks have parts of
+    a value, all of them raise the error of one."""
     problem, parts = None, False
     for i, n, value in rows:
         parts, at = parts or is_sharded(value), 0
@@ -218,23 +234,30 @@ def _check_triangles(b, rows):
         raise ValueError(problem)
 
 
-MISSED = "missed"                                      # steps of the binding in which a tensor had no gradient
-ADDED = ("ema.exchanged",)                             # states that files of earlier versions lack; they start at 0
+# steps of the binding in which a tensor had no gradient
+MISSED = "missed"
+# states that files of earlier versions lack; they start at 0
+ADDED = ("ema.exchanged",)
 
 
 def completed(opt, own, kept, count, p):
-    """An entry with the state `mu` of asgd, which files of earlier versions lack: it follows from the steps and t0.
-    kept: the rule's states. p: a parameter of its group, or the group."""
+    """An entry with the state `mu` of asgd, which files of earlier versions lack: it follows from
+    the steps and t0. kept: the rule's states. p: a parameter of its group, or the group."""
     if opt._rule.spec != "asgd" or not count or "mu" not in kept or own.get("mu") is not None or \
             any(own.get(k) is None for k in ("ax", "eta")):
         return own
-    group = p if isinstance(p, dict) else next(g for g in opt.param_groups if any(q is p for q in g["params"]))
-    return {**own, "mu": torch.tensor(1 / max(1.0, count - number(group["t0"])), dtype=torch.float64, device="cpu")}
+    group = p if isinstance(p, dict) else next(
+        g for g in opt.param_groups if any(q is p for q in g["params"]))
+    return {
+        **own, "mu": torch.tensor(1 / max(1.0, count - number(group["t0"])), dtype=torch.float64,
+                                  device="cpu")
+    }
 
 
 def check_missing(opt, own, keys, name, loaded=True):
-    """Refuses an entry that lacks some of the rule's states. keys: those it must have. States of wrappers that are new
-    to a run start again, and so do states if everything loaded belongs to another rule."""
+    """Refuses an entry that lacks some of the rule's states. keys: those it must have. States of
+    wrappers that are new to a run start again, and so do states if everything loaded belongs to
+    another rule."""
     missing = [k for k in keys if own.get(k) is None and k not in ADDED]
     if loaded and len(missing) == len(keys) and set(own) - {"step"}:
         return
@@ -248,22 +271,25 @@ def check_missing(opt, own, keys, name, loaded=True):
 
 
 def check_group_missing(opt, rule, entries, k):
-    """Refuses a group of a file that lacks states of the group, such as counts of its steps: these would start again
-    beside the states of tensors. entries: of its tensors."""
+    """Refuses a group of a file that lacks states of the group, such as counts of its steps: these
+    would start again beside the states of tensors. entries: of its tensors."""
     names, entries = opt._rule.names, [own for own in entries if own]
-    domains = {n: d for n, d in rule.states().items() if "." not in n}      # a wrapper may be new to a run
+    # a wrapper may be new to a run
+    domains = {n: d for n, d in rule.states().items() if "." not in n}
     there = {n for n in domains if any(own.get(names.get(n, n)) is not None for own in entries)}
     missing = [n for n, d in domains.items()
                if d == "group" and n not in there and not is_count(opt, n)]
     if missing and there and any(step_of(own, "", True) for own in entries):
-        raise ValueError("the file has no '%s' of param_groups[%d], which %s keeps: it was saved by an older version "
-                         "or another rule" % ("', '".join(missing), k, opt._rule.spec))
+        raise ValueError(
+            "the file has no '%s' of param_groups[%d], which %s keeps: it was saved "
+            "by an older version or another rule" % ("', '".join(missing), k, opt._rule.spec))
 
 
 # ---- into a binding ----
 def _of_group(b, i):
-    """The parameters of the group whose first tensor of a binding this is; those of the binding's device and type come
-    first, in two lists: other types have bindings and states of the group of their own."""
+    """The parameters of the group whose first tensor of a binding this is; those of the binding's
+    device and type come first, in two lists: other types have bindings and states of the group of
+    their own."""
     mine = b.owners[i].device, b.owners[i].dtype
     alike, others = [], []
     for p in b.members[b.firsts[i]].whole:
@@ -272,18 +298,22 @@ def _of_group(b, i):
 
 
 def is_count(opt, name):
-    """Whether this is the number of the group's steps, which those of its tensors tell if it is missing."""
+    """Whether this is the number of the group's steps, which those of its tensors tell if it is
+    missing."""
     return name == "k" and split_wrappers(opt._rule.spec)[0] in COUNTED
 
 
 def _with_group_states(opt, b, i):
-    """The entry of a tensor. That of a group's first one also has the group's states, which another parameter of the
-    group had if the first one was frozen until now, or is new."""
+    """The entry of a tensor. That of a group's first one also has the group's states, which another
+    parameter of the group had if the first one was frozen until now, or is new."""
     own, found = entry(opt, b.owners[i]), {}
     if i in b.firsts:
         alike, others = _of_group(b, i)
         entries = [e for p in alike + others if (e := entry(opt, p))]
-        found = {n: next((e[n] for e in (own or {}, *entries) if e.get(n) is not None), None) for n in b.group_names()}
+        found = {
+            n: next((e[n] for e in (own or {}, *entries) if e.get(n) is not None), None)
+            for n in b.group_names()
+        }
         if "k" in found and found["k"] is None and is_count(opt, "k"):
             steps = [clock_of(e, "", step_of(e, "", True)) for e in (own or {}, *entries)]
             found["k"] = torch.tensor(float(max(steps)), dtype=torch.float64, device="cpu")
@@ -292,23 +322,26 @@ def _with_group_states(opt, b, i):
 
 
 def leave_group_states(opt, bounds):
-    """Removes the states of groups from entries that do not show them any more. A group that is frozen as a whole
-    keeps them."""
+    """Removes the states of groups from entries that do not show them any more. A group that is
+    frozen as a whole keeps them."""
     for b, i in ((b, i) for b in bounds for i in b.firsts):
         for p in _of_group(b, i)[0]:
             at, k = opt._places.get(p, (None, 0))
-            for n in set(b.group_names()).intersection(entry(opt, p) or ()).difference(at.live(k) if at else ()):
+            for n in set(b.group_names()).intersection(entry(opt, p) or
+                                                       ()).difference(at.live(k) if at else ()):
                 del entry(opt, p)[n]
 
 
 def note_clock(opt, b):
-    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead of the tensor's, and
-    for rules that draw random numbers, which follow the binding's steps, how many of these were skipped. When tensors
-    are bound again, also others, the counts are computed from their entries."""
+    """Writes to the entries by how many steps the binding's count, which `every` follows, is ahead
+    of the tensor's, and for rules that draw random numbers, which follow the binding's steps, how
+    many of these were skipped. When tensors are bound again, also others, the counts are computed
+    from their entries."""
     for i, n in enumerate(b.skipped if b.draws else ()):
         own = entry(opt, b.owners[i])
         if own and b.marks[i] is not None:
-            own[SKIPPED] = n                           # 0 too: a distributed checkpoint must have all keys of a run
+            # 0 too: a distributed checkpoint must have all keys of a run
+            own[SKIPPED] = n
     clock, counts = b.clock(), b.counted.tolist()
     for i, p in enumerate(b.owners if clock else ()):
         own = entry(opt, p)
@@ -319,9 +352,9 @@ def note_clock(opt, b):
 
 
 def plan(opt, b, numbers, before=None):
-    """[(number, steps, [(state, new value)])] of the tensors with an entry in opt.state. Refuses values that do not
-    fit, and changes nothing. before: {id of a parameter: (binding, number)} of the bindings that are replaced: a state
-    that the rule did not have there may be missing."""
+    """[(number, steps, [(state, new value)])] of the tensors with an entry in opt.state. Refuses
+    values that do not fit, and changes nothing. before: {id of a parameter: (binding, number)} of
+    the bindings that are replaced: a state that the rule did not have there may be missing."""
     found, triangles = [], []
     for i in numbers:
         p, name = b.owners[i], b.names[i]
@@ -337,14 +370,17 @@ def plan(opt, b, numbers, before=None):
         keys = [n for n in views if n not in b.grouped and n not in b.follows
                 and (old is None or n in old.live(k) or n in old.owned(k)) and n not in b.scales(i)]
         own = _codes.fitting(own, views, b.codes(i), name)
-        begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get("momentum_buffer") is None
-        if begins:                                     # as torch starts a state that is None or missing
+        begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get(
+            "momentum_buffer") is None
+        # as torch starts a state that is None or missing
+        if begins:
             count, own = 0, {**own, "momentum_buffer": torch.zeros(views["momentum_buffer"].shape)}
         elif count:
             check_missing(opt, own, keys, name, b.marks[i] is None)
             _warn_of_others(opt, own, keys, count, name)
-        fills = [(n, check_value(own[n], b.marks[i][n][0] if n in (b.marks[i] or ()) else view.shape, n, name, view,
-                                 view.dtype == torch.uint8))
+        fills = [(n,
+                  check_value(own[n], b.marks[i][n][0] if n in (b.marks[i] or ()) else view.shape,
+                              n, name, view, view.dtype == torch.uint8))
                  for n, view in views.items() if own.get(n) is not None and b.edited(i, n, own[n])]
         triangles += [(i, n, value) for n, value in fills if n in b.lower and (
             old is None or n not in old.live(k) or old.edited(k, n, own[n]))]
@@ -355,9 +391,11 @@ def plan(opt, b, numbers, before=None):
 
 def _warn_of_others(opt, own, keys, count, name):
     if keys and not any(own.get(k) is not None for k in keys) and not opt._warned_of_states:
-        warnings.warn("optc: the loaded states of %s (%s) are not those of %s (%s): states start again, at step "
-                      "%d; was the file saved by another rule?" % (name, ", ".join(k for k in own if k != "step"),
-                                                             opt._rule.spec, ", ".join(keys), count), stacklevel=2)
+        warnings.warn(
+            "optc: the loaded states of %s (%s) are not those of %s (%s): states start "
+            "again, at step %d; was the file saved by another rule?" % (name, ", ".join(
+                k for k in own if k != "step"), opt._rule.spec, ", ".join(keys), count),
+            stacklevel=2)
         opt._warned_of_states = True
 
 
@@ -373,8 +411,10 @@ def take(opt, plans):
             with b.guard():
                 b._order_before()
                 if b not in bound:
-                    b.set_skipped({i: n for i, _, _ in found
-                                   if (n := _noted(entry(opt, b.owners[i]) or {}, SKIPPED, b.names[i]))})
+                    b.set_skipped({
+                        i: n for i, _, _ in found
+                        if (n := _noted(entry(opt, b.owners[i]) or {}, SKIPPED, b.names[i]))
+                    })
                 b.set_steps(counts, _clock(opt, b, counts))
             done.append((b, was, clock, found))
     except Exception:
@@ -393,8 +433,8 @@ def take(opt, plans):
 
 @torch.no_grad()
 def _apart(plans):
-    """The plans with copies of values that are live states themselves, as after a swap of two entries: the first one
-    filled would overwrite the value of the second."""
+    """The plans with copies of values that are live states themselves, as after a swap of two
+    entries: the first one filled would overwrite the value of the second."""
     def place(x):
         x = local(x)
         return x.device, x.untyped_storage().data_ptr()
@@ -414,7 +454,8 @@ def _steps(counted, found):
 def _clock(opt, b, counts):
     if not b.periodic:
         return 0
-    return max(clock_of(entry(opt, p) or {}, name, n) for p, name, n in zip(b.owners, b.names, counts))
+    return max(
+        clock_of(entry(opt, p) or {}, name, n) for p, name, n in zip(b.owners, b.names, counts))
 
 
 def _shown(opt, bindings):
@@ -456,10 +497,10 @@ def show(opt, b, i):
 
 @contextlib.contextmanager
 def owned_shown(opt, stay=False):
-    """A context in which opt.state has the states that one rank holds too, as DTensors. Collective. stay: they are
-    removed after a failure only."""
-    added = [(own, name, value) for b in opt._bounds or () if b.comm for i, name, value in b.spread()
-             if (own := entry(opt, b.owners[i]))]
+    """A context in which opt.state has the states that one rank holds too, as DTensors. Collective.
+    stay: they are removed after a failure only."""
+    added = [(own, name, value) for b in opt._bounds or () if b.comm
+             for i, name, value in b.spread() if (own := entry(opt, b.owners[i]))]
     for own, name, value in added:
         own[name] = value
     try:
@@ -474,7 +515,8 @@ def owned_shown(opt, stay=False):
 
 @contextlib.contextmanager
 def strangers_hidden(opt):
-    """A context in which opt.state lacks parameters that are in no group any more: a file has no number for them."""
+    """A context in which opt.state lacks parameters that are in no group any more: a file has no
+    number for them."""
     known = {id(p) for g in opt.param_groups for p in g["params"]}
     hidden = {p: dict.pop(opt.state, p) for p in list(dict.keys(opt.state))
               if isinstance(p, torch.Tensor) and id(p) not in known}
@@ -493,7 +535,8 @@ def copied(opt):
 
 
 def _has_start(b):
-    """Whether a rule keeps the point that a step starts from, as sam does: in `saved` where `up` is 1."""
+    """Whether a rule keeps the point that a step starts from, as sam does: in `saved` where `up` is
+    1."""
     return any(n.endswith(".up") and n[:-2] + "saved" in b.domains for n in b.domains)
 
 
@@ -506,8 +549,8 @@ def starting_points(opt):
 
 @torch.no_grad()
 def restore(opt, starts):
-    """Moves the parameters back that an entry between two gradients has moved, unless the step was made:
-    those of `sam` and its kin to its state `saved`, others to the starting points."""
+    """Moves the parameters back that an entry between two gradients has moved, unless the step was
+    made: those of `sam` and its kin to its state `saved`, others to the starting points."""
     for p, (b, i) in opt._places.items():
         views = b.live(i)
         for up in [n for n in views if n.endswith(".up") and n[:-2] + "saved" in views]:
@@ -522,16 +565,20 @@ def restore(opt, starts):
 
 # ---- files ----
 def check_file(opt, saved, groups):
-    """The file's groups with the rule's keys. Refuses groups and states that do not fit, before loading. The states of
-    a rule for matrices depend on the tensor: a missing one is refused at the first step."""
+    """The file's groups with the rule's keys. Refuses groups and states that do not fit, before
+    loading. The states of a rule for matrices depend on the tensor: a missing one is refused at the
+    first step."""
     if [len(g["params"]) for g in groups] != [len(g["params"]) for g in opt.param_groups]:
         return groups                                  # torch raises an error for this
     _warn_of_order(opt, groups)
     parts = opt._roles.parts(opt)
-    known, groups = {}, [opt._rule.loaded(g, mine, k) for k, (g, mine) in enumerate(zip(groups, opt.param_groups))]
+    known, groups = {}, [
+        opt._rule.loaded(g, mine, k) for k, (g, mine) in enumerate(zip(groups, opt.param_groups))
+    ]
     for k, (mine, given) in enumerate(zip(opt.param_groups, groups)):
         rule = opt._rule.rule({**mine, **given})
-        kept, whole, lower, rule = known.get(repr(rule)) or known.setdefault(repr(rule), _kept(opt, rule))
+        kept, whole, lower, rule = known.get(repr(rule)) or known.setdefault(
+            repr(rule), _kept(opt, rule))
         names = [r.name or "param_groups[%d][%d]" % (k, i)
                  for i, r in enumerate(opt._roles.rows[k])]
         for key, p, name, part in zip(given["params"], mine["params"], names, parts[k]):
@@ -550,7 +597,8 @@ def check_file(opt, saved, groups):
                     check_value(own[n], p.shape if domain == "elem" else (), n, name, None,
                                 _codes.is_coded(own, n), p.is_complex())
             for n in lower:
-                if isinstance(own.get(n), torch.Tensor) and not is_sharded(own[n]):    # parts: when they are bound
+                # parts: when they are bound
+                if isinstance(own.get(n), torch.Tensor) and not is_sharded(own[n]):
                     refuse_empty(own[n], n, name)
                     tensor = {"shape": tuple(p.shape), "name": given_as, **part._asdict()}
                     refuse_upper(rule, lower[n], tensor, own[n])
@@ -560,31 +608,35 @@ def check_file(opt, saved, groups):
 
 
 def _warn_of_order(opt, groups):
-    """A file that names the same parameters in another order is most likely assigned to the wrong ones. Files whose
-    numbers are names have the order of these: torch.distributed.checkpoint makes them, and leaves param_names as they
-    were saved."""
+    """A file that names the same parameters in another order is most likely assigned to the wrong
+    ones. Files whose numbers are names have the order of these: torch.distributed.checkpoint makes
+    them, and leaves param_names as they were saved."""
     def names(group):
         ids = group["params"]
         return ids if all(isinstance(i, str) for i in ids) else group.get("param_names") or ()
     mine, given = ([n for g in x for n in names(g)] for x in (opt.param_groups, groups))
     if set(mine) == set(given) and mine != given:
         there, here = next(pair for pair in zip(given, mine) if pair[0] != pair[1])
-        warnings.warn("optc: load_state_dict assigns states by position, as in torch, and the file has the parameters "
-                      "in another order: the states of '%s' become those of '%s'; make this optimizer with the file's "
-                      "order of parameters" % (there, here), stacklevel=user_level())
+        warnings.warn(
+            "optc: load_state_dict assigns states by position, as in torch, and the file "
+            "has the parameters in another order: the states of '%s' become those of "
+            "'%s'; make this optimizer with the file's order of parameters" % (there, here),
+            stacklevel=user_level())
 
 
 def _kept(opt, rule):
-    """({state: domain} of a rule, whether every tensor has all of them, {lower triangle: its name in the rule}, the
-    compiled rule)"""
+    """({state: domain} of a rule, whether every tensor has all of them, {lower triangle: its name
+    in the rule}, the compiled rule)"""
     rule = asked(**opt._rule.compiled(*rule))
     names, domains = opt._rule.names, {n: d for n, d in rule.states().items() if d != "group"}
     whole = not opt._rule.rest and set(domains.values()) <= {"elem", "tensor"}
     if whole:
-        each = [{"param": torch.zeros(shape, dtype=torch.float32, device="cpu")} for shape in (1, (2, 2))]
+        each = [{"param": torch.zeros(shape, dtype=torch.float32, device="cpu")}
+                for shape in (1, (2, 2))]
         b = Binding(rule, [(each, {})])
         of_vector, of_matrix = ({n for n in domains if b.has_state(i, n)} for i in range(2))
-        whole = of_vector == of_matrix                 # a spec's matrix part may have other states than its step
+        # a spec's matrix part may have other states than its step
+        whole = of_vector == of_matrix
         domains = {n: d for n, d in domains.items() if n in of_vector | of_matrix}
     return ({names.get(n, n): d for n, d in domains.items()}, whole,
             {names.get(n, n): n for n in rule.lower_triangles()}, rule)

@@ -14,7 +14,8 @@ ONE_REFERENCE = list(map(sys.getrefcount, [object()]))[0]  # of an object that o
 
 
 class StateViews:
-    """Methods of TensorBinding, whose attributes they use. Sharded bindings replace some of them."""
+    """Methods of TensorBinding, whose attributes they use. Sharded bindings replace some of
+    them."""
 
     def live(self, i):
         """The live states of a tensor by their public names."""
@@ -58,8 +59,10 @@ class StateViews:
     def codes(self, i):
         """{state: optc_type} of a tensor's states in block codes."""
         if self._codes[i] is None:
-            found = {self._outer.get(n, n): self.binding.state(i, n)[2] for n, d in self.domains.items()
-                     if d == "elem" and not n.startswith(HIDDEN) and self.binding.has_state(i, n)}
+            found = {
+                self._outer.get(n, n): self.binding.state(i, n)[2] for n, d in self.domains.items()
+                if d == "elem" and not n.startswith(HIDDEN) and self.binding.has_state(i, n)
+            }
             self._codes[i] = {k: kind for k, kind in found.items() if kind in CODES}
         return self._codes[i]
 
@@ -82,7 +85,8 @@ class StateViews:
         return view
 
     def renew(self, i):
-        """The live states, with new tensors for those whose memory was replaced (x.data = …, x.set_())."""
+        """The live states, with new tensors for those whose memory was replaced (x.data = …,
+        x.set_())."""
         views, marks = self.live(i), self.marks[i]
         moved = [k for k, v in views.items() if marks and signature(v) != marks[k]]
         if moved:
@@ -115,11 +119,13 @@ class StateViews:
     def edited(self, i, key, value):
         """Whether a value of opt.state[p] is not the live state."""
         view = self.step_views[i] if key == "step" else self.live(i)[key]
-        return value is not view or (self.marks[i] is not None and signature(view) != self.marks[i][key])
+        return value is not view or (self.marks[i] is not None and
+                                     signature(view) != self.marks[i][key])
 
     def shows(self, i, own):
         """Whether opt.state[p] is unchanged since show()."""
-        return self.marks[i] is not None and not any(self.edited(i, k, own.get(k)) for k in self.marks[i])
+        return self.marks[i] is not None and not any(
+            self.edited(i, k, own.get(k)) for k in self.marks[i])
 
 
 def alike(x, view):
@@ -138,7 +144,8 @@ def signature(x):
 def shaped(flat, p, domain):
     if domain == "tensor" and flat.numel() == 1:
         return flat.view(())
-    if domain in ("row", "col") and p.dim() > 1:       # as in torch's Adafactor: a mean keeps its dimension
+    # as in torch's Adafactor: a mean keeps its dimension
+    if domain in ("row", "col") and p.dim() > 1:
         shape = list(p.shape)
         shape[-1 if domain == "row" else -2] = 1
         if flat.numel() == math.prod(shape):
