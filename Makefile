@@ -1,16 +1,18 @@
-# optc. `make demo` and `make test` do everything on a fresh Debian or Ubuntu; `make help` lists the rest.
+# optc. `make demo` and `make test` do everything on a fresh Debian or Ubuntu; `make help` lists the
+# rest.
 #
 # On machines where nothing can be installed, give these on the command line:
 #   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS
 #   BLAS_LIBS      any text: no BLAS is installed. optc loads one at run time ($OPTC_BLAS)
 # Other settings:
 #   CC, HOSTCC     compilers: of the library, and of programs that run during the build
-#   EMULATOR       runs programs of CC on this machine if CC is a cross compiler (tools/RELEASING.md)
+#   EMULATOR       runs programs of CC on this machine if CC is a cross compiler
+#                  (tools/RELEASING.md)
 #   BUILD          the build folder (default build)
 #   PREFIX         for make install (default /usr/local)
 #   SAN=1          address and undefined-behaviour sanitizers
-#   RULES_FROM     a folder of compiled rules (default BUILD/rules). Another build's folder works if its compiler is the
-#                  same.
+#   RULES_FROM     a folder of compiled rules (default BUILD/rules). Another build's folder works if
+#                  its compiler is the same.
 #   ONLY           IDs of the rules to compile into the library (default: all), for tests
 #   V=1            print whole commands instead of one short line per file
 # Without -j make runs as many jobs as there are cores (one for `clean`).
@@ -44,7 +46,8 @@ ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT) $(CFLAGS) -fPIC -fvisibility
               -fopenmp -I. -Iruntime $(LUA_CFLAGS) -MMD -MP
 LDLIBS  := $(LUA_LIBS) -ldl -lm -fopenmp
 ifdef SAN
-# clang's pointer-overflow check also reports NULL + 0, which empty tensors have. gcc's check does not.
+# clang's pointer-overflow check also reports NULL + 0, which empty tensors have. gcc's check does
+# not.
 SANITIZE   := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
               $(if $(findstring clang,$(CC)),-fno-sanitize=pointer-overflow)
 ALL_CFLAGS += $(SANITIZE)
@@ -81,8 +84,9 @@ RULES_FROM  ?= $(BUILD)/rules
 RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(RULES_FROM)/%.$(i).o))
 LIB_OBJ     := $(GEN_OBJ) $(RUNTIME_OBJ) $(RULE_OBJ)
 
-# `make demo` builds only these rules: the other rules take longer to compile than everything else. The command compiles
-# other rules when they are first used. If there is a whole build, `make demo` uses it.
+# `make demo` builds only these rules: the other rules take longer to compile than everything else.
+# The command compiles other rules when they are first used. If there is a whole build, `make demo`
+# uses it.
 DEMO_RULES := adamw adam sgd lion muon
 DEMO_OBJ   := $(filter-out %/builtin_table.o,$(GEN_OBJ) $(RUNTIME_OBJ)) \
               $(foreach i,$(ISAS),$(DEMO_RULES:%=$(BUILD)/demo/%.$(i).o)) $(BUILD)/obj/demo_table.o
@@ -137,7 +141,8 @@ $(BUILD)/embed: gen/base/embed.c
 $(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES) $(ABI)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) $(ABI) > $@
 
-# Sources that are pasted into packages: the core and its headers. gen/emit/package_text.c orders them by includes.
+# Sources that are pasted into packages: the core and its headers. gen/emit/package_text.c orders
+# them by includes.
 CORE := $(sort LICENSE $(wildcard runtime/*.h) $(ABI) $(wildcard gen/abi/*.def runtime/core/*/*.h runtime/core/*/*.c))
 $(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_core "" $(CORE) > $@
@@ -151,7 +156,8 @@ $(BUILD)/embedded_shared.c: $(BUILD)/embed $(SHARED)
 $(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_tuned runtime/tuned/ $(TUNED) > $@
 
-# Emits the C code of the library's rules. It links the compiler and the search for specs, not the rules themselves.
+# Emits the C code of the library's rules. It links the compiler and the search for specs, not the
+# rules themselves.
 PREBUILD_OBJ := $(GEN_OBJ) \
     $(addprefix $(BUILD)/obj/runtime/,$(addprefix library/rule/,spec_find.o other_names.o prebuild.o) \
                                       library/compile/cpu_isa.o core/matrix/cpu_level.o)
@@ -178,6 +184,15 @@ $(foreach i,$(ISAS),$(eval $(call rule_template,$(i))))
 
 # ---- objects ----
 # The flags that every source is compiled with, for tests that only parse sources.
+# For editors and clangd: how each source is compiled.
+.PHONY: compile_commands.json
+compile_commands.json:
+	@printf '%s\n' $(sort $(GEN_SRC) $(RUNTIME_SRC) $(TOOLS_SRC) $(wildcard tests/*/*.c)) | \
+	    awk -v dir="$(CURDIR)" -v cc='$(CC) $(ALL_CFLAGS)' 'BEGIN { gsub(/["\\]/, "\\\\&", cc); print "[" } \
+	        { printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s -c %s\"}", \
+	          (NR > 1 ? ",\n" : ""), dir, $$1, cc, $$1 } END { print "\n]" }' > $@
+	@echo "$@: $$(grep -c '"file"' $@) sources"
+
 .PHONY: print-flags
 print-flags:
 	@echo '$(filter-out -MMD -MP,$(ALL_CFLAGS)) $(CHECK_CFLAGS)'
@@ -212,7 +227,8 @@ $(BUILD)/liboptc.so: $(LIB_OBJ)
 $(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(LDLIBS)
 
-# Files of the Python wheel (runtime/python/build_wheel.py): stripped; they find Lua and libgomp in their own folder.
+# Files of the Python wheel (runtime/python/build_wheel.py): stripped; they find Lua and libgomp in
+# their own folder.
 BESIDE := -s -Wl,-rpath,'$$ORIGIN'
 .PHONY: python
 python: $(BUILD)/python/liboptc.so $(BUILD)/python/optc
@@ -225,9 +241,10 @@ $(BUILD)/python/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) $(BESIDE) -o $@ $^ $(LDLIBS)
 
 # ---- tests ----
-# TEST_OPT: flags of the tests' objects, in addition to OPT. At -O2 the tests' code takes as long to compile as the
-# library, at -O0 a third of that. HOT_TESTS, which compute for long, get TEST_HOT. With SAN=1 only the library is
-# instrumented: the heap checks see the tests' blocks anyway. The tests are compiled with -DOPTC_SANITIZED instead.
+# TEST_OPT: flags of the tests' objects, in addition to OPT. At -O2 the tests' code takes as long to
+# compile as the library, at -O0 a third of that. HOT_TESTS, which compute for long, get TEST_HOT.
+# With SAN=1 only the library is instrumented: the heap checks see the tests' blocks anyway. The
+# tests are compiled with -DOPTC_SANITIZED instead.
 TEST_OPT ?= $(if $(filter -O2,$(OPT)),-O0 -g1)
 TEST_HOT ?= $(if $(filter -O2,$(OPT)),-O1 -g1)
 HOT_TESTS := $(patsubst %.c,%,$(wildcard tests/harness/*.c tests/hashes/*.c)) \
@@ -240,8 +257,8 @@ ifdef SAN
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS := $(filter-out $(SANITIZE),$(ALL_CFLAGS)) $(CHECK_CFLAGS) $(TEST_OPT) \
                                       -DOPTC_SANITIZED
 endif
-# TESTS_FROM: a folder of tests' objects (default BUILD/obj). With SAN=1 another build's objects work, except those that
-# depend on OPTC_SANITIZED.
+# TESTS_FROM: a folder of tests' objects (default BUILD/obj). With SAN=1 another build's objects
+# work, except those that depend on OPTC_SANITIZED.
 TESTS_FROM ?= $(BUILD)/obj
 TEST_OBJ   := $(patsubst %.c,$(TESTS_FROM)/%.o,$(TEST_SRC))
 ifdef SAN
@@ -252,9 +269,9 @@ endif
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) \
          $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) $(BUILD)/fake/crowd.so \
          $(BUILD)/fake/libfakeblas.so
-# Functions that tests replace: allocations (test_emit.c counts them and lets them fail), the runtime's clocks
-# (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts them), Check's messages about
-# assertions that hold (assert_points.c).
+# Functions that tests replace: allocations (test_emit.c counts them and lets them fail), the
+# runtime's clocks (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts
+# them), Check's messages about assertions that hold (assert_points.c).
 WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel _mark_point,\
                        -Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_OBJ) $(BUILD)/liboptc.a | $(FAKES)
@@ -299,7 +316,8 @@ EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so
 build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(EMULATED) $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh $(PARTS)
 
-# Without sampling: every rule for every architecture, three packages for all of them, more random specs.
+# Without sampling: every rule for every architecture, three packages for all of them, more random
+# specs.
 test-all: setup
 	@OPTC_ALL=1 OPTC_FUZZ_SPECS=100 $(MAKE) --no-print-directory build-test
 
@@ -333,8 +351,8 @@ test-html: all
 faults: $(BUILD)/faults $(EMULATED)
 	@BUILD=$(BUILD) sh tests/parts/faults.sh all
 
-# Hashes of every rule's results, for comparing two versions (tests/hashes). -O1 gives the same bits in a third of the
-# time.
+# Hashes of every rule's results, for comparing two versions (tests/hashes). -O1 gives the same bits
+# in a third of the time.
 $(BUILD)/hash-results: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/hashes/*.c)) $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
@@ -348,7 +366,8 @@ hashes: $(BUILD)/hash-results
 	@LC_ALL=C sort $(BUILD)/hashes/unsorted > $(BUILD)/hashes.txt
 	@echo "$(BUILD)/hashes.txt: $$(wc -l < $(BUILD)/hashes.txt) results"
 
-# What this tree launches on the emulated GPU, against BASE (tests/log). CASES: names of cases and rules; all without.
+# What this tree launches on the emulated GPU, against BASE (tests/log). CASES: names of cases and
+# rules; all without.
 .PHONY: logs
 BASE ?= HEAD
 logs: $(BUILD)/liboptc.a $(EMULATED)
@@ -420,7 +439,8 @@ $(BUILD)/emu/libcusolver.so.12: tests/emu/emu_cusolver.c $(EMU_HEADERS) runtime/
                                 runtime/core/matrix/cusolver.h
 $(BUILD)/emu/libnvfatbin.so.13: tests/emu/emu_fatbin.c runtime/library/package/fatbin.h tests/emu/emu_fail.h
 $(BUILD)/emu/libnccl.so.2: tests/cuda/fake_nccl.c
-# The head of every emulated kernel, with the flags of emu_nvrtc.c. Empty, and ignored, without a C++ compiler.
+# The head of every emulated kernel, with the flags of emu_nvrtc.c. Empty, and ignored, without a
+# C++ compiler.
 $(BUILD)/emu/emu_threads.h.gch: tests/emu/emu_threads.h tests/emu/emu_nvrtc.c
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)$${CXX:-g++} -std=c++17 -nostdinc++ -O0 -fPIC -fno-exceptions -ffp-contract=off \

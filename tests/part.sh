@@ -169,7 +169,7 @@ go() {
         echo "header in C++, install, a program linked both ways; the README's snippets"
         sh tests/parts/install.sh
         sh tests/parts/readme.sh ;;
-    columns) echo "no source line over 120 columns"; sh tests/parts/columns.sh ;;
+    columns) echo "no line over 100 columns"; sh tests/parts/columns.sh ;;
     faults) echo "calls that fail once: a sample"; sh tests/parts/faults.sh quick ;;
     python) echo "the Python package: over the library, as a wheel, in torch's loops"
         sh tests/parts/python.sh ;;
