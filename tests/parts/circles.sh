@@ -141,6 +141,5 @@ if [ -s "$work/wrong" ]; then
     exit 1
 fi
 largest=$(awk 'NR == 1 { print $1 } END { if (!NR) print 0 }' "$work/inside")
-echo "$(wc -l < "$work/between") calls between folders, $(wc -l < \
-    "$work/listed") listed ones close" "circles; the largest circle inside a folder has $largest \
-files"
+echo "$(wc -l < "$work/between") calls between folders, $(wc -l < "$work/listed") listed ones"
+echo "close circles; the largest circle inside a folder has $largest files"

@@ -102,6 +102,13 @@ for page in README.md gen/*.md runtime/*.md runtime/python/README.md tools/*.md 
     done
 done > "$work/pages"
 found "$work/pages" "files that pages name and that are not there"
+# ---- environment variables: runtime/ENVIRONMENT.md lists those that the sources read
+grep -rhoE '"OPTC_[A-Z_]+"' runtime tools --include='*.c' --include='*.h' --include='*.py' |
+    tr -d '"' | sort -u > "$work/read"
+grep -oE '`OPTC_[A-Z_]+`' runtime/ENVIRONMENT.md | tr -d '`' | sort -u > "$work/listed"
+diff "$work/listed" "$work/read" > "$work/difference" || :
+found "$work/difference" "environment variables in runtime/ENVIRONMENT.md (<: only there, >: missing)"
+
 [ $wrong = 0 ] &&
     echo "$(wc -l < "$work/files") source files, $(wc -l < "$work/includes") includes," \
         "$(wc -l < "$work/folders") folders"
