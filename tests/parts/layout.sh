@@ -107,7 +107,7 @@ grep -rhoE '"OPTC_[A-Z_]+"' runtime tools --include='*.c' --include='*.h' --incl
     tr -d '"' | sort -u > "$work/read"
 grep -oE '`OPTC_[A-Z_]+`' runtime/ENVIRONMENT.md | tr -d '`' | sort -u > "$work/listed"
 diff "$work/listed" "$work/read" > "$work/difference" || :
-found "$work/difference" "environment variables in runtime/ENVIRONMENT.md (<: only there, >: missing)"
+found "$work/difference" "variables in runtime/ENVIRONMENT.md (<: only there, >: missing)"
 
 [ $wrong = 0 ] &&
     echo "$(wc -l < "$work/files") source files, $(wc -l < "$work/includes") includes," \
