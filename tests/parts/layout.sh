@@ -67,7 +67,7 @@ awk '
         $2 ~ /^gen\/(gen|emit\/package_text)\.h$/ }
     $1 ~ /^tools\// { ok = $2 ~ /^tools\// || $2 == "optc.h" || $2 == "runtime/library/library.h" }
     !ok { print $1 " includes " $2 }' "$work/includes" > "$work/directions"
-found "$work/directions" "includes against their direction (gen/CONTRIBUTING.md)"
+found "$work/directions" "includes against their direction (.github/CONTRIBUTING.md)"
 grep -v '^tests/' "$work/includes" | tsort > /dev/null 2> "$work/cycles" || :
 found "$work/cycles" "include cycles"
 
@@ -88,8 +88,8 @@ find gen runtime/core runtime/library tools tests -mindepth 2 -type f ! -path '*
 diff "$work/folders" "$work/map" > "$work/difference"
 found "$work/difference" "the tables of folders in README.md and tests/README.md (<: missing \
 there, >: not in the tree)"
-for page in README.md gen/*.md runtime/*.md runtime/python/README.md tools/*.md tests/README.md \
-    specs/README.md; do
+for page in README.md gen/*.md .github/*.md runtime/*.md runtime/python/README.md tools/*.md \
+    tests/README.md specs/README.md; do
     grep -oE '`[A-Za-z_./]+\.(c|h|def|py|sh)`' "$page" | tr -d '`' | sort -u |
         while read -r file; do
         case $file in

@@ -80,7 +80,7 @@ anchors() {
     awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' |
         tr -cd 'a-z0-9_\n-'
 }
-plain="README.md gen/IR.md gen/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md \
+plain="README.md gen/IR.md .github/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md \
 runtime/python/README.md tests/README.md
     tools/README.md runtime/CACHE.md runtime/CHECKPOINTS.md runtime/FUNCTIONS.md runtime/TUNING.md \
 runtime/TYPES.md
