@@ -157,6 +157,36 @@ static void log_copy(const void *to, const void *from, size_t n)
     log_at(t, from);
 }
 
+/* An event is a place between two lines of the stream that recorded it. */
+static int log_lines_of(const void *key, int rank)
+{
+    int n = 0;
+    if (!log_open || rank == LOG_NONE)
+        return 0;
+    for (size_t i = log_lines, stream = (size_t)log_stream_of(key, rank); i--;)
+        n += (size_t)log_line[i].stream == stream;
+    return n;
+}
+static void log_wait(const void *from, int lines)
+{
+    if (!log_open || log_key_rank == LOG_NONE)
+        return;
+    const int number = log_stream[log_stream_of(from, log_key_rank)].number;
+    log_put(log_new(), "waits for stream %d after %d lines", number, lines);
+}
+
+/* A node that is added to a graph, and those it follows; what is captured follows the line
+ * before. */
+static void log_node(int number, const char *kernel, const int *after, int n)
+{
+    if (!log_open || log_key_rank == LOG_NONE)
+        return;
+    LogText *t = log_new();
+    log_put(t, "node %d of a graph is %s", number, kernel);
+    for (int i = 0; i < n; i++)
+        log_put(t, "%s %d", i ? "," : " after", after[i]);
+}
+
 /* For other emulated libraries, from the work that the driver runs: its name and sizes, then lists
  * of addresses. */
 int emu_log_library(const char *what, const void *const *const *lists, int nlists, int n);

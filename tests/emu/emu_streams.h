@@ -382,6 +382,8 @@ int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *afte
         x.after[i] = (int)(uintptr_t)after[i] - 1;             /* a node is its number, from 1 on */
         ok = x.after[i] >= 0 && x.after[i] < ((Graph *)g)->n;
     }
+    log_in(NULL);
+    log_node(((Graph *)g)->n, x.k->log.name, x.after, ok ? x.nafter : 0);
     add(g, x);
     *out = (CUgraphNode)(uintptr_t)((Graph *)g)->n;
     return !ok;
@@ -442,7 +444,7 @@ int cuGraphExecDestroy(CUgraphExec e)
 }
 
 /* ---- events ---- */
-typedef struct Event { double ms; Stream *stream; int added, told; } Event;
+typedef struct Event { double ms; Stream *stream; int added, told, lines; } Event;
 int cuEventCreate(CUevent *e, unsigned flags)
 {
     CALL;
@@ -453,7 +455,8 @@ int cuEventRecord(CUevent e, CUstream s)
 {
     CALL;
     const Stream *x = s;
-    *(Event *)e = (Event){clock_ms, s, x ? x->added : 0, x ? x->told : 0};
+    *(Event *)e =
+        (Event){clock_ms, s, x ? x->added : 0, x ? x->told : 0, log_lines_of(s, log_rank)};
     return is_gone(s) ? INVALID_HANDLE : 0;
 }
 int cuEventSynchronize(CUevent e) { CALL; finish_all(); return e ? unsafe() : INVALID; }
@@ -472,6 +475,8 @@ int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
     Stream *from = x->stream, *to = s;
     if (is_gone(s))
         return INVALID_HANDLE;
+    log_in(s);
+    log_wait(from, x->lines);
     if (!from || !to || flags)
         return flags != 0;
     if (!from->capturing && !to->capturing && late) {
