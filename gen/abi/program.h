@@ -258,7 +258,7 @@ typedef enum {
     NCALLEE
 } Callee;
 typedef enum { CALLEE_PRODUCT, CALLEE_FACTOR, CALLEE_ORDER } CalleeKind;
-typedef enum { EXPONENT = 1, SPECTRAL = 2 } CalleeTrait;
+typedef enum { EXPONENT = 1 } CalleeTrait;
 typedef enum {
     FITS_PRODUCT, FITS_SQUARE, FITS_TALL, FITS_VECTORS, FITS_SOLUTION, FITS_LINE, FITS_TAKEN
 } CalleeFits;
@@ -266,21 +266,24 @@ typedef struct CalleeFacts {
     const char *name;
     CalleeKind kind;
     unsigned flags, traits;
+    const char *values;
     CalleeFits fits;
-    unsigned kernels;
     const char *what, *measured;
 } CalleeFacts;
 static const CalleeFacts callee_facts[NCALLEE] __attribute__((unused)) = {
-#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, kernels, cpu, what, \
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, values, fits, flops, cpu, what, \
                measured) \
-    {name, CALLEE_##kind, flags, traits, FITS_##fits, kernels, what, measured},
+    {name, CALLEE_##kind, flags, traits, #values, FITS_##fits, what, measured},
 #include "gen/abi/callees.def"
 };
+
+/* a function of eigenvalues: the column `values` is not NONE */
+OPTC_COUNT bool callee_spectral(Callee c) { return callee_facts[c].values[0] != 'N'; }
 
 OPTC_COUNT double callee_flops(Callee c, double m, double n)      /* for one matrix of m x n */
 {
     switch (c) {
-#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, ...) \
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, values, fits, flops, ...) \
     case CALL_##ID: return flops;
 #include "gen/abi/callees.def"
     default: return 0;
@@ -422,57 +425,10 @@ typedef struct Program {
 #define USUAL_LOW 1e-10
 OPTC_COUNT double call_low(const ProgCall *c) { return c->beta; }
 
-/* Whether a GPU computes a power by products (inverse_root.h): A^(-1/p) without a floor and with
- * eigenvalues that are large enough for the iteration. Returns p, or 0: by eigenvectors. The steps
- * of an inverse (p = 1) leave an error of some thousand roundings, which is below the precision of
- * f32. */
-OPTC_COUNT int root_by_products(double exponent, double low, unsigned flags)
-{
-    for (int p = 1; p <= 16 && !(flags & FLOORED); p++) {
-        double off = exponent * p + 1;
-        if (off < 1e-9 && off > -1e-9)
-            return low >= (p == 1 && flags & EXACT ? 1e-6 : 1e-14) ? p : 0;
-    }
-    return 0;
-}
-OPTC_COUNT int call_root(const ProgCall *c)
-{
-    return root_by_products(c->alpha, call_low(c), c->flags);
-}
-
-/* Whether a GPU computes a power by a triangle: inverses in f64 that products do not compute
- * (gpu_factors.c). */
-OPTC_COUNT bool inverse_by_triangle(double exponent, double low, unsigned flags)
-{
-    bool inverse = exponent + 1 < 1e-9 && exponent + 1 > -1e-9;
-    return inverse && flags & EXACT && !(flags & FLOORED) &&
-           !root_by_products(exponent, low, flags);
-}
-
-/* The kernel sets that a call needs on a GPU. */
-OPTC_COUNT unsigned callee_kernels(Callee c, double exponent, double low, unsigned flags)
-{
-    unsigned sets = callee_facts[c].kernels;
-    if (!(sets & FOR_ROOT))
-        return sets;
-    if (inverse_by_triangle(exponent, low, flags))
-        return FOR_PANEL | FOR_QR;
-    return root_by_products(exponent, low, flags) ? (unsigned)FOR_ROOT : sets & ~(unsigned)FOR_ROOT;
-}
-OPTC_COUNT unsigned call_kernels(const ProgCall *c)
-{
-    return callee_kernels(c->callee, c->alpha, call_low(c), c->flags);
-}
-
 OPTC_COUNT bool stage_of_kind(const ProgStage *s, CalleeKind k)
 {
     return s->kind == S_CALL && callee_facts[s->call->callee].kind == k;
 }
-OPTC_COUNT bool stage_takes(const ProgStage *s, unsigned kernels)
-{
-    return s->kind == S_CALL && (call_kernels(s->call) & kernels) != 0;
-}
-
 /* A stage over the blocks of matrices, not over the matrices. */
 OPTC_COUNT bool stage_of_blocks(const ProgStage *s)
 {

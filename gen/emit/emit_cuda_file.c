@@ -1,5 +1,6 @@
 /* Files of CUDA kernels: the stages of rules, the kernels of calls, and the hash that identifies a
  * stage. */
+#include "gen/abi/methods.h"
 #include "gen/emit/emit.h"
 #include "gen/emit/prelude.h"
 
@@ -121,9 +122,30 @@ static const struct { const char *file, *name; KernelSection after; } sections[N
                    "a section comes before the section that it uses");
 #include "gen/abi/kernels.def"
 
+/* The functions of eigenvalues of callees.def, of y and x.beta; x.k selects one
+ * (spectral_number). */
+static const char *spectral_values(Arena *a)
+{
+    const char *text = "";
+#define X y
+#define E x.beta
+#define AS_TEXT(values) #values
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, values, ...) \
+    if (callee_spectral(CALL_##ID)) \
+        text = *text ? arena_printf(a, "(x.k == %d ? %s : %s)", spectral_number(CALL_##ID), \
+                                    AS_TEXT(values), text) \
+                     : AS_TEXT(values);
+#include "gen/abi/callees.def"
+#undef X
+#undef E
+    return text;
+}
+
 static bool put_section(Buf *b, KernelSection s)
 {
-    return template_fill(b, sections[s].file, sections[s].name, NULL, 0);
+    const bool eigen = s == SECTION_EIGEN;
+    return template_fill(b, sections[s].file, sections[s].name,
+                         &(Hole){"values", eigen ? spectral_values(b->arena) : NULL}, eigen);
 }
 
 /* Adds the sections that needed ones use. One walk from the last section to the first finds all,

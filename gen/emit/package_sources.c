@@ -257,7 +257,8 @@ const char *pack_public_header(Pack *p)
 }
 
 /* Pastes one source of the runtime. Includes of other sources are left out, because the package
- * contains them; an include of a table (.def) is replaced by the table. */
+ * contains them; an include of a table (.def) is replaced by the table, without its head comment:
+ * the same table is included several times. */
 static bool paste(Pack *p, Buf *b, const char *header, const char *path)
 {
     const char *s = pack_source(path);
@@ -272,7 +273,7 @@ static bool paste(Pack *p, Buf *b, const char *header, const char *path)
             const char *table = pack_source(arena_strndup(&p->arena, quote, len));
             if (!table)
                 return false;
-            buf_puts(b, table);
+            buf_puts(b, strstr(table, "*/\n") + 3);
         } else if (!quote) {
             pack_rename(p, b, header, s, n);
             buf_puts(b, "\n");

@@ -379,7 +379,7 @@ bool graph_symmetric(const Graph *g, const bool *known, Ref r)
         return true;
     if (n->op == OP_MM)
         return n->sym & SYMMETRIC;
-    if (k == K_CALL && facts_of(n)->traits & SPECTRAL)
+    if (k == K_CALL && callee_spectral(callee_of(n)))
         return !(n->sym & KEEP_LAST) || known[n->arg[n->nargs - 1]];
     if (k == K_LEAF || k == K_RED || k == K_TRANSPOSE || k == K_CALL || !dom_square((Dom)n->dom) ||
         dom_transposed((Dom)n->dom) != (Dom)n->dom)

@@ -3,6 +3,7 @@
  * after the other. */
 #include "gen/plan/planner.h"
 
+#include "gen/abi/methods.h"
 #include "gen/base/digest.h"
 #include "gen/ir/lower_values.h"
 #include "gen/plan/value_names.h"
@@ -480,6 +481,32 @@ static unsigned stage_kernels(const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
     return callee_kernels(callee_of(n), n->imm, n->beta, plan_call_flags(p, g, s));
+}
+
+static const char *joined(Arena *a, const char *text, bool takes, const char *name)
+{
+    return takes ? arena_printf(a, "%s%s%s", text, *text ? " or " : "", name) : text;
+}
+
+const char *plan_call_methods(Arena *a, const Plan *p, const Graph *g, const Stage *s)
+{
+    const Node *n = &g->n[s->body[0]];
+    const ProgCall call = {callee_of(n), plan_call_flags(p, g, s), 0, 0, 0, 0, n->imm, n->beta,
+                           0},
+                   *c = &call;
+    unsigned rows = callee_methods(c->callee, c->alpha, call_low(c), c->flags);
+    const char *text = "";
+    if (p->target->gpu) {
+#define GPU_METHOD(ID, name, ...) \
+    text = joined(a, text, rows & 1, name); \
+    rows /= 2;
+#include "gen/abi/methods.def"
+    } else {
+#define CPU_METHOD(ID, name, fits, run) \
+    text = joined(a, text, c->callee == CALL_##ID && (fits), name);
+#include "gen/abi/methods.def"
+    }
+    return text;
 }
 
 CallNeeds plan_needs(const Plan *p)

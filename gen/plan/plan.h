@@ -182,6 +182,8 @@ bool plan_calls(const Plan *p);                              /* the plan has pro
 /* the GPU kernels that its calls need */
 CallNeeds plan_needs(const Plan *p);
 unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s);   /* for ProgCall.flags */
+/* The methods that may compute a factor: shapes, the device and its libraries decide. */
+const char *plan_call_methods(Arena *a, const Plan *p, const Graph *g, const Stage *s);
 /* a result depends on the number of the step */
 bool plan_uses_t(const Plan *p);
 

@@ -111,16 +111,6 @@ START_TEST(library_rows)
                           (int)side);
             close_one(&o);
         }
-    GpuEngine g = {.arch = 90, .sms = 132, .shared = 232448,},
-              small = {.arch = 86, .sms = 80, .shared = 101376};
-    ck_assert(eigen_model(&g, false, true, 257) == EIGEN_DIVIDED &&
-              eigen_model(&g, true, true, 256) == EIGEN_F64);
-    ck_assert(eigen_model(&g, false, true, 96) == EIGEN_ROTATED &&
-              eigen_model(&g, false, true, 97) == EIGEN_DIVIDED);
-    ck_assert(eigen_model(&small, true, false, 256) == EIGEN_F32 &&
-              eigen_model(&g, true, true, 4) == EIGEN_ROTATED);
-    ck_assert(eigen_possible(EIGEN_F64, true, 46340) == EIGEN_DIVIDED &&
-              eigen_possible(EIGEN_F64, true, 46341) == EIGEN_ROTATED);
 }
 END_TEST
 

@@ -215,7 +215,7 @@ START_TEST(choice_of_method)
         g.e->gpu->f64_fast = f64_fast(c[i].arch);
         for (int k = 0; k < g.r->program->nstage; k++) {
             const ProgStage *s = &g.r->program->stage[k];
-            if (!is_root(s) || call_root(s->call) != c[i].p)
+            if (!stage_takes(s, FOR_ROOT) || call_root(s->call) != c[i].p)
                 continue;
             found++;
             ck_assert_msg(root_in_f32(g.b, s, c[i].rows) == c[i].in_f32, "sm_%d, -1/%d of %d rows",

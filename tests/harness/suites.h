@@ -16,7 +16,8 @@
                                 tuned) X(tuned_files) X(memory) X(device_memory) X(checkpoint) \
                                 X(checkpoint_files) X(safetensors) X(cache) X(cache_many) X(bits) \
                                     X(squares) X(blocks) X(lapack_fallback) X(inverse_root) \
-                                        X(factors) X(row_select) X(singular_values) X(stagger) \
+                                        X(factors) X(methods) X(row_select) X(singular_values) \
+        X(stagger) \
                                             X(device_scalars) X(inner_project) X(factor_rules) \
                                                 X(blas_kernels) X(multiply) X(matrix_functions) \
                                                     X(linear_layer) X(loopback) X(shards) \

@@ -166,8 +166,12 @@ return optimizer {
 X
 explain "$work/staggered.lua" --bandwidth 100
 check "stagger: $(cat "$work/said")" \
-    'grep -q "^ *[0-9]* *power of rows x rows, of one in 5 tensors a step" "$work/said" &&
+    'grep -q "^ *[0-9]* *power of rows x rows, by eigenvectors, of one in 5 tensors a step" \
+         "$work/said" &&
     grep -q "at its scheduled step: .* of products" "$work/said"'
+explain "$work/staggered.lua" --bandwidth 100 --gpu
+check "methods on a GPU: $(cat "$work/said")" \
+    'grep -q "power of rows x rows, by products in f32 or products in f64, of one" "$work/said"'
 explain "$work/staggered.lua" --bandwidth 100 --shape 64x64
 check "stagger of a shape: $(cat "$work/said")" 'grep -q "^ *unscheduled .* bytes" "$work/said"'
 # products and factors on the CPU with stored rates: 12 n^3 for a root and 3 n^3 for products, at 1

@@ -130,8 +130,9 @@ const char *explain_call(Arena *a, const Plan *p, const Phase *ph, const Stage *
 {
     CallAxes c = call_axes(ph, st);
     if (c.of->op != OP_MM)
-        return arena_printf(a, "%s of %s x %s%s", op_info[c.of->op].name, axis_name(c.axis[0]),
-                            axis_name(c.axis[1]), c.blocked ? ", each block" : "");
+        return arena_printf(a, "%s of %s x %s%s, by %s", op_info[c.of->op].name,
+                            axis_name(c.axis[0]), axis_name(c.axis[1]),
+                            c.blocked ? ", each block" : "", plan_call_methods(a, p, ph->g, st));
     const char *in = has_own_precision(c.of)
                          ? arena_printf(a, ", in %s%s", product_info[product_of_call(p, c.of)].name,
                                         p->target->gpu || c.of->sym & IN_F64 ? "" : " on a GPU")

@@ -9,10 +9,9 @@
 #include "runtime/core/base/core.h"
 #include "runtime/core/cuda/cuda_driver.h"
 
-/* Method for eigenvectors: chosen by size, GPU and available libraries, or fixed (for tests and
- * measurements): rotations by one thread block, divide and conquer, cuSOLVER in f32 or f64. For
- * roots, EIGEN_F32 and EIGEN_F64 are products in f32 or f64. Files of tuned results contain these
- * numbers: one that changes its meaning needs another method_key (tune_methods.c). */
+/* The column `way` of methods.def: GpuEngine.eigen fixes it, for tests and measurements. Files of
+ * tuned results contain these numbers: one that changes its meaning needs another method_key
+ * (tune_methods.c). */
 typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_DIVIDED, EIGEN_F32, EIGEN_F64 } EigenMethod;
 
 enum { MOST_SPARE = 64 };

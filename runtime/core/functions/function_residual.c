@@ -2,6 +2,7 @@
  * estimates it with random vectors of signs, in f64, from the operands and results of an entry; a
  * GPU's matrices are copied to the host. Inverse roots and orthonormal columns have it from the
  * step already (optc_factors). */
+#include "gen/abi/methods.h"
 #include "runtime/core/functions/function.h"
 
 #include <math.h>

@@ -3,8 +3,10 @@
  *
  * On the CPU a call is cut into jobs that the threads take one after another. How a matrix is cut
  * must depend on its shape alone, so that results do not depend on the number of threads. */
+#include "gen/abi/methods.h"
 #include "runtime/core/matrix/cpu_product.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,22 +86,45 @@ static char *slice_address(const optc_binding *b, const Tensor *t, int array, in
     return (char *)t->mem[array] + (size_t)matrix_at(b, t, array, slice) * size;
 }
 
-static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
-                   int thread)
+static bool mm_run(const CpuJob *j)
 {
-    (void)thread;
+    const optc_binding *b = j->b;
+    const ProgCall *c = j->c;
+    const Tensor *t = j->t;
     ProductShape x = product_shape(b->program, c, t->shape, row_stride(b, t));
     MatrixProduct y = call_product(b->program, c, &x);
     Panels cut = product_cut(&y);
-    int64_t slice = job / cut.count;
+    int64_t slice = j->job / cut.count;
     y.a.at = slice_address(b, t, c->a, slice);
     y.b.at = slice_address(b, t, c->b, slice);
     y.c = slice_address(b, t, c->out, slice);
     y.add = c->c >= 0 && c->c != c->out ? slice_address(b, t, c->c, slice) : NULL;
-    product_panel(b->blas, &y, cut, job % cut.count);
+    product_panel(b->blas, &y, cut, j->job % cut.count);
+    return true;
 }
 
-/* ---- the table ---- */
+/* ---- the tables ---- */
+enum {
+    CALLEES_ON_CPU = 0
+#define CPU_METHOD(callee, ...) | 1 << CALL_##callee
+#include "gen/abi/methods.def"
+};
+#define CALLEE(ID, name, ...) \
+    static_assert((CALLEES_ON_CPU >> CALL_##ID & 1) != 0, \
+                  "gen/abi/methods.def: '" name "' has no row CPU_METHOD");
+#include "gen/abi/callees.def"
+
+static void call_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
+                     int thread)
+{
+    const CpuJob j = {b, c, t, job, thread};
+#define CPU_METHOD(ID, name, fits, run) \
+    if (c->callee == CALL_##ID && (fits) && run(&j)) \
+        return;
+#include "gen/abi/methods.def"
+    factor_failed(&j);
+}
+
 /* Rows come from callees.def; its column `cpu` is mm, factor, sort or take. */
 #define mm_scratch NULL
 #define take_scratch NULL
@@ -108,9 +133,9 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 #define sort_check order_check
 #define take_check order_check
 static const CalleeInfo callees[NCALLEE] = {
-#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, kernels, cpu, what, \
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, values, fits, flops, cpu, what, \
                measured) \
-    {what, cpu##_flops, cpu##_check, cpu##_jobs, cpu##_run, cpu##_scratch},
+    {what, cpu##_flops, cpu##_check, cpu##_jobs, call_run, cpu##_scratch},
 #include "gen/abi/callees.def"
 };
 

@@ -7,6 +7,12 @@
 /* ---- cpu_calls.c ---- */
 CORE optc_status calls_check(const Program *p);
 
+/* A job of a call, for the functions in the column `run` of methods.def. thread: index of the
+ * calling thread in its team */
+typedef struct CpuJob {
+    const optc_binding *b; const ProgCall *c; const Tensor *t; int64_t job; int thread;
+} CpuJob;
+
 /* Indices of the tensors, or of the views of their blocks, that a call works on: from <= i < to. */
 typedef struct Range { int from, to; } Range;
 CORE Range call_range(const optc_binding *b, const ProgStage *s);
@@ -39,8 +45,14 @@ CORE double *call_scratch(const optc_binding *b, int thread);
 CORE optc_status factor_check(const Program *p, const ProgStage *s);
 CORE int64_t factor_jobs(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s);
-CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
-                     int thread);
+CORE bool inverse_run(const CpuJob *j);
+CORE bool spectral_run(const CpuJob *j);
+CORE bool chol_run(const CpuJob *j);
+CORE bool qr_run(const CpuJob *j);
+CORE bool eigh_run(const CpuJob *j);
+CORE bool solve_run(const CpuJob *j);
+/* no method computed the factor: stores the previous value, or NaN */
+CORE void factor_failed(const CpuJob *j);
 
 /* ---- sort_take.c: order of values, and rows or columns by index ---- */
 CORE optc_status order_check(const Program *p, const ProgStage *s);
@@ -48,11 +60,9 @@ CORE optc_status order_check(const Program *p, const ProgStage *s);
 CORE optc_status order_exact(const optc_binding *b, const ProgStage *s, int tensor);
 CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s);
-CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
-                   int thread);
+CORE bool sort_run(const CpuJob *j);
 CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s);
-CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
-                   int thread);
+CORE bool take_run(const CpuJob *j);
 
 /* ---- blas.c, gemm_fallback.c ---- */
 /* The LAPACK functions that factors call; names without prefix and suffix. The last two may be

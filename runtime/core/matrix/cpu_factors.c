@@ -1,5 +1,6 @@
 /* Factors on the CPU. A job is one matrix, computed by one thread in f64 whatever type it is stored
  * in. */
+#include "gen/abi/methods.h"
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/matrix/lapack_fallback.h"
 
@@ -43,8 +44,10 @@ static int64_t factor_doubles(const ProgCall *c, FactorShape x)
 {
     int64_t more = x.m < INT64_MAX / 4 ? 2 * x.m : 0, side = dom_times(x.m, x.m),
             all = dom_times(x.m, x.n);
+    if (callee_spectral(c->callee))
+        return side + x.m + lapack_eigh_work(x.m) + more;
     switch (c->callee) {                       /* LAPACK needs at least as much as the fallback */
-    case CALL_POWER: case CALL_EIGH: return side + x.m + lapack_eigh_work(x.m) + more;
+    case CALL_EIGH: return side + x.m + lapack_eigh_work(x.m) + more;
     case CALL_QR: return 2 * all + lapack_qr_work(x.m, x.n) + more;
     case CALL_SOLVE: return side + 2 * all + more;
     default: return side + more;
@@ -57,15 +60,40 @@ CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s)
     return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
 }
 
-/* Raises eigenvalues, after lifting them to `least`, to the exponent; false: a result is undefined
- * or not finite. */
-static bool raise_values(double *value, int64_t n, double exponent, double least)
+/* A factor that is being computed. a: the matrix, loaded from `of`, and scratch behind it. least:
+ * lower bound that eigenvalues are lifted to */
+typedef struct FactorWork {
+    const Blas *blas;
+    const ProgCall *c;
+    const MatrixView *of;
+    double *a;
+    FactorShape x;
+    double least;
+} FactorWork;
+/* Returns the result, in the scratch from a on; NULL: it cannot be computed so. */
+typedef const double *FactorMethod(const FactorWork *w);
+
+/* The column `values` of callees.def */
+static double spectral_value(Callee c, double X, double E)
 {
-    bool any = exponent > 0 && exponent == floor(exponent), right = true;
+    const double NONE = (double)NAN;
+    switch (c) {
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, values, ...) \
+    case CALL_##ID: return (void)NONE, (void)X, (void)E, values;
+#include "gen/abi/callees.def"
+    default: return NONE;
+    }
+}
+
+/* Replaces eigenvalues, after lifting them to `least`, by the callee's function of them; false: a
+ * result is undefined or not finite. */
+static bool change_values(const ProgCall *c, double *value, int64_t n, double least)
+{
+    bool any = c->alpha > 0 && c->alpha == floor(c->alpha), right = true;
     for (int64_t k = 0; k < n; k++) {
         double x = value[k] < least || least != least ? least : value[k];
         right = right && (any || x > 0);
-        value[k] = pow(x, exponent);
+        value[k] = spectral_value(c->callee, x, c->alpha);
         right = right && fabs(value[k]) <= 1.7976931348623157e308;
     }
     return right;
@@ -115,11 +143,14 @@ static bool all_finite(const double *x, int64_t n)
     return outside == 0;
 }
 
-/* a: the triangle, followed by the right-hand sides as they are stored: rows instead of columns if
+/* The triangle is followed by the right-hand sides as they are stored: rows instead of columns if
  * FROM_RIGHT. */
-static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, FactorShape x)
+static const double *solve_by(const FactorWork *w)
 {
-    bool right = (c->flags & FROM_RIGHT) != 0, transposed = (c->flags & TRANS_A) != 0;
+    const FactorShape x = w->x;
+    const Blas *blas = w->blas;
+    double *a = w->a;
+    bool right = (w->c->flags & FROM_RIGHT) != 0, transposed = (w->c->flags & TRANS_A) != 0;
     int64_t all = x.m * x.n;
     double *b = a + x.m * x.m, *over = b + all;
     for (int64_t i = 0; i < x.m; i++)
@@ -149,14 +180,6 @@ static bool eigh_of(const Blas *blas, const MatrixView *of, double *a, int64_t n
     return dense_eigh(a, n, value, work);
 }
 
-static bool qr_of(const Blas *blas, const MatrixView *of, double *a, FactorShape x, double *work)
-{
-    if (lapack_qr(blas, a, x.m, x.n, work))
-        return true;
-    matrix_view_load(a, of);
-    return dense_qr(a, x.m, x.n, work);
-}
-
 static bool chol_of(const Blas *blas, const MatrixView *of, double *a, int64_t n)
 {
     if (lapack_chol(blas, a, n))
@@ -165,55 +188,56 @@ static bool chol_of(const Blas *blas, const MatrixView *of, double *a, int64_t n
     return dense_chol(a, n);
 }
 
-/* Inverse of a positive definite matrix by Cholesky: a fifth of the work of eigenvectors. more:
- * scratch for two matrices. NULL: not positive definite; the caller then uses eigenvectors. */
-static const double *inverse_of(const Blas *blas, const MatrixView *of, double *a, int64_t n,
-                                double *more)
+static const double *chol_by(const FactorWork *w)
 {
-    if (!chol_of(blas, of, a, n))
+    return chol_of(w->blas, w->of, w->a, w->x.m) ? w->a : NULL;
+}
+
+static const double *qr_by(const FactorWork *w)
+{
+    double *work = w->a + w->x.m * w->x.n;
+    if (lapack_qr(w->blas, w->a, w->x.m, w->x.n, work))
+        return w->a;
+    matrix_view_load(w->a, w->of);
+    return dense_qr(w->a, w->x.m, w->x.n, work) ? w->a : NULL;
+}
+
+static const double *eigh_by(const FactorWork *w)
+{
+    int64_t m = w->x.m;
+    double *more = w->a + m * m;
+    if (!eigh_of(w->blas, w->of, w->a, m, more, more + m))
+        return NULL;
+    dense_transpose(more + m, w->a, w->x.n, m);
+    return more + m;
+}
+
+/* Inverse of a positive definite matrix by Cholesky: a fifth of the work of eigenvectors. Fails for
+ * others. */
+static const double *inverse_by(const FactorWork *w)
+{
+    const int64_t n = w->x.m;
+    double *more = w->a + n * n + n;                       /* scratch for two matrices */
+    if (!chol_of(w->blas, w->of, w->a, n))
         return NULL;
     memset(more, 0, sizeof *more * (size_t)(n * n));
     for (int64_t i = 0; i < n; i++)
         more[i * (n + 1)] = 1;
-    if (!lapack_solve(blas, a, n, false, false, more, n, n) && !dense_solve(a, n, false, more, n))
+    if (!lapack_solve(w->blas, w->a, n, false, false, more, n, n) &&
+        !dense_solve(w->a, n, false, more, n))
         return NULL;
-    const double *out = transposed_by(blas, more, more, n, more + n * n);
+    const double *out = transposed_by(w->blas, more, more, n, more + n * n);
     return all_finite(out, n * n) ? out : NULL;
 }
 
-static const double *power_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a,
-                              int64_t n, double least)
+static const double *spectral_by(const FactorWork *w)
 {
-    double *value = a + n * n, *more = value + n;
-    const double *inverse =
-        c->alpha == -1 && !(c->flags & FLOORED) ? inverse_of(blas, of, a, n, more) : NULL;
-    if (inverse)
-        return inverse;
-    if (c->alpha == -1)
-        matrix_view_load(a, of);
-    if (!eigh_of(blas, of, a, n, value, more) || !raise_values(value, n, c->alpha, least))
-        return NULL;
-    return put_power(blas, a, value, n, more);
-}
-
-/* Returns the result, in the scratch from a on; NULL: the factor cannot be computed. a: as loaded
- * from `of`. least: lower bound that eigenvalues are lifted to. */
-static const double *factor_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a,
-                               FactorShape x, double least)
-{
-    int64_t m = x.m;
-    double *more = a + m * (c->callee == CALL_QR ? x.n : m);
-    switch (c->callee) {
-    case CALL_POWER: return power_of(blas, c, of, a, m, least);
-    case CALL_EIGH:
-        if (!eigh_of(blas, of, a, m, more, more + m))
-            return NULL;
-        dense_transpose(more + m, a, x.n, m);
-        return more + m;
-    case CALL_QR: return qr_of(blas, of, a, x, more) ? a : NULL;
-    case CALL_SOLVE: return solve_of(blas, c, a, x);
-    default: return chol_of(blas, of, a, m) ? a : NULL;
-    }
+    const int64_t n = w->x.m;
+    double *value = w->a + n * n, *more = value + n;
+    return eigh_of(w->blas, w->of, w->a, n, value, more) &&
+                   change_values(w->c, value, n, w->least)
+               ? put_power(w->blas, w->a, value, n, more)
+               : NULL;
 }
 
 /* ---- statistics ---- */
@@ -285,42 +309,59 @@ static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x,
     return (double)n * sqrt(off);
 }
 
-static void record_stats(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
-                         bool good, double off)
+static void record_stats(const CpuJob *j, bool good, double off)
 {
+    const optc_binding *b = j->b;
     const ProgStage *s = b->program->stage;
-    while (s->call != c)
+    while (s->call != j->c)
         s++;
-    FactorStats *x = (FactorStats *)b->stats + factor_stats_first(b, s, (int)(t - b->tensor)) + job;
+    FactorStats *x =
+        (FactorStats *)b->stats + factor_stats_first(b, s, (int)(j->t - b->tensor)) + j->job;
     x->computed += 1;
     x->refused += !good;
     x->off = off;
 }
 
-CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
-                     int thread)
+static bool factor_by(const CpuJob *j, FactorMethod *method)
 {
-    FactorShape x = factor_shape(b->program, c, t->shape);
-    double *a = call_scratch(b, thread), least = -INFINITY;
-    MatrixView of = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
+    const optc_binding *b = j->b;
+    const ProgCall *c = j->c;
+    FactorShape x = factor_shape(b->program, c, j->t->shape);
+    double *a = call_scratch(b, j->thread), least = -INFINITY;
+    MatrixView of = matrix_view(b, j->t, c->a, j->job), out = matrix_view(b, j->t, c->out, j->job);
     matrix_view_load(a, &of);
     if (c->callee == CALL_SOLVE) {
-        MatrixView to = matrix_view(b, t, c->b, job);
+        MatrixView to = matrix_view(b, j->t, c->b, j->job);
         matrix_view_load(a + x.m * x.m, &to);
     } else if (c->b >= 0) {
-        least = ((const double *)t->mem[c->b])[matrix_at(b, t, c->b, job)];
+        least = ((const double *)j->t->mem[c->b])[matrix_at(b, j->t, c->b, j->job)];
     }
-    const double *r = factor_of(b->blas, c, &of, a, x, least);
-    bool good = r && matrix_view_fits(&out, r);
+    const FactorWork w = {b->blas, c, &of, a, x, least};
+    const double *r = method(&w);
+    if (!r || !matrix_view_fits(&out, r))
+        return r && (factor_failed(j), true);
     double *scratch = a + factor_doubles(c, x) - 2 * x.m;
-    record_stats(b, c, t, job, good,
-                 good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
-    if (good) {
-        matrix_view_store(&out, r);
-    } else if (c->c < 0) {
+    record_stats(j, true, factor_off(c, &of, x, r, scratch, scratch + x.m));
+    matrix_view_store(&out, r);
+    return true;
+}
+
+CORE bool inverse_run(const CpuJob *j) { return factor_by(j, inverse_by); }
+CORE bool spectral_run(const CpuJob *j) { return factor_by(j, spectral_by); }
+CORE bool chol_run(const CpuJob *j) { return factor_by(j, chol_by); }
+CORE bool qr_run(const CpuJob *j) { return factor_by(j, qr_by); }
+CORE bool eigh_run(const CpuJob *j) { return factor_by(j, eigh_by); }
+CORE bool solve_run(const CpuJob *j) { return factor_by(j, solve_by); }
+
+CORE void factor_failed(const CpuJob *j)
+{
+    const ProgCall *c = j->c;
+    MatrixView out = matrix_view(j->b, j->t, c->out, j->job);
+    record_stats(j, false, (double)NAN);
+    if (c->c < 0) {
         matrix_view_store(&out, NULL);
     } else if (c->c != c->out) {
-        MatrixView last = matrix_view(b, t, c->c, job);
+        MatrixView last = matrix_view(j->b, j->t, c->c, j->job);
         matrix_view_copy(&out, &last);
     }
 }

@@ -225,7 +225,7 @@ static bool parts_aligned(const CallType *t, ProductShape z)
 }
 
 /* 0: not in parts. Parts of more than LONG_SUM_BYTES would take the workspace of other products. */
-static int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
+CORE int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
 {
     if (!z.m || !z.n || z.k < LONG_SUM || z.m > LONG_SUM_ROWS || z.n > LONG_SUM_ROWS ||
         t->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || !parts_aligned(t, z))
@@ -235,6 +235,16 @@ static int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
     return whole && z.k / SUM_PART * z.m * z.n * part_bytes(t) <= LONG_SUM_BYTES
                ? (int)(z.k / SUM_PART)
                : 0;
+}
+
+CORE void product_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps,
+                       int *sets)
+{
+    /* a copy, blocks, remaining rows and a mirror, and their sets; or panels of a triangle */
+    const bool panels = s->call->flags & (LOWER_A | LOWER_B);
+    (void)b, (void)shape;
+    *steps = panels ? STEPS_LOWER : 4;
+    *sets = panels ? SETS_LOWER : 10;
 }
 
 CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape)
@@ -277,15 +287,30 @@ static void add_part(GpuCalls *x, const CallType *t, const ProgCall *c, int grou
     s->c = add_set(x, &to);
 }
 
+static optc_status product_built(const MethodAt *f, int first, bool fits)
+{
+    const GpuCalls *x = f->x;
+    const CallGroup *g = &x->group[f->group];
+    for (int i = first; i < x->nstep && x->library; i++) {
+        GpuGemm y = step_gemm(&x->step[i]);
+        if (gemm_is_long(&y) && !x->blas.cublasGemmBatchedEx_64)
+            return too_long(f->b, f->stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
+    }
+    return steps_fit(f, fits);
+}
+
 /* Adds the steps of a long sum: copy the summand, multiply the parts, add them up, and mirror a
  * symmetric result. Parts are multiples of 8 terms, so that they start at aligned addresses; few
  * terms are left. */
-static bool add_long_sum(const optc_binding *b, GpuCalls *x, const CallType *t,
-                         const ProgStage *stage, int group, ProductShape z)
+CORE optc_status build_long_sum(const MethodAt *f)
 {
-    const ProgCall *c = stage->call;
-    int parts = sum_parts(t, c, z);
-    int64_t record = product_record(b, stage, x->group[group].shape), length = z.k / parts / 8 * 8;
+    GpuCalls *x = f->x;
+    const ProgCall *c = f->call;
+    const CallType *t = f->type;
+    const ProductShape z = f->z;
+    const int parts = f->parts, group = f->group, first_of_all = x->nstep;
+    int64_t record = product_record(f->b, f->stage, x->group[group].shape),
+            length = z.k / parts / 8 * 8;
     bool ok = !is_apart(c) || add_ours(x, t->over, t, c, group, z);
     int first = x->nstep;
     x->record = record;
@@ -307,7 +332,7 @@ static bool add_long_sum(const optc_binding *b, GpuCalls *x, const CallType *t,
     x->record = 0;
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / record;
-    return ok;
+    return product_built(f, first_of_all, ok);
 }
 
 /* ---- calls ---- */
@@ -348,7 +373,7 @@ CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallG
  * Its manual requires 16 bytes, and 4 if k is not a multiple of 8. So blocks of odd sizes, and
  * tensors whose slices are not aligned, use our own product. Arrays of ours are aligned; such
  * products do not read callers' arrays (segments.c). */
-static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
+CORE bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
 {
     const Program *p = b->program;
     const CallType *t = call_type(p, c);
@@ -383,27 +408,9 @@ CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, c
     return ok;
 }
 
-CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+CORE optc_status build_product(const MethodAt *f)
 {
-    const Program *p = b->program;
-    const ProgCall *c = stage->call;
-    const CallGroup *g = &x->group[group];
-    ProductShape z = product_shape(p, c, g->shape, g->row_stride);
-    int first = x->nstep;
-    if (!z.m || !z.n || !g->shape.slices)
-        return OPTC_OK;
-    const CallType *t = call_type(p, c);
-    if (!sum_parts(t, c, z) && symmetric_fits(b, g, t, c, z))
-        return add_symmetric(x, t, c, group, z), OPTC_OK;
-    bool own = !x->library || !z.k || misaligned(b, g, c, z.k), parts = !own && sum_parts(t, c, z);
-    bool ok =
-        parts ? add_long_sum(b, x, t, stage, group, z) : product_steps(b, x, t, c, group, z, own);
-    for (int i = first; i < x->nstep && x->library; i++) {
-        GpuGemm y = step_gemm(&x->step[i]);
-        if (gemm_is_long(&y) && !x->blas.cublasGemmBatchedEx_64)
-            return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
-    }
-    return ok ? OPTC_OK
-              : too_long(b, stage, g,
-                         "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    const int first = f->x->nstep;
+    return product_built(f, first, product_steps(f->b, f->x, f->type, f->call, f->group, f->z,
+                                                 !f->library));
 }

@@ -160,27 +160,20 @@ static int count_groups(const optc_binding *b, const Units *u)
 }
 
 /* ---- calls ---- */
-static bool stage_in_f32(const optc_binding *b, const ProgStage *s, int tensor)
-{
-    return is_root(s) && root_in_f32(b, s, root_side(b->program, s->call, b->tensor[tensor].shape));
-}
-
+/* Roots in f32 follow those of the same matrices that need f64, and skip them. */
 static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage,
                              const Units *u, unsigned stagger)
 {
     optc_status s = OPTC_OK;
-    for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i)) {
-        /* matrices that need f64 first: the steps in f32 skip them */
-        if (stage_in_f32(b, stage, u->tensor[i]))
-            s = add_root(b, x, stage,
-                         group_of(x, b, u->tensor + i, alike(b, u, i), stagger, stage));
-        if (s == OPTC_OK)
-            s = (is_root(stage)     ? add_root
-                 : is_eigen(stage)  ? add_eigen
-                 : is_factor(stage) ? add_factor
-                 : is_order(stage)  ? add_order
-                                    : add_product)(
-                b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), stagger, NULL));
+    for (int i = 0, n; i < u->n && s == OPTC_OK; i += n) {
+        n = alike(b, u, i);
+        const Shape shape = b->tensor[u->tensor[i]].shape;
+        for (int again = root_in_f32(b, stage, root_side(b->program, stage->call, shape));
+             again >= 0 && s == OPTC_OK; again--) {
+            MethodAt f = method_at(b, x, stage, group_of(x, b, u->tensor + i, n, stagger,
+                                                         again ? stage : NULL));
+            s = method_steps(&f);
+        }
     }
     return s;
 }
@@ -213,10 +206,6 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
 }
 
 /* ---- sizes of the tables ---- */
-/* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's
- * five squares and of its probes, and four more arrays. */
-enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 10, SETS_A_ROOT = 32 };
-
 CORE int64_t set_length(const GpuCalls *x, const PointerSet *s)
 {
     return s->array < 0 ? root_pointers(x, s) : dom_times(s->each, x->group[s->group].most);
@@ -256,16 +245,8 @@ static void count_steps(const optc_binding *b, const ProgStage *s, const Units *
                         int *sets)
 {
     for (int i = 0; i < u->n; i += alike(b, u, i)) {
-        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT,
-            times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
-        if (s->call->callee == CALL_MM && s->call->flags & (LOWER_A | LOWER_B))
-            step = STEPS_LOWER, set = SETS_LOWER;
-        else if (is_root(s))
-            step = root_step_count(s), set = SETS_A_ROOT;
-        else if (is_eigen(s))
-            eigen_most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
-        else if (is_factor(s))
-            factor_most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
+        int step, set, times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
+        method_room(s->call)->most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
         *steps += times * step;
         *sets += times * set;
     }

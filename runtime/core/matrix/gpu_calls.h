@@ -13,6 +13,7 @@
  * gpu_gemm.h has the products that cuBLAS computes. */
 #ifndef OPTC_CORE_GPU_CALLS_H
 #define OPTC_CORE_GPU_CALLS_H
+#include "gen/abi/methods.h"
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/matrix/gpu_gemm.h"
 
@@ -190,6 +191,54 @@ CORE const CallType *call_type(const Program *p, const ProgCall *c);
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf,
                      size_t n);
 
+/* ---- gpu_methods.c ---- */
+/* A call over a group, and what the choice of its method depends on. n: rows of the matrix. cols:
+ * of the result; SOLVE: right-hand sides. library: cuBLAS can be used; for eigenvectors cuSOLVER. f64:
+ * the operand is stored in f64. exact: the result must be as exact as by f64. z, type, parts: of
+ * products (sum_parts). way: of the chosen method */
+typedef struct MethodAt {
+    const optc_binding *b;
+    GpuCalls *x;
+    const GpuEngine *gpu;
+    const ProgStage *stage;
+    const ProgCall *call;
+    int group;
+    int64_t n, cols;
+    bool library, f64, exact;
+    ProductShape z;
+    const CallType *type;
+    int parts;
+    EigenMethod way;
+} MethodAt;
+/* A row of methods.def. record: bytes of scratch for a matrix; NULL: 0 */
+typedef struct GpuMethod {
+    EigenMethod way;
+    unsigned use;
+    int64_t (*record)(const optc_binding *b, const ProgStage *s, Shape shape);
+    void (*most)(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
+    optc_status (*steps)(const MethodAt *f);
+} GpuMethod;
+/* rows of any group */
+CORE MethodAt method_facts(const optc_binding *b, const ProgStage *s, int64_t n);
+CORE MethodAt method_at(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group);
+CORE const GpuMethod *method_choose(const MethodAt *f);
+CORE optc_status method_steps(const MethodAt *f);          /* adds those of the chosen method */
+/* fits false: an error, launches would have too many blocks */
+CORE optc_status steps_fit(const MethodAt *f, bool fits);
+/* the way of the method with the highest rate */
+CORE EigenMethod method_model(const MethodAt *f);
+/* a method of this way can compute the matrices as exactly as the model's */
+CORE bool method_fits(const MethodAt *f, EigenMethod way);
+/* the way computes in f32 what need not be exact */
+CORE bool way_in_f32(EigenMethod way, bool exact);
+/* any row of a call: all of them have the same record and bounds */
+CORE const GpuMethod *method_room(const ProgCall *c);
+/* The measured method, or EIGEN_BY_SIZE. rows 0: EIGEN_F32 if it was the best for any size. */
+CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows);
+/* The same from a package's tuned results. */
+CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power,
+                               int bucket);
+
 /* ---- gpu_call_build.c ---- */
 /* No choice that changes bits may depend on the number of matrices: workspaces and ranks divide
  * them differently. */
@@ -202,19 +251,23 @@ CORE int64_t kernel_blocks(CallKernel k, int64_t m, int64_t n, bool lower);
 CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int group);
 CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c,
                         int group, ProductShape z, bool own);
-CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
-/* scratch bytes per matrix */
+CORE optc_status build_product(const MethodAt *f);
+CORE optc_status build_long_sum(const MethodAt *f);
 CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape);
+CORE void product_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps,
+                       int *sets);
+/* the number of parts of a long sum, or 0 */
+CORE int sum_parts(const CallType *t, const ProgCall *c, ProductShape z);
+/* tensor cores would read addresses that they must not read */
+CORE bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k);
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g,
                           const char *why);
 /* its sizes, transposes and factors; no matrices */
 CORE GpuGemm step_gemm(const CallStep *s);
 /* ---- gpu_symmetric.c ---- */
 enum { SYMMETRIC_TASK_BYTES = 448 };
-CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallType *t,
-                         const ProgCall *c, ProductShape z);
-CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int group,
-                        ProductShape z);
+CORE bool symmetric_fits(const MethodAt *f);
+CORE optc_status build_symmetric(const MethodAt *f);
 /* sends the tasks of all steps */
 CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x);
 /* Returns the driver's status. *call: the driver's function that returned it */
@@ -231,11 +284,11 @@ CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *
 enum { PROBES = 32 };
 /* rows from which matrices are checked so */
 CORE int64_t probed_rows(const optc_binding *b);
-CORE bool is_root(const ProgStage *s);
-CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t roots_bytes(const optc_binding *b);
-CORE int root_step_count(const ProgStage *stage);          /* upper bound */
-CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s);
+CORE int64_t root_record(const optc_binding *b, const ProgStage *s, Shape shape);
+CORE void root_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
+CORE optc_status build_root(const MethodAt *f);
 CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group);
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s,
@@ -249,39 +302,31 @@ CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t row
 CORE optc_status roots_f32_bind(optc_binding *b);
 CORE void roots_f32_unbind(optc_binding *b);
 
-/* ---- gpu_factors.c ---- */
-CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve, inverses in f64 */
+/* ---- gpu_factors.c: chol, solve, inverses in f64; gpu_qr.c ---- */
 CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape);
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps,
                       int *sets);
-CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE bool solves_by_inverse(const MethodAt *f);
+CORE optc_status build_chol(const MethodAt *f);
+CORE optc_status build_solve(const MethodAt *f);
+CORE optc_status build_solve_inverse(const MethodAt *f);
+CORE optc_status build_inverse(const MethodAt *f);
+CORE optc_status build_qr(const MethodAt *f);
 /* ---- gpu_order.c ---- */
-CORE bool is_order(const ProgStage *s);                    /* sort, take */
-CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE optc_status build_sort(const MethodAt *f);
+CORE optc_status build_take(const MethodAt *f);
 
 /* ---- gpu_eigen.c ---- */
-/* upper bounds per group: of a method, without divide and conquer; and of all */
-enum { STEPS_EIGEN = 14, SETS_EIGEN = 11 };
 CORE void eigen_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
-/* eigh, and powers by neither products nor triangles */
-CORE bool is_eigen(const ProgStage *s);
 /* appends to buf if the rule has such calls */
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n);
-/* The measured method, or EIGEN_BY_SIZE. rows 0: EIGEN_F32 if it was the best for any size. */
-CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows);
-/* The same from a package's tuned results. */
-CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power,
-                               int bucket);
-/* rows that a library computes: divide and conquer is faster beyond (gpu_divide.c) */
-enum { EIGEN_LIBRARY_MOST = 256 };
-/* The default where nothing was measured. library: cuSOLVER is there. f64: the result must be as
- * exact as f64. */
-CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n);
-/* the method's type, for matrices of that type */
-CORE bool eigen_in_f32(EigenMethod method, bool f64);
-/* This method, or that of our own kernels if it cannot compute such matrices. */
-CORE EigenMethod eigen_possible(EigenMethod method, bool library, int64_t n);
-CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+/* LIBRARY_MOST: rows that a library computes: divide and conquer is faster beyond (gpu_divide.c).
+ * ALONE_MOST: rows up to which one block per matrix is faster than divide and conquer; beyond
+ * ALONE_LIMIT it would take hours, so it is refused */
+enum { EIGEN_LIBRARY_MOST = 256, EIGEN_ALONE_MOST = 96, EIGEN_ALONE_LIMIT = 2048 };
+CORE optc_status build_vectors(const MethodAt *f);           /* eigh */
+CORE optc_status build_spectral(const MethodAt *f);          /* a function of the eigenvalues */
+CORE bool divide_possible(int64_t n);                      /* gpu_divide.c: for n rows */
 CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to);
 /* matrix i of a round in one of its arrays */
 CORE CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i);

@@ -1,4 +1,5 @@
-/* Eigenvectors on a GPU, and powers that products cannot compute (call_root): V f(values) V.T.
+/* Eigenvectors on a GPU, and functions of eigenvalues that products cannot compute:
+ * V f(values) V.T.
  *
  *   the matrix, scaled by a power of two that brings its largest value to about 1 -> a solver ->
  *   eigenvectors with fixed signs and order, or their product in f64 -> the result, or the previous
@@ -6,7 +7,7 @@
  *
  * The solver is cuSOLVER's, in calls of a fixed number of matrices (eigen_per_call), our Jacobi
  * rotations in f64 with one thread block per matrix, or divide and conquer (gpu_divide.c);
- * eigen_choose selects it and its type. cuSOLVER needs matrices without gaps, so the squares,
+ * methods.def has the choice. cuSOLVER needs matrices without gaps, so the squares,
  * values and numbers of a round are separate arrays, followed by its workspace. The binding
  * allocates this memory once. A round has as many matrices as half of the engine's workspace holds,
  * at least those of one call.
@@ -21,80 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-CORE bool is_eigen(const ProgStage *s)
-{
-    return stage_takes(s, FOR_EIGEN);
-}
-
-/* ---- which solver ---- */
-/* Limits of the methods where nothing was measured (`optc tune`), from an H200, in milliseconds
- * (tests/gpu/roots.sh):
- *             5000 x 8^2  5000 x 16^2 8 x 16^2 2000 x 64^2 8 x 64^2 500 x 128^2 8 x 128^2 64 x
- *                         256^2 8 x 256^2
- *   a block         0.96 2.54 0.29 40 6.3 146 51 619 456
- *   library, f64    0.44 1.44 0.13 6.3 0.37 5.9 0.8 7.1 4.3
- *   library, f32    0.39 0.96 0.11 4.1 0.30 3.5 0.7 3.5 2.7
- * One block synchronises hundreds of times per sweep. gpu_divide.c has the times of divide and
- * conquer. */
-enum { EIGEN_ROTATED_MOST = 4 };
-/* rows for one block per matrix; beyond LIMIT it would take hours, so it is refused */
-enum { EIGEN_ALONE_MOST = 96, EIGEN_ALONE_LIMIT = 2048 };
-
 static bool is_library(EigenMethod method) { return method == EIGEN_F32 || method == EIGEN_F64; }
-
-CORE EigenMethod eigen_possible(EigenMethod method, bool library, int64_t n)
-{
-    if (is_library(method) && (!library || n > EIGEN_LIBRARY_MOST))
-        method = n > EIGEN_ALONE_MOST ? EIGEN_DIVIDED : EIGEN_ROTATED;
-    return method == EIGEN_DIVIDED && !divide_possible(n) ? EIGEN_ROTATED : method;
-}
-
-static bool call_spectral(const ProgCall *c)
-{
-    return (callee_facts[c->callee].traits & SPECTRAL) != 0;
-}
-
-CORE bool eigen_in_f32(EigenMethod method, bool f64)
-{
-    return method == EIGEN_F32 || (method == EIGEN_DIVIDED && !f64);
-}
-
-CORE EigenMethod eigen_model(const GpuEngine *g, bool library, bool f64, int64_t n)
-{
-    EigenMethod method = f64 || g->f64_fast ? EIGEN_F64 : EIGEN_F32;
-    return eigen_possible(n <= EIGEN_ROTATED_MOST ? EIGEN_ROTATED : method, library, n);
-}
-
-CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows)
-{
-    int power = rows ? (int)lround(log2((double)rows)) : METHOD_LEAST,
-        last = rows ? power : (int)METHOD_MOST;
-    EigenMethod method = EIGEN_BY_SIZE;
-    if (!e->gpu->measured || power < METHOD_LEAST || power > METHOD_MOST)
-        return EIGEN_BY_SIZE;
-    for (; power <= last && method != EIGEN_F32; power++)
-        method = e->gpu->measured(e, roots, f64, power,
-                                  size_bucket(roots ? METHOD_ROOTS : METHOD_VECTORS));
-    return rows || method == EIGEN_F32 ? method : EIGEN_BY_SIZE;
-}
-
-/* Takes the nearest bucket, and the upper one of two, like all tuned results
- * (runtime/library/tuned/tuned.c). */
-CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power,
-                               int bucket)
-{
-    int method = EIGEN_BY_SIZE, near = METHOD_REACH + 1;
-    for (int i = 0; i < n; i++) {
-        int off = w[i].bucket > bucket ? w[i].bucket - bucket : bucket - w[i].bucket;
-        bool closer = off < near || (off == near && w[i].bucket > bucket);
-        if (w[i].roots == (int)roots && w[i].f64 == (int)f64 && w[i].power == power &&
-            off <= METHOD_REACH && closer) {
-            method = w[i].method;
-            near = off;
-        }
-    }
-    return (EigenMethod)method;
-}
 
 /* Where f64 is not slow, divide and conquer computes in f64 what is stored in f32 if the rule uses
  * the eigenvalues: (A + 1e-6)^(-1/2) of 1000 rows at condition 1e4, made of both, was off by 8e-4
@@ -106,34 +34,14 @@ static bool divides_in_f64(const GpuEngine *g, const ProgCall *c, int64_t n)
     return g->f64_fast && (c->flags & WITH_VALUES || few);
 }
 
-/* Sets the round's method and type. Must not select a method that is less exact than the
- * model's. */
-static void eigen_choose(EigenRound *r, bool library)
-{
-    const optc_engine *e = r->b->rule->engine;
-    const GpuEngine *g = e->gpu;
-    const ProgCall *c = r->stage->call;
-    bool f64 = r->b->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
-    EigenMethod method = g->eigen, model = eigen_model(g, library, exact, r->n);
-    if (method == EIGEN_BY_SIZE)
-        method = method_known(e, false, f64, r->n);
-    if (method == EIGEN_BY_SIZE ||
-        (!g->eigen && eigen_in_f32(method, exact) && !eigen_in_f32(model, exact)))
-        method = model;
-    method = method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
-    exact = exact || divides_in_f64(g, c, r->n);
-    r->method = eigen_possible(method, library, r->n);
-    r->f32 = eigen_in_f32(r->method, exact);
-}
-
 CORE void eigen_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
     int64_t n, wanted;
     int divide_steps, divide_sets;
     factor_sides(b->program, s->call, shape, &n, &wanted);
     divide_bounds(n, &divide_steps, &divide_sets);
-    *steps = STEPS_EIGEN + divide_steps;
-    *sets = SETS_EIGEN + divide_sets;
+    *steps = 14 + divide_steps;
+    *sets = 11 + divide_sets;
 }
 
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
@@ -143,7 +51,7 @@ CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
     Cusolver c;
     char why[400];
     for (int i = 0; i < p->nstage; i++)
-        any = any || is_eigen(&p->stage[i]);
+        any = any || stage_takes(&p->stage[i], FOR_EIGEN);
     if (!any)
         return;
     if (cusolver_open(&c, r->engine->gpu->d->version, NULL, why, sizeof why))
@@ -174,7 +82,6 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
 
 /* ---- a round's memory ---- */
 static bool eigen_by_library(const EigenRound *r) { return is_library(r->method); }
-static bool eigen_of_power(const EigenRound *r) { return call_spectral(r->stage->call); }
 static cudaDataType eigen_type(const EigenRound *r) { return r->f32 ? CUDA_R_32F : CUDA_R_64F; }
 
 static int64_t eigen_past(int64_t at, int64_t bytes)             /* saturates */
@@ -200,10 +107,10 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
     const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8),
                   size = r->f32 ? 4 : 8;
     int64_t each[EIGEN_ARRAYS] = {dom_times(square, size),
-                                  eigen_of_power(r) || !eigen_by_library(r) ? wide : 0,
+                                  r->spectral || !eigen_by_library(r) ? wide : 0,
                                   0,
                                   0,
-                                  eigen_of_power(r) ? wide : 0,
+                                  r->spectral ? wide : 0,
                                   eigen_by_library(r) ? r->n * size : (2 * r->n + 2) * 8,
                                   EIGEN_NUMBERS_BYTES,
                                   eigen_by_library(r) ? (int64_t)sizeof(int) : 0};
@@ -338,6 +245,7 @@ static void eigen_power(EigenRound *r)
     CallStep *s = eigen_step(r, KERNEL_EIGEN_VALUES, EIGEN_SQUARES, 1, r->n);
     s->b = c->b >= 0 ? eigen_rule_set(r, c->b) : s->a;
     s->c = eigen_array(r, EIGEN_VALUES);
+    s->k = spectral_number(c->callee);
     s->beta = c->alpha;
     s->flags |= c->b >= 0 ? EIGEN_LIFTED : 0;
     s = eigen_step(r, KERNEL_EIGEN_SCALE, EIGEN_SQUARES, r->n, r->n);
@@ -360,9 +268,9 @@ static void eigen_end(EigenRound *r)
 {
     const ProgCall *c = r->stage->call;
     bool f64 = r->b->program->array[c->out].type == (int)T_F64;
-    int from = eigen_of_power(r) ? EIGEN_PRODUCT : EIGEN_SQUARES;
-    unsigned method = eigen_of_power(r) ? 0 : EIGEN_VECTORS;
-    if (!eigen_of_power(r))
+    int from = r->spectral ? EIGEN_PRODUCT : EIGEN_SQUARES;
+    unsigned method = r->spectral ? 0 : EIGEN_VECTORS;
+    if (!r->spectral)
         eigen_step(r, KERNEL_EIGEN_SIGNS, EIGEN_SQUARES, r->wanted, r->n);
     CallStep *s = eigen_step(r, KERNEL_EIGEN_CHECK, from, r->wanted, r->n);
     s->flags |= method;
@@ -386,7 +294,7 @@ static optc_status eigen_round(EigenRound *r)
         return s;
     eigen_begin(r);
     eigen_solver(r);
-    if (eigen_of_power(r))
+    if (r->spectral)
         eigen_power(r);
     eigen_end(r);
     for (int i = first; i < x->nstep; i++)
@@ -399,36 +307,43 @@ static optc_status eigen_round(EigenRound *r)
     return OPTC_OK;
 }
 
-CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+/* spectral: the result is a function of the eigenvalues, else the eigenvectors. */
+static optc_status build_eigen(const MethodAt *f, bool spectral)
 {
-    const CallGroup *g = &x->group[group];
+    GpuCalls *x = f->x;
+    if (is_library(f->way)) {
+        optc_status s = eigen_open(f->b, &x->eigen);
+        if (s != OPTC_OK)
+            return s;
+        if (!x->eigen.library) {
+            MethodAt ours = *f;
+            ours.library = false;
+            return method_steps(&ours);
+        }
+    }
     EigenRound r;
     memset(&r, 0, sizeof r);
-    r.b = b;
+    r.b = f->b;
     r.x = x;
-    r.stage = stage;
-    r.group = group;
+    r.stage = f->stage;
+    r.group = f->group;
+    r.n = f->n;
+    r.wanted = f->cols;
+    r.method = f->way;
+    r.f32 = way_in_f32(f->way, f->exact || divides_in_f64(f->gpu, f->call, f->n));
+    r.spectral = spectral;
     r.fits = true;
-    factor_sides(b->program, stage->call, g->shape, &r.n, &r.wanted);
-    if (!r.n || !r.wanted || !g->shape.slices)
-        return OPTC_OK;
-    eigen_choose(&r, true);
-    optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
-    if (eigen_by_library(&r))
-        eigen_choose(&r, x->eigen.library);
-    if (s == OPTC_OK && r.method == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
+    if (f->way == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
         return too_long(
-            b, stage, g,
+            f->b, f->stage, &x->group[f->group],
             "eigenvectors have at most 46340 rows; choose a smaller `limit`, or divide the "
             "tensor into blocks");
-    if (s == OPTC_OK)
-        s = eigen_round(&r);
-    if (s != OPTC_OK)
-        return s;
-    return r.fits ? OPTC_OK
-                  : too_long(b, stage, g,
-                             "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    optc_status s = eigen_round(&r);
+    return s == OPTC_OK ? steps_fit(f, r.fits) : s;
 }
+
+CORE optc_status build_vectors(const MethodAt *f) { return build_eigen(f, false); }
+CORE optc_status build_spectral(const MethodAt *f) { return build_eigen(f, true); }
 
 CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
 {

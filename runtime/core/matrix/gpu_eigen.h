@@ -32,7 +32,7 @@ typedef struct EigenRound {
     int group;
     int64_t n, wanted;
     EigenMethod method;
-    bool f32;                                              /* the type of the solver */
+    bool f32, spectral;    /* f32: the type of the solver. spectral: as build_eigen */
     /* matrices of a round: a multiple of per_call */
     int64_t count;
     int64_t per_call;                                      /* matrices of a call of the library */
@@ -53,7 +53,6 @@ CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t 
                             int64_t blocks);
 
 /* ---- gpu_divide.c ---- */
-CORE bool divide_possible(int64_t n);                      /* for matrices of n rows */
 CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS]);
 CORE void divide_bounds(int64_t n, int *steps, int *sets);           /* upper bounds */
 CORE void add_divide(EigenRound *r);

@@ -23,11 +23,6 @@
 
 static const double inverse_off = 0.05;                     /* as roots: root_off */
 
-CORE bool is_factor(const ProgStage *s)
-{
-    return stage_takes(s, FOR_PANEL);
-}
-
 static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group,
                         Shape shape)
 {
@@ -42,10 +37,10 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
  * that of its tiles. Results in f64 would show this, so they are computed by substitution. The
  * choice depends on the shape and the type alone. */
 enum { INVERTED_MOST = 2048 };
-static bool solves_by_inverse(const Factor *f)
+CORE bool solves_by_inverse(const MethodAt *f)
 {
-    return f->call->callee == CALL_SOLVE && f->m > FACTOR_PANEL && f->m <= INVERTED_MOST &&
-           f->n >= f->m && f->b->program->array[f->call->out].type != (int)T_F64;
+    return f->n > FACTOR_PANEL && f->n <= INVERTED_MOST && f->cols >= f->n && !f->f64 &&
+           f->library;                                     /* our own product takes no pairs */
 }
 
 /* Values of each area, and its row stride */
@@ -338,7 +333,7 @@ static void add_times_inverse(Factor *f, TriangleSolve z)
     }
 }
 
-static void solve_steps(Factor *f)
+static void solve_steps(Factor *f, bool by_inverse)
 {
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
@@ -346,7 +341,7 @@ static void solve_steps(Factor *f)
     InverseAreas whole = {0, 0, 2};
     add_load(f, f->call->a, 0, f->m, f->m, 64 | 512);
     add_load(f, f->call->b, 1, down, across, 512);
-    if (solves_by_inverse(f) && f->x->library) {           /* our own product takes no pairs */
+    if (by_inverse) {
         add_inverse(f, whole, f->m, f->m);
         add_times_inverse(f, z);
     } else {
@@ -359,6 +354,9 @@ static void solve_steps(Factor *f)
     else
         add_store(f, 2, down, across, 0);
 }
+
+static void substitution_steps(Factor *f) { solve_steps(f, false); }
+static void times_inverse_steps(Factor *f) { solve_steps(f, true); }
 
 /* area 2 = x.T x: the lower triangle, or the whole matrix (POWER: m and n are equal) */
 CORE void add_gram(Factor *f, int x, bool whole)
@@ -410,14 +408,13 @@ static optc_status out_of_reach(const Factor *f)
     return too_long(f->b, f->stage, &f->x->group[f->group], why);
 }
 
-CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+static optc_status build_factor(const MethodAt *of, void (*steps)(Factor *f))
 {
-    const CallGroup *g = &x->group[group];
-    Factor f = factor_in(b, x, stage, group, g->shape);
+    GpuCalls *x = of->x;
+    const Shape shape = x->group[of->group].shape;
+    Factor f = factor_in(of->b, x, of->stage, of->group, shape);
     int64_t values[AREAS];
     int first = x->nstep;
-    if (!f.m || !f.n || !g->shape.slices)
-        return OPTC_OK;
     areas_of(&f, values, f.ld);
     x->numbers = 0;
     for (int i = 0; i < AREAS; i++) {
@@ -425,23 +422,21 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
         x->area_ld[i] = f.ld[i];
         x->numbers += values[i];
     }
-    x->record = factor_record(b, stage, g->shape);
+    x->record = factor_record(of->b, of->stage, shape);
     x->value_bytes = (int)sizeof(double);
     add_area_step(&f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1);
-    if (stage->call->callee == CALL_CHOL)
-        chol_steps(&f);
-    else if (stage->call->callee == CALL_SOLVE)
-        solve_steps(&f);
-    else if (stage->call->callee == CALL_POWER)
-        inverse_steps(&f);
-    else
-        qr_steps(&f);
+    steps(&f);
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    if (f.reach > INT_MAX)
-        return out_of_reach(&f);
-    return f.fits ? OPTC_OK
-                  : too_long(b, stage, g,
-                             "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    return f.reach > INT_MAX ? out_of_reach(&f) : steps_fit(of, f.fits);
 }
+
+CORE optc_status build_chol(const MethodAt *f) { return build_factor(f, chol_steps); }
+CORE optc_status build_solve(const MethodAt *f) { return build_factor(f, substitution_steps); }
+CORE optc_status build_solve_inverse(const MethodAt *f)
+{
+    return build_factor(f, times_inverse_steps);
+}
+CORE optc_status build_inverse(const MethodAt *f) { return build_factor(f, inverse_steps); }
+CORE optc_status build_qr(const MethodAt *f) { return build_factor(f, qr_steps); }

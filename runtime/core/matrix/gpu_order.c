@@ -3,21 +3,15 @@
 
 #include <limits.h>
 
-CORE bool is_order(const ProgStage *s)
+/* A launch over the result of m x n values. fits: cleared if it would be too large. */
+static CallStep *order_step(const MethodAt *f, CallKernel kernel, int64_t m, int64_t n, bool *fits)
 {
-    return stage_takes(s, FOR_SORT | FOR_TAKE);
-}
-
-/* a: the set that is read; to: the set of the result, m x n values. fits: cleared if a launch would
- * be too large. */
-static CallStep *order_step(GpuCalls *x, CallKernel kernel, int group, int a, int to, int64_t m,
-                            int64_t n, bool *fits)
-{
-    CallStep *s = add_step(x, kernel, call_type_f64(), group);
-    const CallGroup *g = &x->group[group];
+    GpuCalls *x = f->x;
+    CallStep *s = add_step(x, kernel, call_type_f64(), f->group);
+    const CallGroup *g = &x->group[f->group];
     int64_t blocks = kernel_blocks(kernel, m, n, false);
-    s->a = s->b = a;
-    s->c = to;
+    s->a = s->b = whole_set(x, f->call->a, f->group, 0);
+    s->c = whole_set(x, f->call->out, f->group, 0);
     s->m = m;
     s->n = n;
     s->own = true;
@@ -27,33 +21,36 @@ static CallStep *order_step(GpuCalls *x, CallKernel kernel, int group, int a, in
     return s;
 }
 
-CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+static int64_t length_of(const MethodAt *f, int array)
 {
-    const Program *p = b->program;
-    const ProgCall *c = stage->call;
-    const CallGroup *g = &x->group[group];
-    Dom d = p->array[c->out].dom, from = p->array[c->a].dom;
+    return dom_len_inside(f->b->program->array[array].dom, f->x->group[f->group].shape);
+}
+
+CORE optc_status build_sort(const MethodAt *f)
+{
+    const int64_t m = length_of(f, f->call->out);
+    bool fits = true;
+    optc_status s = m ? order_exact(f->b, f->stage, f->x->group[f->group].tensor[0]) : OPTC_OK;
+    if (m && s == OPTC_OK)
+        order_step(f, KERNEL_SORT, 1, length_of(f, f->call->a), &fits)->k = m;
+    return s == OPTC_OK ? steps_fit(f, fits) : s;
+}
+
+CORE optc_status build_take(const MethodAt *f)
+{
+    const Shape shape = f->x->group[f->group].shape;
+    const ProgCall *c = f->call;
+    Dom d = f->b->program->array[c->out].dom, from = f->b->program->array[c->a].dom;
     bool vector = !dom_square(d) && d != ELEM, fits;
     MatrixAxes out = dom_matrix(d, false);
-    int64_t m = vector ? dom_len_inside(d, g->shape) : axis_len(out.down, g->shape),
-            n = vector ? 1 : axis_len(out.across, g->shape);
-    if (!m || !n || !g->shape.slices)
+    int64_t m = vector ? length_of(f, c->out) : axis_len(out.down, shape),
+            n = vector ? 1 : axis_len(out.across, shape);
+    if (!m || !n)
         return OPTC_OK;
-    optc_status exact = order_exact(b, stage, g->tensor[0]);
-    if (exact != OPTC_OK)
-        return exact;
-    int a = whole_set(x, c->a, group, 0), to = whole_set(x, c->out, group, 0);
-    if (c->callee == CALL_SORT) {
-        order_step(x, KERNEL_SORT, group, a, to, 1, dom_len_inside(from, g->shape), &fits)->k = m;
-    } else {
-        CallStep *s = order_step(x, KERNEL_TAKE, group, a, to, m, n, &fits);
-        s->b = whole_set(x, c->b, group, 0);
-        s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
-        s->k = vector ? dom_len_inside(from, g->shape)
-                      : axis_len(dom_matrix(from, s->flags == 1).down, g->shape);
-        fits = fits && s->k <= INT_MAX;
-    }
-    return fits ? OPTC_OK
-                : too_long(b, stage, g,
-                           "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    CallStep *s = order_step(f, KERNEL_TAKE, m, n, &fits);
+    s->b = whole_set(f->x, c->b, f->group, 0);
+    s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
+    s->k = vector ? length_of(f, c->a)
+                  : axis_len(dom_matrix(from, s->flags == 1).down, shape);
+    return steps_fit(f, fits && s->k <= INT_MAX);
 }

@@ -50,9 +50,9 @@ CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s)
     return axis_len(dom_matrix(p->array[c->a].dom, false).down, s);
 }
 
-CORE bool is_root(const ProgStage *s)
+CORE int64_t root_record(const optc_binding *b, const ProgStage *s, Shape shape)
 {
-    return stage_takes(s, FOR_ROOT);
+    return record_bytes(root_side(b->program, s->call, shape), 8);
 }
 
 /* Bytes of all records, at most half of the workspace, at least the largest record. */
@@ -61,18 +61,14 @@ CORE int64_t roots_bytes(const optc_binding *b)
     const Program *p = b->program;
     int64_t most = 0, all = 0, half = b->rule->engine->workspace / 2;
     for (int i = 0; i < p->nstage; i++) {
-        const Range r = call_range(b, &p->stage[i]);
+        const ProgStage *stage = &p->stage[i];
+        const GpuMethod *m = stage->kind == S_CALL ? method_room(stage->call) : NULL;
+        const Range r = call_range(b, stage);
         int64_t sum = 0;
-        bool product = stage_of_kind(&p->stage[i], CALLEE_PRODUCT);
-        for (int t = r.from;
-             (product || is_root(&p->stage[i]) || is_factor(&p->stage[i])) && t < r.to; t++)
-            if (b->tensor[t].variant == p->stage[i].variant) {
+        for (int t = r.from; m && m->record && t < r.to; t++)
+            if (b->tensor[t].variant == stage->variant) {
                 Shape s = b->tensor[t].shape;
-                int64_t bytes = !s.slices ? 0
-                                : product ? product_record(b, &p->stage[i], s)
-                                : is_root(&p->stage[i])
-                                    ? record_bytes(root_side(p, p->stage[i].call, s), 8)
-                                    : factor_record(b, &p->stage[i], s);
+                int64_t bytes = s.slices ? m->record(b, stage, s) : 0;
                 int64_t more = dom_times(bytes, s.slices);
                 most = bytes > most ? bytes : most;
                 sum = more > half - sum ? half : sum + more;
@@ -293,39 +289,36 @@ static void root_all(Root *r, int p, const RootStep *q, int n, double off)
     s->flags |= c->c < 0 ? 0 : c->c == c->out ? 3 : 1;
 }
 
-CORE int root_step_count(const ProgStage *stage)
+CORE void root_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
-    int root = call_root(stage->call);
-    return MOST_ROOT_STEPS * (1 + 3 * (3 + root / 2 + root % 2)) + 8;
+    int root = call_root(s->call);
+    (void)b, (void)shape;
+    *steps = MOST_ROOT_STEPS * (1 + 3 * (3 + root / 2 + root % 2)) + 8;
+    *sets = 32;                        /* of five squares, of probes, and of four more arrays */
 }
 
-CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
+CORE optc_status build_root(const MethodAt *f)
 {
-    const Program *p = b->program;
-    const CallGroup *g = &x->group[group];
-    int64_t rows = root_side(p, stage->call, g->shape);
-    bool in_f32 = !g->again && root_in_f32(b, stage, rows);
-    Root r = {b, x, stage, in_f32 ? call_type_f32() : call_type_f64(), group, rows, true};
+    GpuCalls *x = f->x;
+    bool in_f32 = f->way == EIGEN_F32;
+    const double bound = f->b->rule->root_low;
+    Root r = {f->b, x, f->stage, in_f32 ? call_type_f32() : call_type_f64(), f->group, f->n, true};
     RootStep q[MOST_ROOT_STEPS];
-    int root = call_root(stage->call), first = x->nstep;
-    double low = b->rule->root_low > 0 ? b->rule->root_low : call_low(stage->call);
-    int n = root_steps(root, low, p->array[stage->call->out].type == (int)T_F64, q);
+    int root = call_root(f->call), first = x->nstep;
+    int n = root_steps(root, bound > 0 ? bound : call_low(f->call),
+                       f->b->program->array[f->call->out].type == (int)T_F64, q);
     if (!n)                                                /* cannot happen: call_root checks it */
-        return bad_call(p, stage,
+        return bad_call(f->b->program, f->stage,
                         "the bounds of its eigenvalues are too far apart for a root by products");
-    if (!r.n || !g->shape.slices)
-        return OPTC_OK;
     x->value_bytes = r.type->bytes;
     x->record = record_bytes(r.n, r.type->bytes);
     for (int i = 0; i < AREAS; i++) {
         x->area[i] = i * root_room(r.n);
         x->area_ld[i] = 0;
     }
-    root_all(&r, root, q, n, b->rule->root_low > 0 && !in_f32 ? function_off : root_off);
+    root_all(&r, root, q, n, bound > 0 && !in_f32 ? function_off : root_off);
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    return r.fits ? OPTC_OK
-                  : too_long(b, stage, g,
-                             "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    return steps_fit(f, r.fits);
 }

@@ -34,15 +34,10 @@ CORE bool f32_suffices(int p, double share, int64_t rows)
 
 CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t rows)
 {
-    const GpuEngine *g = b->rule->engine->gpu;
-    if (!is_root(stage) || b->program->array[stage->call->a].type != (int)T_F32)
+    if (!stage_takes(stage, FOR_ROOT))
         return false;
-    if (g->eigen == EIGEN_F32 || g->eigen == EIGEN_F64)
-        return g->eigen == EIGEN_F32;
-    if (!f32_suffices(call_root(stage->call), call_low(stage->call), rows))
-        return false;
-    EigenMethod method = method_known(b->rule->engine, true, false, rows);
-    return method == EIGEN_BY_SIZE ? !g->f64_fast : method == EIGEN_F32;
+    const MethodAt f = method_facts(b, stage, rows);
+    return method_choose(&f)->way == EIGEN_F32;
 }
 
 /* ---- statistics on the host ---- */

@@ -92,9 +92,13 @@ static bool in_our_memory(const ProgArray *m, int array)
 /* The choice changes bits, so it follows from the shape, the device and its code alone, except for
  * states of the caller and where memory is too far apart: a binding's arrays of more than 16 GB. A
  * cluster needs two multiprocessors. */
-CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallType *t,
-                         const ProgCall *c, ProductShape z)
+CORE bool symmetric_fits(const MethodAt *f)
 {
+    const optc_binding *b = f->b;
+    const CallGroup *g = &f->x->group[f->group];
+    const CallType *t = f->type;
+    const ProgCall *c = f->call;
+    const ProductShape z = f->z;
     const GpuEngine *e = b->rule->engine->gpu;
     const ProgArray *m = b->program->array;
     bool ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
@@ -115,9 +119,13 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
            (c->c < 0 || in_our_memory(m, c->c)) && all_bases(b, g, c->a, c->b, c->out, c->c, base);
 }
 
-CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int group,
-                        ProductShape z)
+CORE optc_status build_symmetric(const MethodAt *f)
 {
+    GpuCalls *x = f->x;
+    const ProgCall *c = f->call;
+    const CallType *t = f->type;
+    const ProductShape z = f->z;
+    const int group = f->group;
     int form = c->flags & TRANS_A ? 2 : c->flags & TRANS_B ? 1 : 0;
     CallStep *s = add_step(x, (CallKernel)(t->symmetric + form), t, group);
     s->own = true;
@@ -129,6 +137,7 @@ CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int g
     s->c = whole_set(x, c->out, group, 0);
     s->d = c->c >= 0 ? whole_set(x, c->c, group, 0) : -1;
     s->task = x->ntask++;
+    return OPTC_OK;
 }
 
 /* ---- tasks ---- */

@@ -83,17 +83,20 @@ static int64_t *sort_indices(const double *x, int64_t n, int64_t *to, int64_t *o
     return to;
 }
 
-CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
-                   int thread)
+CORE bool sort_run(const CpuJob *j)
 {
-    MatrixView a = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
-    double *x = call_scratch(b, thread);
+    const optc_binding *b = j->b;
+    const ProgCall *c = j->c;
+    const Tensor *t = j->t;
+    MatrixView a = matrix_view(b, t, c->a, j->job), out = matrix_view(b, t, c->out, j->job);
+    double *x = call_scratch(b, j->thread);
     int64_t *indices = (int64_t *)(x + a.rows), *sorted;
     matrix_view_load(x, &a);
     sorted = sort_indices(x, a.rows, indices, indices + a.rows);
     for (int64_t i = 0; i < out.rows; i++)
         x[i] = (double)sorted[i];
     matrix_view_store(&out, x);
+    return true;
 }
 
 /* ---- take ---- */
@@ -121,24 +124,26 @@ static void take_one(const MatrixView *out, int64_t i, int64_t j, const MatrixVi
         ((float *)out->at)[to] = from < 0 ? (float)NAN : ((const float *)a->at)[from];
 }
 
-CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job,
-                   int thread)
+CORE bool take_run(const CpuJob *j)
 {
+    const optc_binding *b = j->b;
+    const ProgCall *c = j->c;
+    const Tensor *t = j->t;
     MatrixAxes m = dom_matrix(b->program->array[c->out].dom, false);
-    int64_t jobs = count_up(axis_len(m.down, t->shape), TAKE_ROWS), nth = job / jobs;
-    int64_t from = job % jobs * TAKE_ROWS;
+    int64_t jobs = count_up(axis_len(m.down, t->shape), TAKE_ROWS), nth = j->job / jobs;
+    int64_t from = j->job % jobs * TAKE_ROWS;
     MatrixView a = matrix_view(b, t, c->a, nth), out = matrix_view(b, t, c->out, nth),
         order = matrix_view(b, t, c->b, nth);
     int64_t end = from + TAKE_ROWS < out.rows ? from + TAKE_ROWS : out.rows;
     bool cols = (c->flags & OF_COLS) != 0;
     size_t size = a.f64 ? sizeof(double) : sizeof(float);
-    (void)thread;
     for (int64_t i = from; i < end; i++) {
         int64_t k = cols ? i : index_at(&order, i, a.rows);
         if (!cols && k >= 0)
             memcpy(out.at + (size_t)(i * out.row_stride) * size,
                    a.at + (size_t)(k * a.row_stride) * size, (size_t)a.cols * size);
-        for (int64_t j = 0; j < out.cols && (cols || k < 0); j++)
-            take_one(&out, i, j, &a, k, cols ? index_at(&order, j, a.cols) : j);
+        for (int64_t l = 0; l < out.cols && (cols || k < 0); l++)
+            take_one(&out, i, l, &a, k, cols ? index_at(&order, l, a.cols) : l);
     }
+    return true;
 }

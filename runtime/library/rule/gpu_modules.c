@@ -2,6 +2,7 @@
  * by NVRTC in parallel, and loads them. */
 #include "runtime/library/rule/gpu_modules.h"
 
+#include "gen/abi/methods.h"
 #include "gen/gen.h"
 #include "runtime/core/matrix/cuda_library.h"
 #include "runtime/core/matrix/gpu_gemm.h"

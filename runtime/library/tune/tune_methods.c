@@ -70,9 +70,10 @@ void method_label(MethodWork w, char out[64])
 bool method_for(const Program *p, bool roots)
 {
     for (int i = 0; i < p->nstage; i++)
-        if (roots ? is_root(&p->stage[i]) && p->array[p->stage[i].call->a].type == (int)T_F32 &&
+        if (roots ? stage_takes(&p->stage[i], FOR_ROOT) &&
+                        p->array[p->stage[i].call->a].type == (int)T_F32 &&
                         f32_suffices(call_root(p->stage[i].call), call_low(p->stage[i].call), 0)
-                  : is_eigen(&p->stage[i]))
+                  : stage_takes(&p->stage[i], FOR_EIGEN))
             return true;
     return false;
 }
@@ -80,7 +81,8 @@ bool method_for(const Program *p, bool roots)
 bool method_f64(const Program *p)
 {
     for (int i = 0; i < p->nstage; i++)
-        if (is_eigen(&p->stage[i]) && p->array[p->stage[i].call->a].type == (int)T_F64)
+        if (stage_takes(&p->stage[i], FOR_EIGEN) &&
+            p->array[p->stage[i].call->a].type == (int)T_F64)
             return true;
     return false;
 }
@@ -188,25 +190,33 @@ void method_tuner_close(MethodTuner *u)
 }
 
 /* ---- methods ---- */
-static EigenMethod model_method(const MethodTuner *u)
+/* What a binding of the tuner's rule chooses by. */
+static MethodAt tuner_facts(const MethodTuner *u)
 {
-    const GpuEngine *g = u->e->gpu;
-    if (u->work.roots)
-        return g->f64_fast ? EIGEN_F64 : EIGEN_F32;
-    return eigen_model(g, u->solver, u->f64, u->work.rows);
+    const Program *p = u->r->program;
+    int i = 0;
+    while (!stage_takes(&p->stage[i], u->work.roots ? FOR_ROOT : FOR_EIGEN))
+        i++;
+    return (MethodAt){.gpu = u->e->gpu,
+                      .call = p->stage[i].call,
+                      .n = u->work.rows,
+                      .library = u->solver,
+                      .f64 = u->f64,
+                      .exact = u->f64};
 }
 
-/* Methods that can compute such matrices, as exactly as the model. For a thousand rows one thread
- * block takes minutes. */
+static EigenMethod model_method(const MethodTuner *u)
+{
+    const MethodAt f = tuner_facts(u);
+    return method_model(&f);
+}
+
+/* For a thousand rows one thread block takes minutes. */
 static bool may_be(const MethodTuner *u, EigenMethod method)
 {
-    EigenMethod model = model_method(u);
-    if (method == model || u->work.roots)
-        return true;
-    if (eigen_possible(method, u->solver, u->work.rows) != method ||
-        (eigen_in_f32(method, u->f64) && !eigen_in_f32(model, u->f64)))
-        return false;
-    return method != EIGEN_ROTATED || u->work.rows <= 256;
+    const MethodAt f = tuner_facts(u);
+    return method == method_model(&f) ||
+           (method_fits(&f, method) && (method != EIGEN_ROTATED || u->work.rows <= 256));
 }
 
 static bool worth(void *ctx, const Launch *l)
@@ -230,7 +240,7 @@ Space method_tuner_space(const MethodTuner *u)
 bool method_tuner_choice(const MethodTuner *u)
 {
     int n = 0;
-    for (int i = u->work.roots ? EIGEN_F32 : EIGEN_ROTATED; i < NWAY; i++)
+    for (int i = EIGEN_ROTATED; i < NWAY; i++)
         n += may_be(u, (EigenMethod)i);
     return n > 1;
 }
