@@ -193,9 +193,9 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
 
 /* ---- gpu_methods.c ---- */
 /* A call over a group, and what the choice of its method depends on. n: rows of the matrix. cols:
- * of the result; SOLVE: right-hand sides. library: cuBLAS can be used; for eigenvectors cuSOLVER. f64:
- * the operand is stored in f64. exact: the result must be as exact as by f64. z, type, parts: of
- * products (sum_parts). way: of the chosen method */
+ * of the result; SOLVE: right-hand sides. library: cuBLAS can be used; for eigenvectors cuSOLVER.
+ * f64: the operand is stored in f64. exact: the result must be as exact as by f64. z, type, parts:
+ * of products (sum_parts). way: of the chosen method */
 typedef struct MethodAt {
     const optc_binding *b;
     GpuCalls *x;
