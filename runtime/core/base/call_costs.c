@@ -1,7 +1,7 @@
 /* Shapes and costs of calls, for those that share work out: threads, slots, owners. Packages of
  * rules without calls do not contain this file. */
 #include "gen/abi/methods.h"
-#include "runtime/core/base/core.h"
+#include "runtime/core/base/call_costs.h"
 
 #include <math.h>
 #include <string.h>

@@ -739,19 +739,7 @@ CORE optc_status cpu_sync(optc_binding *b);
 CORE void cpu_follow(optc_binding *b);
 
 /* ---- call_costs.c ---- */
-/* One product per slice, m x k by k x n. ld: row strides of a, b, c and the result, in values. */
-typedef struct ProductShape { int64_t slices, m, n, k, ld[4]; } ProductShape;
-/* row_stride: of arrays over all elements */
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t row_stride);
-/* m x n: size of the matrix. SOLVE: side of the triangle, number of right-hand sides. EIGH: n is
- * the result's columns. */
-typedef struct FactorShape { int64_t m, n; } FactorShape;
-CORE FactorShape factor_shape(const Program *p, const ProgCall *c, Shape s);
-CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m, int64_t *n);
-CORE double mm_flops(const Program *p, const ProgCall *c, Shape s);
-CORE double factor_flops(const Program *p, const ProgCall *c, Shape s);
-CORE double order_flops(const Program *p, const ProgCall *c, Shape s);
-/* one of these, by callee */
+/* operations of a call */
 CORE double call_flops(const Program *p, const ProgCall *c, Shape s);
 /* the same, or what a GPU takes longer for, as operations: for slots */
 CORE double call_cost(const Program *p, const ProgStage *s, Shape shape);

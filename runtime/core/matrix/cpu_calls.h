@@ -2,7 +2,7 @@
  * kernels of our own that compute them. */
 #ifndef OPTC_CORE_CALL_H
 #define OPTC_CORE_CALL_H
-#include "runtime/core/base/core.h"
+#include "runtime/core/base/call_costs.h"
 
 /* ---- cpu_calls.c ---- */
 CORE optc_status calls_check(const Program *p);
