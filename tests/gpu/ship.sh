@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 export OPTC_CACHE="$work/cache"
 arch=$("$optc" doctor | sed -n 's/^gpu .*\(sm_[0-9]*\).*/\1/p' | head -1)
 echo "== a package for ${arch:=all}"
-"$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb --arch "$arch" --ptx \
+"$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' novograd --arch "$arch" --ptx \
     -o "$work/rules"
 "$optc" ship --check "$work/rules" > "$work/checked"
 grep '^here' "$work/checked"
@@ -22,7 +22,7 @@ ${CC:-cc} -O2 -fopenmp -I"$work/rules" -Iruntime tests/ship/compare.c "$work/rul
 ${CC:-cc} -O2 -I"$work/rules" "$work/rules/example.c" "$work/rules/rules.c" -lm -ldl \
     -o "$work/example"
 set -- adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd \
-    'lookahead(2,0.5)' lamb lamb ''
+    'lookahead(2,0.5)' novograd novograd ''
 
 echo "== bit for bit: the package and the library, both on the GPU; the example on GPU and CPU"
 "$work/compare" cuda f32 "$@"
@@ -31,7 +31,7 @@ echo "== bit for bit: the package and the library, both on the GPU; the example 
 sed 1d "$work/gpu" | cmp - "$work/cpu"
 if [ "$arch" != all ]; then
     echo "== the same by PTX"
-    "$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb --arch sm_80 --ptx \
+    "$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' novograd --arch sm_80 --ptx \
         -o "$work/ptx/" --name rules 2>/dev/null >/dev/null
     ${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/ptx" -Iruntime tests/ship/compare.c \
         "$work/ptx/rules.c" "$lib" -Wl,-rpath,"$work" -lm -ldl -o "$work/compare-ptx"
@@ -60,4 +60,4 @@ echo "== no compiler, no NVRTC: the library takes the rules from the package"
 export OPTC_CACHE_BASE="$work/rules"
 bare "$work/compare" best
 bare "$work/compare" cuda f32 adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd \
-    'lookahead(2,0.5)' lamb lamb ''
+    'lookahead(2,0.5)' novograd novograd ''
