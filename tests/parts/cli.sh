@@ -387,7 +387,7 @@ cat <<'X'
 ==PROF== Connected to process 7 (/build/optc)
 ==PROF== Profiling "a" - 0: 0%....50%....100% - 1 pass
   work      rule
-"ID","Process ID","Kernel Name","Block Size","dram__throughput","gpu__time_duration","sm__pipe_tensor"
+"ID","Process ID","Kernel Name","Block Size","dram__throughput","gpu__time_duration","pipe_tensor"
 "","","","","%","ns","%"
 "0","7","a<int, float>","(256, 1, 1)","30","1,000","80"
 "1","7","b","(256, 1, 1)","90","500","0"
