@@ -101,6 +101,36 @@ class Complex(unittest.TestCase):
         grads(theirs, 0), torch.nn.utils.clip_grad_norm_(theirs, 1.0), other.step()
         self.same(ours, theirs, "clip")
 
+    def test_lazy_static(self):
+        """Conjugated gradients in the same memory, which static_grads promises."""
+        ours, theirs = (torch.nn.Parameter(torch.ones(3, dtype=torch.complex64)) for _ in "ab")
+        own = torch.zeros(3, dtype=torch.complex64)
+        mine = optc.torch.SGD([ours], lr=0.1, static_grads=True)
+        other = torch.optim.SGD([theirs], lr=0.1)
+        ours.grad = own.conj()
+        for k in range(4):
+            torch.manual_seed(k)
+            own.copy_(torch.randn(3, dtype=torch.complex64))
+            theirs.grad = own.conj().resolve_conj()
+            mine.step(), other.step()
+            self.same([ours], [theirs], k)
+
+    def test_narrow_states(self):
+        """States in a type that has no complex numbers are pairs, and load again."""
+        runs = []
+        for resumed in (False, True):
+            ps = params()[:1]
+            opt = optc.torch.Adam(ps, lr=0.1, types={"state": "bf16"})
+            for k in range(4):
+                if resumed and k == 2:
+                    saved = opt.state_dict()
+                    opt = optc.torch.Adam(ps, lr=0.1, types={"state": "bf16"})
+                    opt.load_state_dict(saved)
+                grads(ps, k)
+                opt.step()
+            runs.append(ps[0].detach().clone())
+        self.assertTrue(torch.equal(*runs))
+
     def test_refused(self):
         p = torch.nn.Parameter(torch.ones(3, 4, dtype=torch.complex64))
         for kind in ("SOAP", "Scion", "MuonH"):

@@ -23,13 +23,30 @@ def refuse_conjugated(p, name):
     if p.is_conj():
         raise ValueError("optc does not step conjugated views (torch.Tensor.is_conj): %s; pass "
                          "resolve_conj() of it" % tensor_name(p, name))
+    if p.is_neg():
+        raise ValueError("optc does not step negated views (torch.Tensor.is_neg): %s; pass "
+                         "resolve_neg() of it" % tensor_name(p, name))
 
 
 def parts(x):
     return torch.view_as_real(x.detach().resolve_conj().resolve_neg())
 
 
+def is_lazy(g):
+    """Whether parts(g) are a copy, at an address of one step."""
+    return g is not None and (g.is_conj() or g.is_neg())
+
+
 class Complex(TensorBinding):
+    lazy = False                                       # a gradient of the last step was one
+
+    def find_grads(self):
+        lazy = any(is_lazy(p.grad) for p in self.owners)
+        if lazy or self.lazy:
+            self.ptrs = None                           # static gradients too are passed again
+        self.lazy = lazy
+        super().find_grads()
+
     def _locals(self):
         return list(map(parts, self.owners))
 

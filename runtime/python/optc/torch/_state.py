@@ -534,6 +534,13 @@ def copied(opt):
         return defaultdict(dict, {p: dict(own) for p, own in dict.items(opt.state)})
 
 
+def _shape_in_file(p, value):
+    """An elementwise state's shape. Of a complex parameter, types without complex numbers are
+    pairs of real ones."""
+    pairs = p.is_complex() and torch.is_tensor(value) and not value.is_complex()
+    return (*p.shape, 2) if pairs and value.dim() > p.dim() else p.shape
+
+
 def _has_start(b):
     """Whether a rule keeps the point that a step starts from, as sam does: in `saved` where `up` is
     1."""
@@ -594,8 +601,8 @@ def check_file(opt, saved, groups):
                 check_missing(opt, own, kept, name)
             for n, domain in kept.items():
                 if own.get(n) is not None and (domain == "elem" or whole):
-                    check_value(own[n], p.shape if domain == "elem" else (), n, name, None,
-                                _codes.is_coded(own, n), p.is_complex())
+                    check_value(own[n], _shape_in_file(p, own[n]) if domain == "elem" else (), n,
+                                name, None, _codes.is_coded(own, n), p.is_complex())
             for n in lower:
                 # parts: when they are bound
                 if isinstance(own.get(n), torch.Tensor) and not is_sharded(own[n]):
