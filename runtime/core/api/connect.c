@@ -391,8 +391,8 @@ CORE optc_status check_round(const optc_binding *b, int e)
     return lacks ? lacks_values(b, e, lacks, captured) : OPTC_OK;
 }
 
-/* What a binding shared before it ran another entry, or got another t or gradient, is not of this
- * step. */
+/* Values that a binding shared before it ran another entry, or before its t or a gradient changed,
+ * are those of an earlier step. */
 CORE void round_end(optc_binding *b)
 {
     if (!b->round.used)

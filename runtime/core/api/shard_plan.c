@@ -1,5 +1,5 @@
-/* What sharded bindings tell callers: which rank holds a state, and (optc_plan_sharded) what a rank
- * sends, computes and holds. A plan allocates no tensors and needs no other process: this file
+/* Facts of sharded bindings for callers: which rank holds a state, and (optc_plan_sharded) what a
+ * rank sends, computes and holds. A plan allocates no tensors and needs no other process: this file
  * makes up the other ranks' answers, the same tensors, cut along dimension 0 into equal pieces. */
 #include "runtime/core/shard/shard.h"
 

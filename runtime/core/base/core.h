@@ -163,7 +163,7 @@ typedef enum {
     NSCHEDULEOP
 } ScheduleKind;
 
-/* What a run does next. Copies and the step counter cover all tensors or groups. */
+/* One piece of work of a run. Copies and the step counter cover all tensors or groups. */
 typedef struct ScheduleOp {
     ScheduleKind kind;
     int what;                          /* LAUNCH, CALL: the number of the stage; EXCHANGE, WAIT: of
@@ -195,9 +195,9 @@ typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
 typedef struct DeviceScalar {
     const void *from; Type type; int group, at, input; double set;
 } DeviceScalar;
-/* What a binding has shared with others for an entry (connect.c): so many levels of its values, in
- * this round of its connection, captured or executed. used: it has run the entry since. skipped:
- * the host read its guard, and did not run what shares */
+/* The values that a binding has shared with others for an entry (connect.c). levels: the first so
+ * many levels; number: the round of its connection; captured: in a capture. used: the binding has
+ * run the entry since. skipped: the host read its guard, and ran no entry that shares */
 typedef struct Round { int entry, levels; int64_t number; bool captured, used, skipped; } Round;
 typedef struct BindAlloc { struct BindAlloc *next; double align[1]; } BindAlloc;
 

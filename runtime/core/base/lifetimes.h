@@ -1,5 +1,5 @@
-/* What the order of a phase's actions means for memory: live ranges, the buffer plan that gives
- * temporaries offsets, and stretches. */
+/* Memory by the order of a phase's actions: live ranges, the buffer plan that gives temporaries
+ * offsets, and stretches. */
 #ifndef OPTC_CORE_LIFETIMES_H
 #define OPTC_CORE_LIFETIMES_H
 #include "runtime/core/base/core.h"

@@ -1,4 +1,4 @@
-/* What states start as: the values that devices fill them with when a binding is made. */
+/* First values of states: devices fill states with them when a binding is made. */
 #include "runtime/core/base/core.h"
 
 #include "runtime/core/base/conversions.h"

@@ -4,8 +4,8 @@
 #include "gen/gen.h"
 #include "runtime/core/base/core.h"
 
-/* By op, the names of what it reads, then of what it writes (an exchange: of its items). The memory
- * is the arena's. */
+/* The names of values, by op: those that the op reads, then those that it writes (an exchange: its
+ * items). The memory is the arena's. */
 const char ***schedule_names(Arena *a, const optc_binding *b, const Schedule *s);
 
 /* The variant of the binding's program whose tensors the op covers; -1: all tensors, or groups. */

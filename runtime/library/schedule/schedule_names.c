@@ -1,12 +1,12 @@
-/* The names of what ops read and write: an array holds several values, one after another. */
+/* Names of the values that ops read and write: an array holds several, one after another. */
 #include "runtime/library/schedule/schedule.h"
 
 #include "runtime/core/shard/shard.h"
 
 #include <string.h>
 
-/* By variant of the rule, then array: what it holds at this point. Variants use an array for
- * different values. Arrays of the group are the same for all. */
+/* now: the value that an array holds at this point, by variant of the rule, then array. Variants
+ * use an array for different values. Arrays of the group are the same for all. */
 typedef struct Names {
     Arena *a;
     const optc_binding *b;

@@ -478,7 +478,7 @@ static int op_parts(const optc_binding *b, const ScheduleOp *op)
     return op->units ? op->units->n : b->ngroup;
 }
 
-/* What x writes overlaps with what y reads or writes. */
+/* x writes to memory that y reads or writes. */
 static bool writes_into(const optc_binding *b, const ScheduleOp *x, const ScheduleOp *y)
 {
     for (int k = x->nreads; k < x->nreads + x->nwrites; k++)

@@ -190,7 +190,7 @@ void method_tuner_close(MethodTuner *u)
 }
 
 /* ---- methods ---- */
-/* What a binding of the tuner's rule chooses by. */
+/* The facts by which a binding of the tuner's rule chooses a method. */
 static MethodAt tuner_facts(const MethodTuner *u)
 {
     const Program *p = u->r->program;
