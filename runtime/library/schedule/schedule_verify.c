@@ -10,79 +10,11 @@
 
 #include "runtime/core/memory/layout.h"
 #include "runtime/core/shard/shard.h"
+#include "runtime/library/schedule/name_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- memory ---- */
-/* Bytes [lo, hi) hold bytes [from, …) of the value `name`; 0: nothing yet. Sorted, without gaps. */
-typedef struct Piece {
-    uintptr_t lo;
-    uint64_t name;
-    int64_t from;
-} Piece;
-typedef struct Names {
-    Piece *at;
-    int n, cap;
-    bool out;
-} Names;
-
-static int find_piece(const Names *m, uintptr_t at)
-{
-    int lo = 0, hi = m->n;
-    while (hi - lo > 1) {
-        int mid = lo + (hi - lo) / 2;
-        *(m->at[mid].lo <= at ? &lo : &hi) = mid;
-    }
-    return lo;
-}
-
-/* A piece begins at this address. Returns its index. */
-static int split_at(Names *m, uintptr_t at)
-{
-    int i = find_piece(m, at);
-    if (m->at[i].lo == at)
-        return i;
-    if (m->n == m->cap) {
-        Piece *more = realloc(m->at, sizeof *more * (size_t)(m->cap *= 2));
-        m->out = m->out || !more;
-        if (!more) {
-            m->cap /= 2;
-            return i;
-        }
-        m->at = more;
-    }
-    memmove(&m->at[i + 2], &m->at[i + 1], sizeof *m->at * (size_t)(m->n - i - 1));
-    m->at[i + 1] = (Piece){at, m->at[i].name, m->at[i].from + (int64_t)(at - m->at[i].lo)};
-    m->n++;
-    return i + 1;
-}
-
-static void put_name(Names *m, uintptr_t lo, int64_t bytes, uint64_t name)
-{
-    if (!lo || bytes <= 0)
-        return;
-    int i = split_at(m, lo), end = split_at(m, lo + (uintptr_t)bytes);
-    if (m->out)
-        return;
-    m->at[i].name = name;
-    m->at[i].from = 0;
-    memmove(&m->at[i + 1], &m->at[end], sizeof *m->at * (size_t)(m->n - end));
-    m->n -= end - i - 1;
-}
-
-static bool names_make(Names *m)
-{
-    *m = (Names){calloc(64, sizeof *m->at), 1, 64, false};
-    return m->at != NULL;
-}
-
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
 
 /* ---- what the ops of one execution read ---- */
 /* of: stage, or exchange; tensor: entry, or group, or move; nth: of its reads; time: number of the
@@ -128,7 +60,7 @@ static uint64_t take_names(Run *x, int tensor, int nth, int array, uintptr_t lo,
     uint64_t h = 1;
     if (!lo || bytes <= 0)
         return h;
-    int i = split_at(&x->names, lo), end = split_at(&x->names, lo + (uintptr_t)bytes);
+    int i = names_split(&x->names, lo), end = names_split(&x->names, lo + (uintptr_t)bytes);
     for (; i < end; i++) {
         const Piece *p = &x->names.at[i];
         const int64_t at = (int64_t)(p->lo - lo),
@@ -223,7 +155,7 @@ static void stage_writes(Run *x, const ProgStage *s, int tensor, uint64_t h)
     for (int k = 0; k < s->nwrites; k++) {
         Range r = tensor < 0 ? group_range(x->b, s->writes[k], -1 - tensor)
                              : array_range(x->b, s->writes[k], tensor);
-        put_name(&x->names, r.lo, r.bytes, mix(h, (uint64_t)k + 1));
+        names_put(&x->names, r.lo, r.bytes, mix(h, (uint64_t)k + 1), 0);
     }
 }
 
@@ -255,8 +187,8 @@ static void run_copy(Run *x, int to, int from)
         Range source = group ? group_range(b, from, i) : array_range(b, from, i);
         Range result = group ? group_range(b, to, i) : array_range(b, to, i);
         if (source.lo && result.lo)
-            put_name(&x->names, result.lo, result.bytes,
-                     mix(2, take_names(x, i, 0, from, source.lo, source.bytes)));
+            names_put(&x->names, result.lo, result.bytes,
+                      mix(2, take_names(x, i, 0, from, source.lo, source.bytes)), 0);
     }
 }
 
@@ -279,8 +211,8 @@ static void recv_moves(Run *x, const MoveList *l, int side)
         for (int64_t k = 0; k < l->move[i].count; k++) {
             const Move *m = &l->move[i];
             const uintptr_t base = (uintptr_t)x->b->tensor[m->entry].mem[m->array];
-            put_name(&x->names, base ? base + (uintptr_t)(m->at + k * m->stride) : 0, m->bytes,
-                     mix(mix(mix(3, (uint64_t)x->of), (uint64_t)(i * 2 + side)), (uint64_t)k));
+            names_put(&x->names, base ? base + (uintptr_t)(m->at + k * m->stride) : 0, m->bytes,
+                      mix(mix(mix(3, (uint64_t)x->of), (uint64_t)(i * 2 + side)), (uint64_t)k), 0);
         }
 }
 
@@ -308,7 +240,7 @@ static bool begin(Run *x)
         const ProgArray *m = &p->array[k];
         for (int i = 0; i < (m->dom == GROUP ? b->ngroup : b->nheld) && !array_temporary(m); i++) {
             Range r = m->dom == GROUP ? group_range(b, k, i) : array_range(b, k, i);
-            put_name(&x->names, r.lo, r.bytes, mix(mix(4, (uint64_t)k), (uint64_t)i));
+            names_put(&x->names, r.lo, r.bytes, mix(mix(4, (uint64_t)k), (uint64_t)i), 0);
         }
     }
     return true;
