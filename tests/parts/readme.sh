@@ -1,8 +1,8 @@
 #!/bin/sh
-# Checks the documentation pages: the measured table against tests/bench/h200.txt, links and file
-# names, line and paragraph lengths, and every command. README.md and runtime/C.md are followed as a
-# newcomer would: a block ```c step.c is a file, ```sh is run, ```text is looked for in the output,
-# line by line. In gen/IR.md the block after ```sh is the exact output.
+# Checks the documentation pages: the measured table against tests/bench/h200.txt, and every
+# command. README.md and runtime/C.md are followed as a newcomer would: a block ```c step.c is a
+# file, ```sh is run, ```text is looked for in the output, line by line. In gen/IR.md the block
+# after ```sh is the exact output. layout.sh checks links and file names.
 #   BUILD=build     the build folder
 #   UPDATE=1        writes the outputs in gen/IR.md again
 #   readme.sh table prints the table of figures, for README.md
@@ -62,51 +62,6 @@ prints it):" \
 count="$("$build/optc" list --names | grep -c .) rules"
 count="$count and $("$build/optc" list --names --wrappers | grep -c .) wrappers"
 grep -q "$count" README.md && ok || bad "README.md does not say '$count'"
-
-# ---- lines, paragraphs, links, names of files
-# Prose has at most 100 columns, a paragraph or list item at most five lines. Tables and code may be
-# wider.
-prose() {
-    LC_ALL=C.UTF-8 awk -v most="$2" -v tall="$3" '
-        { s = $0; gsub(/[\200-\277]/, "", s) }
-        /^```/ { code = !code }
-        code || /^```/ || /^\|/ || /^#/ || /^$/ { n = 0; next }
-        /^ *([-*]|[0-9]+\.) / { n = 0 }
-        length(s) > most { print FILENAME ":" FNR ": over " most " columns" }
-        ++n == tall + 1 { print FILENAME ":" FNR ": a paragraph of more than " tall " lines" }' "$1"
-}
-# the anchors of a page's headings
-anchors() {
-    awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' |
-        tr -cd 'a-z0-9_\n-'
-}
-plain="README.md gen/IR.md .github/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md \
-runtime/python/README.md tests/README.md
-    tools/README.md runtime/CACHE.md runtime/CHECKPOINTS.md runtime/FUNCTIONS.md runtime/TUNING.md \
-runtime/TYPES.md
-    runtime/PROFILE.md tools/SHIPPING.md tools/CHANGES.md gen/GLOSSARY.md"
-for page in $plain; do
-    long=$(prose "$page" 100 5)
-    [ -z "$long" ] && ok || bad "$long"
-    awk '/^```/ { code = !code } !code' "$page" > "$work/prose"
-    for link in $(grep -o '](\([^)#]*\)[^)]*)' "$work/prose" | sed 's/](\([^)#]*\).*/\1/' |
-        grep -v ://); do
-        [ -e "$(dirname "$page")/$link" ] && ok || bad "$page: $link is not there"
-    done
-    for link in $(grep -o '](\([^)]*#[^)]*\))' "$work/prose" | sed 's/](\(.*\))/\1/' |
-        grep -v ://); do
-        to=$(dirname "$page")/${link%#*}
-        [ -n "${link%#*}" ] || to=$page
-        anchors "$to" | grep -qx -- "${link#*#}" && ok || bad "$page: there is no heading $link"
-    done
-    for file in $(grep -oE '`[a-z]+/[A-Za-z0-9_./]*[a-z/]`' "$work/prose" | tr -d '`' |
-        grep -v '^build/\|^myopt/\|NAME'); do
-        [ -e "$file" ] || [ -e "$(dirname "$page")/$file" ] && ok || bad "$page: $file is not there"
-    done
-done
-long=$(LC_ALL=C.UTF-8 awk '{ s = $0; gsub(/[\200-\277]/, "", s) }
-    length(s) > 120 { print FILENAME ":" FNR }' runtime/*.h)
-[ -z "$long" ] && ok || bad "over 120 columns: $long"
 
 # ---- files and commands of the pages
 mkdir "$work/clone"

@@ -111,7 +111,7 @@ START_TEST(far_apart)
 }
 END_TEST
 
-/* The numbers of steps for a fourth root, as listed in specs/FACTORS.md. */
+/* The numbers of steps for a fourth root, as listed in specs/MATRICES.md. */
 START_TEST(how_many)
 {
     static const struct { double low; int f32, f64; } want[] =

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const pages[] = {"README", "COOKBOOK", "EXAMPLES", "FACTORS", "MATRICES", NULL};
+static const char *const pages[] = {"README", "COOKBOOK", "EXAMPLES", "MATRICES", NULL};
 
 static char *all_pages(void)
 {
