@@ -2,34 +2,22 @@
  * step. One call compares all of them. In Python every attribute of a tensor takes about 80 ns.
  *
  * Needs no header of Python or torch. The caller passes functions of Python's stable ABI, and
- * functions that read a tensor, of one of two kinds:
- * - TorchCalls, functions that torch's libraries export. They read a tensor and its gradient
- *   without Python objects, which take torch most of the time of the other kind.
- * - `describe`, of DLPack's exchange table (dltensor_from_py_object_no_sync of dlpack.h 1.3).
- * Gradients are held until optc_objects_release, or by the caller's list: another thread may
- * replace p.grad while a step runs without the GIL.
- * The caller holds the GIL. A failed function of Python or DLPack leaves an exception, which ctypes
+ * functions that torch's libraries export (TorchCalls). These read a tensor and its gradient
+ * without making Python objects.
+ * Gradients are held until optc_objects_release: another thread may replace p.grad while a step
+ * runs without the GIL.
+ * The caller holds the GIL. A failed function of Python leaves an exception, which ctypes
  * raises. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-typedef struct DLTensor {
-    void *data;
-    struct { int32_t type, id; } device;
-    int32_t ndim;
-    struct { uint8_t code, bits; uint16_t lanes; } dtype;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-} DLTensor;
-
 /* A handle is the address of an at::Tensor, which is one word: the address of a TensorImpl. torch's
  * stable C interface (aoti_torch/c/shim.h) calls it AtenTensorHandle; its functions return 0 or an
  * error. The others, below, are C++: a reference is an address. They throw nothing, because
  * bump_version is called only where a counter exists.
- * slot: the offset of the at::Tensor in a tensor's Python object; 0: the caller found no such
- * offset, or not all functions. Reading the object every time finds the tensor of
- * torch.utils.swap_tensors, and never a freed one. */
+ * slot: the offset of the at::Tensor in a tensor's Python object. Reading the object every time
+ * finds the tensor of torch.utils.swap_tensors, and never a freed one. */
 typedef struct TorchCalls {
     int (*data)(void *handle, void **out);
     int (*dtype)(void *handle, int32_t *out);
@@ -60,15 +48,12 @@ typedef struct PythonCalls {
     void *(*get_slot)(void *descriptor, void *object, void *type);
     void *(*get_item)(void *list, intptr_t i);             /* borrowed */
     void *(*get_type)(void *object);
-    int (*append)(void *list, void *object);
     void (*drop)(void *object);
-    int (*describe)(void *object, DLTensor *out);
     void *grad, *local, *spec, *tensor, *none;
     TorchCalls torch;
 } PythonCalls;
 
-/* The properties of a tensor that are compared. type, device, index: torch's numbers, or DLPack's;
- * a comparison never mixes the two. */
+/* The properties of a tensor that are compared. type, device, index: torch's numbers */
 typedef struct Described {
     uint64_t data;
     int32_t type, device, index, layout, negated;
@@ -89,12 +74,10 @@ typedef struct Seen {
     uint64_t item;
 } Seen;
 
-/* The gradients of this step: their addresses, and what holds them. held: with TorchCalls an
- * at::Tensor for each, 0 if it holds none; NULL: no other thread can replace them. found: otherwise
- * a list of the gradients; the caller compares the sizes of their storages, and of those of the
- * parameters. hint: addresses of the gradients' TensorImpl at the last step. They may be freed, and
- * are only prefetched. */
-typedef struct Now { uint64_t *grad, *hint; void **held; void *found; } Now;
+/* The gradients of this step: their addresses, and what holds them. held: an at::Tensor for each, 0
+ * if it holds none; NULL: no other thread can replace them. hint: addresses of the gradients'
+ * TensorImpl at the last step. They may be freed, and are only prefetched. */
+typedef struct Now { uint64_t *grad, *hint; void **held; } Now;
 
 enum { OPTC_OBJECTS_DIFFER, OPTC_OBJECTS_MOVED, OPTC_OBJECTS_STAY };
 
@@ -129,7 +112,7 @@ static void drop(const PythonCalls *py, void *object)
 }
 
 /* Layout 0 is strided. The others are left to Python, before functions that fail for them. */
-static int describe_handle(const TorchCalls *t, void *handle, Described *out)
+static int describe(const TorchCalls *t, void *handle, Described *out)
 {
     void *data;
     int64_t *sizes, *strides;
@@ -145,23 +128,6 @@ static int describe_handle(const TorchCalls *t, void *handle, Described *out)
     return 1;
 }
 
-static int describe(const PythonCalls *py, void *object, Described *out)
-{
-    DLTensor d;
-    if (py->torch.slot)
-        return describe_handle(&py->torch, handle_of(py, object), out);
-    if (py->describe(object, &d))
-        return 0;
-    *out = (Described){.data = address(d.data) + d.byte_offset,
-                       .device = d.device.type,
-                       .index = d.device.id,
-                       .dims = d.ndim,
-                       .sizes = d.shape,
-                       .strides = d.strides};
-    memcpy(&out->type, &d.dtype, sizeof out->type);
-    return 1;
-}
-
 /* Whether a tensor has the bound sizes in row-major order, and the type and device of `like`. */
 static int has_layout(const Comparison *c, int i, const Described *t, const Described *like)
 {
@@ -172,26 +138,25 @@ static int has_layout(const Comparison *c, int i, const Described *t, const Desc
         return 0;
     for (uint64_t d = dims; d-- > 0; next *= t->sizes[d])
         if (t->sizes[d] != c->sizes[d] ||
-            (t->strides && t->sizes[d] != 1 && t->strides[d] != next && c->seen->count[i]))
+            (t->sizes[d] != 1 && t->strides[d] != next && c->seen->count[i]))
             return 0;
     return 1;
 }
 
-/* Whether a storage, which may have been resized, has so many bytes. Without TorchCalls the caller
- * finds out. */
+/* Whether a storage, which may have been resized, has so many bytes. */
 static int storage_holds(const Comparison *c, void *handle, uint64_t end)
 {
     int64_t bytes;
-    return !c->py->torch.slot ||
-           (!c->py->torch.storage_bytes(handle, &bytes) && end <= (uint64_t)bytes);
+    return !c->py->torch.storage_bytes(handle, &bytes) && end <= (uint64_t)bytes;
 }
 
 static int param_stays(const Comparison *c, int i, void *stepped)
 {
     Described p;
-    return address(stepped) == c->seen->stepped[i] && describe(c->py, stepped, &p) &&
+    void *handle = handle_of(c->py, stepped);
+    return address(stepped) == c->seen->stepped[i] && describe(&c->py->torch, handle, &p) &&
            p.data == c->seen->param[i] && has_layout(c, i, &p, &c->like_param) &&
-           storage_holds(c, handle_of(c->py, stepped), c->seen->param_end[i]);
+           storage_holds(c, handle, c->seen->param_end[i]);
 }
 
 /* Compares a DTensor's slot `spec` with an object that the caller holds. */
@@ -202,15 +167,6 @@ static int spec_is(const PythonCalls *py, void *object, uint64_t want)
     return found && address(found) == want;
 }
 
-/* Notes the address of a plain gradient. Tensors without elements have no address of their own. */
-static int note_described(const Comparison *c, int i, const Described *g)
-{
-    if (!has_layout(c, i, g, &c->like_grad))
-        return 0;
-    c->now->grad[i] = c->seen->count[i] ? g->data : c->seen->grad[i];
-    return c->now->grad[i] != 0;
-}
-
 static int hold(const Comparison *c, int i, void *handle)
 {
     if (!c->now->held[i])
@@ -218,27 +174,24 @@ static int hold(const Comparison *c, int i, void *handle)
     return !c->py->torch.assign(handle, &c->now->held[i]);
 }
 
+/* Notes the address of a plain gradient. Tensors without elements have no address of their own. */
 static int note_handle(const Comparison *c, int i, void *handle)
 {
     Described g;
     int64_t offset;
-    return describe_handle(&c->py->torch, handle, &g) && note_described(c, i, &g) &&
-           !c->py->torch.offset(handle, &offset) &&
+    if (!describe(&c->py->torch, handle, &g) || !has_layout(c, i, &g, &c->like_grad))
+        return 0;
+    c->now->grad[i] = c->seen->count[i] ? g.data : c->seen->grad[i];
+    return c->now->grad[i] && !c->py->torch.offset(handle, &offset) &&
            storage_holds(c, handle, ((uint64_t)offset + c->seen->count[i]) * c->seen->item) &&
            (!c->now->held || hold(c, i, handle));
 }
 
 static int note_grad(const Comparison *c, int i, void *grad)
 {
-    Described g;
     void *type = c->py->get_type(grad);
     drop(c->py, type);                                     /* its objects hold it */
-    if (type != c->py->tensor)
-        return 0;
-    if (c->py->torch.slot)
-        return note_handle(c, i, handle_of(c->py, grad));
-    return describe(c->py, grad, &g) && note_described(c, i, &g) &&
-           !c->py->append(c->now->found, grad);
+    return type == c->py->tensor && note_handle(c, i, handle_of(c->py, grad));
 }
 
 static int note_local_grad(const Comparison *c, int i, void *grad)
@@ -250,9 +203,9 @@ static int note_local_grad(const Comparison *c, int i, void *grad)
     return fits;
 }
 
-/* A parameter that is no DTensor, with TorchCalls: no Python object is made. The gradient may be of
- * any Python class: one without memory of its own has the address 0, and is refused in Python. */
-static int compare_handle(const Comparison *c, int i, void *param)
+/* A parameter that is no DTensor: no Python object is made. The gradient may be of any Python
+ * class: one without memory of its own has the address 0, and is refused in Python. */
+static int compare_plain(const Comparison *c, int i, void *param)
 {
     const TorchCalls *t = &c->py->torch;
     bool defined;
@@ -264,21 +217,16 @@ static int compare_handle(const Comparison *c, int i, void *param)
     return !t->is_defined(grad, &defined) && (!defined || note_handle(c, i, grad));
 }
 
-static int compare_one(const Comparison *c, int i, void *param)
+static int compare_distributed(const Comparison *c, int i, void *param)
 {
     const PythonCalls *py = c->py;
-    if (py->torch.slot && !c->seen->spec[i])
-        return compare_handle(c, i, param);
-    uint64_t spec = c->seen->spec[i];
-    void *local = spec ? py->get_slot(py->local, param, NULL) : NULL, *grad;
-    int fits = spec ? local && spec_is(py, param, spec) && param_stays(c, i, local)
-                    : param_stays(c, i, param);
+    void *local = py->get_slot(py->local, param, NULL), *grad;
+    int fits = local && spec_is(py, param, c->seen->spec[i]) && param_stays(c, i, local);
     drop(py, local);
     if (!fits || !(grad = py->get_grad(py->grad, param, NULL)))
         return 0;
     c->now->grad[i] = 0;
-    if (grad != py->none)
-        fits = (spec ? note_local_grad : note_grad)(c, i, grad);
+    fits = grad == py->none || note_local_grad(c, i, grad);
     drop(py, grad);
     return fits;
 }
@@ -323,22 +271,21 @@ int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen 
                          const Now *now)
 {
     Comparison c = {.py = py, .seen = seen, .now = now, .sizes = seen->sizes};
-    if (!describe(py, seen->like_param, &c.like_param) ||
-        !describe(py, seen->like_grad, &c.like_grad))
+    if (!describe(&py->torch, handle_of(py, seen->like_param), &c.like_param) ||
+        !describe(&py->torch, handle_of(py, seen->like_grad), &c.like_grad))
         return OPTC_OBJECTS_DIFFER;
-    c.undefined = py->torch.slot ? *(void **)no_grad(py, seen->like_param) : NULL;
+    c.undefined = *(void **)no_grad(py, seen->like_param);
     for (int i = 0; i < n; c.sizes += seen->dims[i++]) {
         void *param = py->get_item(params, i);
-        if (py->torch.slot)
-            prefetch(&c, i, n);
-        if (!param || !compare_one(&c, i, param))
+        prefetch(&c, i, n);
+        if (!param || !(seen->spec[i] ? compare_distributed : compare_plain)(&c, i, param))
             return OPTC_OBJECTS_DIFFER;
     }
     return memcmp(now->grad, seen->grad, (size_t)n * sizeof *now->grad) ? OPTC_OBJECTS_MOVED
                                                                         : OPTC_OBJECTS_STAY;
 }
 
-/* Drops the references in `held`, and sets its words to 0. Needs TorchCalls. */
+/* Drops the references in `held`, and sets its words to 0. */
 void optc_objects_release(const PythonCalls *py, const Seen *seen, void **held, int n)
 {
     void *undefined = no_grad(py, seen->like_param);
@@ -361,7 +308,7 @@ int optc_objects_same(const PythonCalls *py, void *list, void *other, int n)
     return same;
 }
 
-/* Increments the version counters of the first n tensors of a list. Needs TorchCalls. */
+/* Increments the version counters of the first n tensors of a list. */
 void optc_objects_bump(const PythonCalls *py, void *list, int n)
 {
     const TorchCalls *t = &py->torch;

@@ -62,22 +62,17 @@ RESULTS = dict.fromkeys([
 def result(name):
     """What the comparison returns after a change. torch's functions read the storage of a gradient
     of any class."""
-    if name == "a gradient of another class" and _address_check.CALLS.torch.slot:
+    if name == "a gradient of another class":
         return STAY
     return RESULTS.get(name, DIFFER)
 
 
 @contextlib.contextmanager
 def path(way):
-    """Compares tensors by torch's functions, by DLPack or in Python, with a torch that has them."""
-    slot, torch_calls = _address_check.CALLS.torch.slot, _address_check.CALLS.torch
-    with unittest.mock.patch.object(_address_check, "AVAILABLE", way != "Python" and
-                                    _address_check.AVAILABLE):
-        torch_calls.slot = slot if way == "torch" else 0
-        try:
-            yield
-        finally:
-            torch_calls.slot = slot
+    """Compares tensors by torch's functions, with a torch that has them, or in Python."""
+    calls = _address_check.CALLS if way == "torch" else None
+    with unittest.mock.patch.object(_address_check, "CALLS", calls):
+        yield
 
 
 def other_spec(x):
@@ -128,14 +123,14 @@ class AddressChecks(OneWay, Case):
     def compared(self, b):
         """Asserts that one call compares the tensors of a binding, and that they stay where they
         are."""
-        self.assertEqual(b.seen is not None, _address_check.AVAILABLE)
-        if _address_check.AVAILABLE:
+        self.assertEqual(b.seen is not None, _address_check.CALLS is not None)
+        if _address_check.CALLS:
             self.assertEqual(b.seen.compare(), STAY)
             b.seen.release()
 
     def each(self, changes, make):
-        if not _address_check.AVAILABLE:
-            return                                     # this torch has no DLPack exchange table
+        if not _address_check.CALLS:
+            return                                     # this torch lacks a function
         for name, change in changes.items():
             with self.subTest(name):
                 opt, ps, b = self.stepped(make)
@@ -311,7 +306,7 @@ class AddressChecks(OneWay, Case):
         for _ in range(8):
             opt.step()
         self.assertEqual(p.tolist(), [-8, -8])
-        if not _address_check.CALLS.torch.slot:
+        if not _address_check.CALLS:
             self.assertIsNone(opt._bounds[0].seen)
 
     def test_tried_again(self):
@@ -325,7 +320,7 @@ class AddressChecks(OneWay, Case):
             for t in range(1, 120):
                 opt.step()
                 tried += [t] if opt._bounds[0].seen is not None else []
-        want = [1, 2, 3, 4, 4 + 32, 4 + 32 + 64] if _address_check.AVAILABLE else []
+        want = [1, 2, 3, 4, 4 + 32, 4 + 32 + 64] if _address_check.CALLS else []
         self.assertEqual(tried, want)
         for t in range(120, 240):
             opt.step()
@@ -373,24 +368,14 @@ class AddressChecks(OneWay, Case):
         self.assertEqual([p._local_tensor.sum().item() for p in ps], [-24] * 4)
 
 
-class AddressChecksByDLPack(AddressChecks):
-    """The same if torch's libraries lack a function."""
-    way = "DLPack"
-
-
 class AddressChecksInPython(AddressChecks):
-    """The same as with torch before 2.10."""
+    """The same as with torch before 2.10, or if torch's libraries lack a function."""
     way = "Python"
 
 
-@unittest.skipUnless(os.environ.get("OPTC_ALL"), "OPTC_ALL=1: 0.8 CPU seconds each")
-class AddressesByDLPack(OneWay, test_tensor_binding.Addresses):
-    """test_tensor_binding has these tests with torch's functions."""
-    way = "DLPack"
-
-
-@unittest.skipUnless(os.environ.get("OPTC_ALL"), "OPTC_ALL=1: 0.8 CPU seconds each")
+@unittest.skipUnless(os.environ.get("OPTC_ALL"), "OPTC_ALL=1: 0.8 CPU seconds")
 class AddressesInPython(OneWay, test_tensor_binding.Addresses):
+    """test_tensor_binding has these tests with torch's functions."""
     way = "Python"
 
 
@@ -519,7 +504,7 @@ class Lifetimes(Case):
             with path(way):
                 _address_check.increment_versions(params)
             self.assertEqual([x._version for x in params[:-1]], [n + count for n in before])
-        if _address_check.CALLS.torch.slot:
+        if _address_check.CALLS:
             # torch's own function raises an error
             _address_check.increment_versions([other])
         saved = self.ps[0] * self.ps[1]
@@ -535,27 +520,25 @@ class Imports(Case):
         names = _address_check._AOTI
         for mode in (torch.inference_mode, torch.no_grad):
             with mode():
-                self.assertEqual(_address_check._calls().torch.slot,
-                                 _address_check.CALLS.torch.slot)
-                self.assertTrue(_address_check._counts_versions() or
-                                not _address_check.CALLS.torch.slot)
+                calls = _address_check._calls()
+                self.assertEqual(calls is None, _address_check.CALLS is None)
+                self.assertTrue(calls is None or _address_check._counts_versions(calls))
         with unittest.mock.patch.object(_address_check, "_AOTI",
                                         [*names[:-1], "aoti_torch_no_such_function"]):
-            self.assertEqual(_address_check._calls().torch.slot, 0)
+            self.assertIsNone(_address_check._calls())
 
     def test_other_torch(self):
-        """A torch whose table is no capsule, or that refuses to swap tensors, is read in another
-        way."""
-        with unittest.mock.patch.object(torch.Tensor, "__dlpack_c_exchange_api__", 5, create=True):
-            self.assertIsNone(_address_check._calls().describe)
+        """An older torch, and one that refuses to swap tensors, is read in Python."""
+        with unittest.mock.patch.object(torch, "__version__",
+                                        torch.torch_version.TorchVersion("2.9.1+cpu")):
+            self.assertIsNone(_address_check._calls())
         with unittest.mock.patch.object(torch._C, "_swap_tensor_impl",
                                         side_effect=RuntimeError("no"), create=True):
-            self.assertEqual(_address_check._calls().torch.slot, 0)
+            self.assertIsNone(_address_check._calls())
 
 
 class SameDecisions(Case):
-    """torch's functions and Python find the same changes. AddressChecksByDLPack has the changes for
-    DLPack."""
+    """torch's functions and Python find the same changes."""
     def outcome(self, change, way):
         """The parameters after two steps with a change, or the error."""
         ps = [torch.ones(4, 4).requires_grad_() for _ in range(3)]
@@ -564,7 +547,7 @@ class SameDecisions(Case):
         opt = optc.torch.SGD(ps, lr=0.5, momentum=0.5)
         for _ in range(3):
             opt.step()
-        if way == "torch" and _address_check.CALLS.torch.slot:
+        if way == "torch" and _address_check.CALLS:
             self.assertEqual(opt._bounds[0].seen.compare(), STAY)
         try:
             change(ps[1])

@@ -14,7 +14,7 @@ from case import Case
 from optc.torch._address_check import AddressCheck
 from test_address_check import path
 
-WAYS = ("torch", "DLPack", "Python")
+WAYS = ("torch", "Python")
 TYPES = [
     getattr(torch, n)
     for n in ("int64", "uint8", "bool", "complex64", "float8_e4m3fnuz", "float8_e8m0fnu")

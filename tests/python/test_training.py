@@ -70,8 +70,7 @@ class Cost(unittest.TestCase):
     """One call finds the gradients of many tensors, also those that moved: a count of calls, not of
     seconds."""
 
-    @unittest.skipUnless(optc.torch._address_check.AVAILABLE,
-                         "this torch has no DLPack exchange table")
+    @unittest.skipUnless(optc.torch._address_check.CALLS, "this torch lacks a function")
     def test_calls(self):
         params = [torch.zeros(2, requires_grad=True) for _ in range(1500)]
         for p in params:
