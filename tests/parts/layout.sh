@@ -82,12 +82,11 @@ find gen runtime/core runtime/library tools tests -mindepth 2 -type f ! -path '*
     sed -E 's#^(gen|runtime/core|runtime/library|tools|tests)/([a-z_]+)/.*#\1/\2/#' |
     sort -u > "$work/folders"
 {
-    sed -n 's/^| `\([a-z_/]*\/\)` |.*/\1/p' README.md |
-        grep -E '^(gen|runtime/core|runtime/library|tools)/.'
+    sed -n 's/^| `\([a-z_/]*\/\)` |.*/\1/p' gen/ARCHITECTURE.md
     sed -n 's/^| `\([a-z_]*\/\)` |.*/tests\/\1/p' tests/README.md
 } | sort > "$work/map"
 diff "$work/folders" "$work/map" > "$work/difference"
-found "$work/difference" "the tables of folders in README.md and tests/README.md (<: missing \
+found "$work/difference" "the tables of folders in ARCHITECTURE.md and tests/README.md (<: missing \
 there, >: not in the tree)"
 # CATALOGUE.md is generated: only its links are checked.
 pages=$(find . -name '*.md' ! -path './build*' ! -path './.git/*' | sed 's|^\./||' | sort)
