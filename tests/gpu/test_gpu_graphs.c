@@ -1,5 +1,6 @@
 /* Contract C4: a captured and replayed step equals the step. */
 #include "tests/gpu/device_side.h"
+#include "runtime/core/schedule/schedule_ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

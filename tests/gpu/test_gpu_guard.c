@@ -1,6 +1,7 @@
 /* Device scalars and guards: a scalar on the device has the effect of setting it, a guarded step
  * that of not running it. Also parameters that move. */
 #include "tests/gpu/device_side.h"
+#include "runtime/core/api/api.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,6 +3,7 @@
 #include "tests/gpu/device_side.h"
 
 #include "runtime/library/profile/profile.h"
+#include "runtime/core/api/api.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -58,6 +58,7 @@ awk '
         $2 == "runtime/optc.h" }
     $1 ~ /^runtime\/core\/(base|bind|cuda)\// {
         ok = $2 ~ /^(runtime\/core\/base|gen\/abi|templates)\// || $2 == "runtime/optc.h" ||
+             $1 ~ /\/bind\// && $2 ~ /^runtime\/core\/bind\// ||
              $1 ~ /\/cuda\// && $2 ~ /^runtime\/core\/cuda\//
     }
     $1 ~ /^runtime\/library\// {

@@ -1,5 +1,6 @@
 /* The public interface: its promises, and its messages for wrong use. */
 #include "tests/harness/help.h"
+#include "runtime/core/api/api.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -1,5 +1,6 @@
 /* The cache of compiled code: damage, bases, the size limit, unusable folders, and real code. */
 #include "tests/harness/cache_home.h"
+#include "runtime/core/api/api.h"
 
 /* ---- one process ---- */
 START_TEST(round_trip)

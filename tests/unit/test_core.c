@@ -1,6 +1,7 @@
 /* The core: addresses of arrays, the actions of a run, and refused tensors. */
 #include "tests/harness/help.h"
 #include "runtime/library/rule/gpu_code.h"
+#include "runtime/core/schedule/schedule_ops.h"
 #include "tests/harness/suites.h"
 
 #include <stdlib.h>

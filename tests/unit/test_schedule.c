@@ -5,6 +5,7 @@
 
 #include "gen/gen.h"
 #include "runtime/core/memory/layout.h"
+#include "runtime/core/schedule/schedule_ops.h"
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
 

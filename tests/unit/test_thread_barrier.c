@@ -1,6 +1,7 @@
 /* Threads of a step: who runs small stages, how often threads meet at a barrier, and that waiting
  * costs no CPU time. */
 #include "runtime/core/matrix/cpu_calls.h"
+#include "runtime/core/cpu/cpu.h"
 #include "tests/harness/help.h"
 
 #include <omp.h>

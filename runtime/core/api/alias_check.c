@@ -2,7 +2,7 @@
  * Compiled loops rely on that (OPTC_EACH). Parameters are sorted by address, so that a check is a
  * binary search for any number of tensors. States are in the binding's block or caller-owned
  * (caller_states.c). */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include <stdlib.h>
 #include <string.h>

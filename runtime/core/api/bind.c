@@ -1,6 +1,7 @@
 /* optc_bind: checks everything that the caller passes, fills groups and tensors, then lets the
  * device allocate. A failed call leaves nothing behind. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
+#include "runtime/core/memory/layout.h"
 
 #include <stdlib.h>
 #include <string.h>

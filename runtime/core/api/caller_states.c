@@ -1,7 +1,7 @@
 /* Caller-owned states (optc_tensor.states): a binding uses their values and does not initialise
  * them. A caller can bind tensors again, in other groups or with other tensors, without copying
  * their states. They are sorted by address for the alias checks (alias_check.c). */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* States in block codes that start at another number than 0, such as Adagrad's sum. Devices fill
  * the bytes of such states with zeros; this file writes the codes and scales of the number behind
  * that. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include <stdlib.h>
 

@@ -3,6 +3,7 @@
  * part in its states, and the other bindings read it there. No value passes through the host, and
  * none is copied. Bindings of other processes send theirs, which are read where they were
  * received. */
+#include "runtime/core/api/api.h"
 #include "runtime/core/memory/layout.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * The binding stores their addresses. A GPU reads them in a launch of its own (gpu_guard.c): the
  * host does not wait, and every replay of a captured step reads them again. On other devices the
  * host reads them into Group.hyper, and skips the run if the guard is not 0. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include <string.h>
 

@@ -1,6 +1,9 @@
 /* Engines: parsing of device names and sizes, opening and closing a device with its threads. The
  * host opens its own part through Host.open. */
+#include "runtime/core/api/api.h"
+#include "runtime/core/cpu/cpu.h"
 #include "runtime/core/gpu/gpu_device.h"
+#include "runtime/core/memory/layout.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Queries: the groups, tensors and memory of a binding; factor statistics; the warning about stacks
  * of matrices. Nothing here changes state. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Refuses values for states that a rule keeps lower triangles (gen/ir/lower_values.c). A GPU leaves
  * the zeros right of their diagonals out of products, and would use a part of other values
  * there. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include <stdio.h>
 #include <string.h>

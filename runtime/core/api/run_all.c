@@ -1,6 +1,7 @@
 /* optc_run_all: runs an entry on several bindings, after the entries that compute the values of all
  * tensors that it needs (connect.c). On a GPU small bindings run beside a large one, and all of
  * them are one graph if nothing has changed. */
+#include "runtime/core/api/api.h"
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* Facts of sharded bindings for callers: which rank holds a state, and (optc_plan_sharded) what a
  * rank sends, computes and holds. A plan allocates no tensors and needs no other process: this file
  * makes up the other ranks' answers, the same tensors, cut along dimension 0 into equal pieces. */
+#include "runtime/core/api/api.h"
 #include "runtime/core/shard/shard.h"
 
 #include <stdlib.h>

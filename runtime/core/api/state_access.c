@@ -1,6 +1,6 @@
 /* Reading and writing states and reports by name; setting pointers of gradients and inputs, and
  * scalar inputs. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include "gen/abi/near_names.h"
 

@@ -1,6 +1,6 @@
 /* Running an entry: checks of inputs, participation, guard, then the device's run. Also the planned
  * memory traffic, streams and hyperparameters. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include "gen/abi/near_names.h"
 

@@ -14,7 +14,7 @@
  *
  * States of a group follow the group's count, which is the binding's. A cohort starts each run from
  * a copy of them, and its results are discarded. `every` uses the binding's count too. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include <stdlib.h>
 #include <string.h>

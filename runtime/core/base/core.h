@@ -22,6 +22,7 @@
 #include "gen/abi/stage_abi.h"
 #include "runtime/optc.h"
 #include "gen/abi/program.h"
+#include "runtime/core/base/device.h"
 #include "runtime/core/base/profile_hooks.h"
 
 #ifndef CORE
@@ -40,15 +41,9 @@ CORE void message_clear(void);
 
 enum { MOST_ROLES = 32 };                  /* variants of a binding's program, which for shards are
                                             * a rule's roles */
-
-/* A pending change of participation and cohorts, for entries whose participation mask is `mask`.
- * any: something changes; takes: a free cohort comes into use; grows: more cohorts are needed than
- * exist */
-typedef struct Participation { unsigned mask; bool any, takes, grows; } Participation;
-
 typedef struct Connection Connection;
-typedef struct Device Device;
-typedef struct Host Host;
+CORE const Device *cpu_device(void);
+CORE const Device *gpu_device(void);
 
 struct optc_engine {
     const Device *device;
@@ -276,143 +271,6 @@ struct optc_binding {
     BindAlloc *allocs;                 /* small host memory, freed with the binding */
 };
 
-/* Copies `rows` runs of `bytes` bytes. The runs of each side are `pitch` bytes apart. */
-typedef struct MemoryCopy { void *to; const void *from; size_t bytes, rows, pitch; } MemoryCopy;
-
-/* One entry of one binding, of those that optc_run_all runs. Tasks of one level are independent of
- * each other, and depend on all tasks of the levels before. In the order in which they are run one
- * by one. */
-typedef struct JointTask { optc_binding *b; int entry, phase, level; } JointTask;
-enum { MOST_JOINT = 64 };                  /* tasks of one optc_run_all that can be one graph */
-
-struct Device {
-    const char *name;
-    /* allocates memory, initialises states, makes tables; groups and tensors are already filled */
-    optc_status (*bind)(optc_binding *b);
-    /* also after a bind that failed half-way */
-    void (*unbind)(optc_binding *b);
-    optc_status (*run)(optc_binding *b, int entry, int phase);
-    optc_status (*sync)(optc_binding *b);
-    /* checks that the device can reach p, which replaces `was` */
-    optc_status (*use_pointer)(optc_binding *b, int tensor, const void *was, const void *p,
-                               const char *what);
-    void (*set_stream)(optc_binding *b, void *stream);
-    optc_status (*read)(const optc_binding *b, void *host, const void *from, size_t bytes,
-                        const char *call);
-    optc_status (*write)(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait,
-                         const char *call);
-    /* sets n doubles, `pitch` bytes apart, to `value`: all of them, or none and an error */
-    optc_status (*spread)(const optc_binding *b, void *to, size_t pitch, int n, double value,
-                          const char *call);
-    /* sets hyperparameter `at` of n groups on the device, all or none. After success the caller
-     * updates Group.hyper */
-    optc_status (*send_hyper)(const optc_binding *b, int first, int n, int at, double value,
-                              const char *call);
-    /* steps of the binding, including replays of captured steps that the host did not see */
-    optc_status (*get_t)(const optc_binding *b, int64_t *steps);
-    optc_status (*set_t)(optc_binding *b, int64_t steps);    /* for all cohorts */
-    /* memory for additional cohorts, freed with the binding */
-    optc_status (*alloc_cohorts)(optc_binding *b, size_t bytes, void **out);
-    /* ncohort has grown. A failure frees what alloc_cohorts returned last */
-    optc_status (*grown)(optc_binding *b);
-    /* cohorts or participation changed; moved: pointers changed too */
-    void (*arranged)(optc_binding *b, bool moved);
-    /* called before such a change, may refuse it; NULL: always allowed */
-    optc_status (*may_change_participation)(const optc_binding *b, const Participation *c);
-    /* idle cohorts that a binding starts with */
-    int spare_cohorts;
-    optc_status (*memory)(optc_engine *e, optc_memory *out);
-    /* the host can access the device's memory */
-    bool reaches;
-    /* the device shall read this number before every run; NULL: the host reads it
-     * (device_scalars.c) */
-    optc_status (*read_ahead)(optc_binding *b, const void *from, bool guard, const char *call);
-    /* bytes of scratch memory for calls, which use it one after another; NULL: 0. Must not depend
-     * on the number of threads or on free memory: it decides which matrices share a call, and with
-     * that bits */
-    int64_t (*call_bytes)(const optc_binding *b);
-    /* sharded bindings: gathers host memory of all ranks when binding; runs an exchange */
-    optc_status (*gather)(optc_engine *e, const optc_comm *c, const void *own, void *all,
-                          size_t bytes);
-    optc_status (*exchange)(const optc_binding *b, int number);
-    /* memory for callers (device_memory.c). take: not initialised. give: refused calls free
-     * nothing. fills: `to` is memory of this device */
-    optc_status (*take)(optc_engine *e, size_t bytes, void *stream, void **out);
-    optc_status (*give)(optc_engine *e, void *memory, size_t bytes, void *stream);
-    optc_status (*fills)(optc_engine *e, const void *to);
-    optc_status (*set)(optc_engine *e, void *to, int byte, size_t bytes, void *stream);
-    optc_status (*copy)(optc_engine *e, const MemoryCopy *c, void *stream);
-    /* copies n numbers of 8 bytes to `send`, and gathers those of all ranks, with one more number,
-     * to `recv`. Not 0: it failed */
-    int (*gather_values)(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send,
-                         void *recv);
-    /* begins: the bindings other than b[lead] run beside it from here on; otherwise: ends that,
-     * also after an error.
-     * NULL: bindings run one after another */
-    optc_status (*beside)(optc_binding *const *b, int n, int lead, bool begins);
-    /* The tasks of an optc_run_all as one graph. ran false: launches it if there is one that still
-     * fits, and sets *done. ran true: the tasks ran one by one, and may be the same next time:
-     * makes their graph. NULL: none */
-    optc_status (*joint)(const JointTask *task, int n, bool ran, bool *done);
-    /* sharded bindings: this rank cannot run, or (why OPTC_OK) a guard skips its run. Marks that
-     * for the other ranks, which have not waited for it. Returns `why`, with its message. NULL: all
-     * ranks compare before a run (shards_begin) */
-    optc_status (*refuse)(optc_binding *b, int entry, int phase, optc_status why);
-    /* its stream is being captured; NULL: never */
-    bool (*capturing)(const optc_binding *b);
-    bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
-};
-CORE const Device *cpu_device(void);
-CORE const Device *gpu_device(void);
-
-struct GpuCode;
-struct KernelNeeds;
-struct FunctionForm;
-struct MatrixKit;
-struct Host {
-    /* lowest CUDA version of the driver that its code needs, such as 13000; 0: DRIVER_NEEDED is
-     * enough */
-    int cuda;
-    /* small blocks come from the GPU's memory pool: cheap by the thousand, but a process's first
-     * use takes some 8 ms */
-    bool pooled;
-    /* ordinal of the GPU that the device name "best" means; -1: the CPU */
-    int (*best)(const optc_engine_options *o);
-    /* sets e->library; the device is open */
-    optc_status (*open)(optc_engine *e, const optc_engine_options *o);
-    /* also after an open that failed half-way; the device is still open */
-    void (*close)(optc_engine *e);
-    /* sets program, fn, library */
-    optc_status (*make)(optc_rule *r, const optc_rule_options *o);
-    /* also after a make that failed half-way */
-    void (*drop)(optc_rule *r);
-    /* how the rule runs, for users */
-    void (*path)(const optc_rule *r, char *buf, size_t n);
-    /* the rule's kernels, with launches for this number of elements */
-    optc_status (*code)(optc_rule *r, int64_t elements, const struct GpuCode **out);
-    /* Code for a binding with runs: of a CPU rule in fn, of a GPU rule in code. NULL: the host has
-     * none */
-    optc_status (*runs)(optc_binding *b, const struct GpuCode **code, const optc_stage_fn **fn);
-    /* loads these kernels into `code`, which may leave kernels out; NULL: it never does. call: in
-     * messages */
-    optc_status (*load)(optc_rule *r, const struct GpuCode *code, const struct KernelNeeds *need,
-                        const char *call);
-    /* sharded bindings of several ranks on GPUs: passes what rank 0 measured to all ranks; NULL:
-     * nothing is passed */
-    optc_status (*share)(optc_binding *b);
-    /* called after binding; may be NULL */
-    void (*bound)(optc_binding *b);
-    /* names of its rules; NULL: no more */
-    const char *(*rule_name)(int i);
-    /* Matrices without a rule (runtime/core/functions). function: the rule of a function. kernels:
-     * loads the kernels of a MatrixKernels into the kit, inside gpu_enter. NULL: the host has no
-     * such functions */
-    optc_status (*function)(optc_engine *e, const struct FunctionForm *f, optc_rule **out);
-    optc_status (*kernels)(optc_engine *e, struct MatrixKit *k, int which);
-    /* it compiles no rules */
-    bool packed;
-};
-
 /* ---- struct_version.c ---- */
 /* A public struct: the function that takes its size, its name, the header's function that passes
  * it, its size here and in the first version of the header */
@@ -425,261 +283,39 @@ CORE optc_status struct_write(const StructVersion *s, void *to, size_t size, con
 CORE optc_status struct_read_array(const StructVersion *s, void *to, const void *from, size_t size,
                                    int n);
 
-/* ---- bind.c, layout.c ---- */
+/* ---- binding.c ---- */
 /* zeroed, freed with the binding; NULL: failed */
 CORE void *binding_alloc(optc_binding *b, size_t n, size_t size);
 #define TAKE(b, T, n) ((T *)binding_alloc((b), (size_t)(n), sizeof(T)))
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
-/* ---- tensor_check.c ---- */
-CORE TensorFacts tensor_facts(const optc_tensor *t);
-CORE int view_of(const Program *p, const TensorFacts *a);
-/* of the tensor that this one is a piece of */
-CORE int64_t whole_dim(const optc_tensor *t, int k);
-CORE int64_t begins_at(const optc_tensor *t, int k);        /* where the piece begins in it */
-CORE int64_t elements_before(const optc_tensor *t);
-/* A piece with these dimensions consists of runs of *run elements, *apart elements of the whole
- * tensor apart; one run: *apart is 0. false: its runs are not equally far apart */
-CORE bool box_runs(int rank, const int64_t *shape, const int64_t *whole, int64_t *run,
-                   int64_t *apart);
-/* the same for a tensor; true: it has several runs, and the host has code that numbers their
- * elements */
-CORE bool piece_runs(const optc_binding *b, const optc_tensor *t, int64_t *run, int64_t *apart);
-CORE bool is_row_major(const optc_tensor *t, const int64_t *stride);
-CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i);
-/* ---- alias_check.c ---- */
-CORE int span_order(const void *a, const void *b);         /* for qsort: by address */
-CORE optc_status check_params_apart(optc_binding *b);
-/* an array that a step reads must not overlap a parameter or a state, which the step writes */
-CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes,
-                               const char *what);
-
-/* ---- caller_states.c ---- */
-CORE optc_status check_states_apart(optc_binding *b);
-CORE optc_status bind_caller_states(optc_binding *b, int tensor, void *const *states);
 CORE bool state_caller_owned(const optc_binding *b, int tensor, int array);
-/* the tensor of a caller-owned state that overlaps [lo, hi); -1: none does */
-CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi);
-
-/* ---- bind.c, introspect.c, layout.c ---- */
 CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value,
                              int *out);
 /* adds to optc_engine.ours; negative: freed */
 CORE void memory_account(optc_engine *e, int64_t bytes);
-/* after tensors are filled; sets optc_binding.warning */
-CORE void warn_stacks(optc_binding *b);
-CORE optc_status layout_measure(optc_binding *b);           /* computes storage_bytes and offsets */
+CORE void *call_space(const optc_binding *b);               /* call_bytes of scratch memory */
+/* the host reads the guard, and waits for its value */
+CORE bool host_guards(const optc_binding *b);
+/* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)", "a product of rule …"; s NULL: the step
+ * counter */
+CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n);
+
+/* ---- array_bytes.c ---- */
 /* two temporaries share memory */
 CORE bool temporaries_overlap(const optc_binding *b, int x, int y);
-/* after allocation: pointers, views, units of work */
-CORE optc_status layout_place(optc_binding *b);
-
-
-/* ---- matrix_blocks.c ---- */
-CORE optc_status blocks_make(optc_binding *b);
-/* after the tensors' pointers are set */
-CORE void blocks_point(optc_binding *b);
-CORE void blocks_views(optc_binding *b);                    /* after the tensors' views are set */
-/* x is a view or an extra entry of t: takes its cohort, participation and values per group */
-CORE void tensor_follow(const optc_binding *b, Tensor *x, const Tensor *t);
-/* after cohorts or participation changed */
-CORE void blocks_update(optc_binding *b);
-/* after one pointer changed */
-CORE void blocks_moved(optc_binding *b, int tensor, int array);
-CORE bool array_blocked(const ProgArray *m);
-CORE int64_t row_stride(const optc_binding *b, const Tensor *t);           /* of the elements */
-/* offset of the nth matrix of an array from t's pointer, in values */
-CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth);
-/* the tensors, or views of their blocks, that a stage covers; batch -1: all */
-CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int batch);
-CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out);
-/* ---- units.c: fills u from u->tensor and u->n ---- */
-CORE optc_status units_count(optc_binding *b, Units *u);
-
-/* ---- batches.c ---- */
-#define MOST_WORKSPACE ((int64_t)1 << 46)
-CORE bool parse_size(const char *s, int64_t *out);          /* engine_api.c: "512M", "0" */
-CORE void *call_space(const optc_binding *b);               /* call_bytes of scratch memory */
-
-/* ---- runtime/core/schedule ---- */
-CORE optc_status schedules_make(optc_binding *b);
-CORE const Schedule *schedule_of(const optc_binding *b, int entry, int phase);
-/* Ops that are not ordered, also not by way of others, may run side by side. Longer schedules run
- * one op after another. */
-enum { MOST_SIDE_BY_SIDE = 64 };
-CORE bool ops_ordered(const optc_binding *b, const ScheduleOp *x, const ScheduleOp *y);
-OPTC_COUNT bool op_of_ranks(const ScheduleOp *op) { return op->kind >= SCHEDULE_EXCHANGE; }
 
 OPTC_COUNT int64_t factor_stats_count(const optc_binding *b)
 {
     return b->nfactor ? b->stats_at[(int64_t)b->nfactor * b->nall] : 0;
 }
-
-/* ---- stagger_slots.c ---- */
-CORE optc_status stagger_make(optc_binding *b);               /* assigns slots; after blocks_make */
-/* takes the slots that the tensors have in a binding of whole tensors */
-CORE optc_status stagger_follow(optc_binding *b, const optc_binding *model);
-/* writes slots to the device; after allocation */
-CORE optc_status stagger_write(optc_binding *b);
-CORE StaggerNow stagger_now(const optc_binding *b, int64_t t);
-/* A slot array in `stagger` (bits) schedules the tensor, or this matrix of a view of blocks (-1:
- * any of its matrices), at this step. Always true when `stagger` is 0 */
-CORE bool stagger_active(const optc_binding *b, const StaggerNow *x, unsigned stagger,
-                         const Tensor *y, int64_t matrix);
-/* the matrix that a stage's unit belongs to; -1: the unit may contain several */
-CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit);
 /* a state that callers see, or (report) a report */
 OPTC_COUNT bool array_visible(const ProgArray *m, bool report)
 {
     return m->kind == MEM_STATE && m->report == report && !m->slots.every && !m->kernel;
 }
 
-/* ---- runtime/core/shard; for bindings that are not sharded these do nothing ---- */
-/* makes the derived program and the extra entries; after tensors are filled */
-CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status so_far);
-/* instead of shards_make: tells the other ranks that this one cannot bind; returns s with its
- * message */
-CORE optc_status shards_refuse(const optc_rule *r, const optc_comm *comm, optc_status s);
-/* memory for buffers and copies, from this offset on */
-CORE int64_t shards_bytes(optc_binding *b, int64_t at);
-/* after the tensors' pointers are set */
-CORE void shards_point(optc_binding *b);
-/* after cohorts or participation changed */
-CORE void shards_update(optc_binding *b);
-/* after one pointer changed */
-CORE void shards_moved(optc_binding *b, int tensor, int array);
-/* before states that copy p are filled */
-CORE optc_status shards_send_params(optc_binding *b);
-/* before a run: the ranks compare gradients, guards (skip) and whether each of them can run */
-CORE optc_status shards_begin(optc_binding *b, int entry, int phase, optc_status so_far, bool skip);
-/* this rank cannot run, though shards_begin succeeded; returns why */
-CORE optc_status shards_refuse_run(optc_binding *b, int entry, int phase, optc_status why);
-CORE int shards_variant(const optc_binding *b, int tensor);                 /* of the rule */
-/* bind.c: everything but the device's memory */
-CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups,
-                           const optc_comm *comm, PlanKind plan, optc_binding **out);
-/* shard_plan.c: the same of tensors that are never allocated, cut along dimension 0. sharded: also
- * if ranks is 1 */
-typedef struct RankPlan { int rank, ranks; bool sharded; PlanKind kind; } RankPlan;
-CORE optc_status bind_rank_plan(optc_rule *r, const optc_group *groups, int ngroups,
-                                const RankPlan *x, optc_binding **out);
-CORE void shards_exchange(const optc_binding *b, int number);              /* on the CPU */
-CORE optc_status exchange_run(const optc_binding *b, int number);
-/* after a run: how the exchanges ended */
-CORE optc_status shards_end(optc_binding *b);
-CORE bool shards_move(const optc_binding *b, int array);    /* some exchange moves the array */
-/* the group of tensors that an entry is exchanged with; 0 if exchanges do not run beside
- * computation */
-CORE int shards_group(const optc_binding *b, int entry);
-/* how binding ended on all ranks */
-CORE optc_status shards_agree(optc_binding *b, optc_status s);
-CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all, size_t bytes);
-/* the number of ranks, 1: not sharded; rank: this one */
-CORE int shards_ranks(const optc_binding *b, int *rank);
-/* variants of the rule, with their roles */
-CORE unsigned shards_roles(const optc_binding *b, unsigned variants);
-/* the entry that holds a state of a bound tensor; -1: another rank holds it */
-CORE int shards_state_entry(const optc_binding *b, int tensor, int array);
-/* optc_params_changed: refuses a state that one rank holds for all pieces */
-CORE optc_status shards_check_restart(const optc_binding *b, int tensor, int array);
-
-/* ---- step_cohorts.c ---- */
-/* The participation mask of an entry: variants whose stages read a gradient in any phase. */
-CORE unsigned gradient_variants(const Program *p, int entry);
-CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);
-CORE optc_status cohorts_prepare(optc_binding *b);
-CORE void cohorts_place(optc_binding *b);                      /* fills their views */
-/* each cohort has its own copy of the array */
-CORE bool cohort_owns(const ProgArray *m);
-/* cohorts and participation are right for the entry. If not, call cohorts_catch_up, then
- * cohorts_arrange, before a run */
-CORE bool cohorts_settled(const optc_binding *b, int entry);
-CORE optc_status cohorts_arrange(optc_binding *b, int entry);
-/* an entry with this participation mask skips t */
-CORE bool tensor_out(const Tensor *t, unsigned mask);
-CORE void cohorts_stepped(optc_binding *b);                 /* a step was executed */
-CORE optc_status cohorts_catch_up(optc_binding *b);
-#define MOST_T ((int64_t)1 << 52)
-/* the steps of a tensor; now: the binding's, of Device.get_t */
-CORE int64_t tensor_steps(const optc_binding *b, int tensor, int64_t now);
-/* of the binding, then of its tensors */
-CORE optc_status put_steps(optc_binding *b, const int64_t *steps);
-/* before a run: copies the groups' states to their cohorts */
-CORE optc_status cohorts_copy_states(optc_binding *b,
-                                     optc_status (*copy)(optc_binding *b, void *to,
-                                                         const void *from, size_t n));
-
-/* ---- engine_api.c ---- */
-/* Reads a device name: NULL or "cpu", "cuda", "cuda:1", "best". No other function parses device
- * names. */
-typedef enum DeviceKind { DEVICE_CPU, DEVICE_GPU, DEVICE_BEST } DeviceKind;
-/* ordinal: GPUs only */
-typedef struct DeviceName { DeviceKind kind; int ordinal; } DeviceName;
-/* false: no device has such a name */
-CORE bool device_parse(const char *text, DeviceName *out);
-
-/* ---- device_memory.c ---- */
-/* number and bytes of optc_alloc's live blocks */
-CORE int memory_blocks(const optc_engine *e, int64_t *bytes);
-
-/* ---- device_scalars.c ---- */
-/* before a run: the host reads the guard and the scalars that are its task to read; it waits for a
- * device whose memory it cannot access. skip: the guard is set, the run must do nothing */
-CORE optc_status device_scalars_read(optc_binding *b, bool *skip);
-CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call,
-                                   double *out);
-/* the host reads the guard, and waits for its value */
-CORE bool host_guards(const optc_binding *b);
-/* the error of a capture that cannot contain the guard */
-CORE optc_status guard_refused(const optc_binding *b);
-/* NULL: none */
-CORE const DeviceScalar *hyper_device_scalar(const optc_binding *b, int group, int at);
-/* group -1: all */
-CORE void drop_device_scalars(optc_binding *b, int group, int at, int input);
-/* was set, or is read from memory */
-CORE bool scalar_known(const optc_binding *b, int group, int input);
-/* after a run, which read all of them */
-CORE void device_scalars_done(optc_binding *b);
-
-/* ---- connect.c ---- */
-CORE bool is_shared_input(const ProgArray *m);              /* a value of one of several bindings */
-CORE optc_status check_bindings(const char *call, optc_binding *const *b, int n);
-/* if the entry needs values of connected bindings, the list of an optc_run_all has all of them */
-CORE optc_status check_lists(optc_binding *const *b, int n, const char *entry);
-/* it is connected with other processes */
-CORE bool connection_ranks(const optc_binding *b);
-/* after the entries of a level, of which so_far says how they ended: the ranks exchange their
- * values */
-CORE optc_status connection_gather(optc_binding *b, optc_status so_far);
-/* the values that the entry needs are there */
-CORE optc_status check_round(const optc_binding *b, int entry);
-CORE void round_ran(optc_binding *b, int entry);
-/* the host read its guard, which is set */
-CORE void round_skipped(optc_binding *b, int entry);
-CORE void round_end(optc_binding *b);
-/* of all of its bindings; does nothing if it has none */
-CORE void connection_end(optc_binding *b);
-/* the input is another binding's state */
-CORE bool connection_reads(const optc_binding *b, int array);
-
-/* ---- step.c ---- */
-CORE int find_entry(const optc_binding *b, const char *name);           /* -1: none */
-/* counts a run that succeeded */
-CORE void entry_ran(optc_binding *b, int entry, int phase);
-/* the next run of the entry needs nothing of the host but the launch: inputs and participation are
- * as before */
-CORE bool entry_steady(const optc_binding *b, int entry);
-/* Bytes that one stage of a batch (-1: of all tensors), or one copy, moves by the plan. present: of
- * the tensors that take part in the current run, otherwise of all */
-CORE void add_bytes(const optc_binding *b, const ScheduleOp *op,
-                    const StaggerNow *stagger, bool present, optc_bytes *out);
-/* sets hyperparameter `at` of a group (-1: all groups) on the device and in Group.hyper, of its
- * cohorts too; all or none */
-CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call);
-
-/* ---- state_access.c ---- */
-CORE optc_status has_state(const optc_binding *b, const char *call, int tensor, const char *name,
-                           int *has);
+/* ---- type_values.c ---- */
 CORE bool type_is_coded(int t);                             /* block codes: q8, q8u, f8, f8u */
 /* a code for values that are never negative */
 CORE bool type_is_unsigned(int t);
@@ -689,84 +325,11 @@ CORE void type_store(int t, void *p, int64_t i, double x);
 CORE void values_load(int t, const void *p, int64_t n, double *out);
 /* dither: of the first value (templates/codes.h); NULL: block codes are rounded to nearest */
 CORE void values_store(int t, void *p, int64_t n, const double *in, const unsigned *dither);
-CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group,
-                            int *out);
 CORE void number_store(int t, void *p, int64_t n, double value);     /* n times the same value */
-/* coded_start.c: after the device has filled all states */
-CORE optc_status coded_states_start(optc_binding *b);
-CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
-/* n values of a state from index `at` on. side: rows of its square matrices, to find their
- * diagonals. of: the tensor;
- * NULL: a state of the group */
-typedef struct StateSpan { int64_t at, n, side; const Tensor *of; } StateSpan;
-OPTC_COUNT StateSpan state_span(const Tensor *of, int64_t at, int64_t n, int64_t side)
-{
-    StateSpan x;
-    x.at = at, x.n = n, x.side = side, x.of = of;
-    return x;
-}
-CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst,
-                     const void *param, StateSpan x);
-
-/* ---- lower_states.c ---- */
-/* n values of a state from index `at` on, of a plain type with so many bytes; maybe unaligned.
- * label: the tensor */
-typedef struct NewValues {
-    const char *call, *label; int type, bytes; const void *data; int64_t at, n;
-} NewValues;
-/* Refuses values right of the diagonal of a state that is a lower triangle. s: the shape of the
- * tensor that holds it */
-CORE optc_status check_lower(const ProgArray *m, Shape s, const NewValues *x);
-
-/* ---- thread_barrier.c ---- */
-/* begins as zeros */
-typedef struct Barrier { int arrived, asleep; unsigned generation; } Barrier;
-#ifdef _OPENMP
-/* returns after `threads` threads have called it */
-CORE void barrier_wait(Barrier *t, int threads);
-#endif
-
-/* ---- cpu_device.c ---- */
-/* `threads`, or 1 where this process must not start any */
-CORE int threads_allowed(int threads);
-/* Calls each(with, i) for i in [0, n), divided among the threads of a team. A team of one does not
- * enter OpenMP, whose runtime ends the process when memory runs out. */
-CORE void parallel_for(int team, int64_t n, void (*each)(void *with, int64_t i), void *with);
-CORE optc_status cpu_bind(optc_binding *b);
-CORE void cpu_unbind(optc_binding *b);
-CORE optc_status cpu_sync(optc_binding *b);
-/* cohorts_copy_states, in the host's memory */
-CORE void cpu_follow(optc_binding *b);
 
 /* ---- call_costs.c ---- */
 /* operations of a call */
 CORE double call_flops(const Program *p, const ProgCall *c, Shape s);
 /* the same, or what a GPU takes longer for, as operations: for slots */
 CORE double call_cost(const Program *p, const ProgStage *s, Shape shape);
-
-/* ---- cpu_calls.c ---- */
-typedef struct CalleeInfo {
-    const char *name;
-    double (*flops)(const Program *p, const ProgCall *c, Shape s);
-    /* without regard to the tensors' shapes */
-    optc_status (*check)(const Program *p, const ProgStage *s);
-    /* CPU jobs, independent of each other */
-    int64_t (*jobs)(const Program *p, const ProgCall *c, Shape s);
-    /* thread: index of the calling thread in its team */
-    void (*run)(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
-    /* bytes of scratch memory per CPU thread; NULL: 0 */
-    int64_t (*scratch)(const Program *p, const ProgCall *c, Shape s);
-} CalleeInfo;
-CORE const CalleeInfo *callee_info(const ProgCall *c);
-CORE optc_status cpu_calls(optc_binding *b);
-/* loads the BLAS of a rule with products; a failure is reported when the rule is bound */
-CORE void cpu_calls_load(const optc_rule *r);
-CORE int64_t cpu_call_bytes(const optc_binding *b);
-/* appends "; " and how products are computed; appends nothing for rules without products */
-CORE void cpu_call_path(const optc_rule *r, char *text, size_t n);
-
-/* ---- rule_api.c ---- */
-/* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)", "a product of rule …"; s NULL: the step
- * counter */
-CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n);
 #endif

@@ -1,6 +1,6 @@
 /* Groups and cohorts as devices see them: their views, and copies of the groups' states.
  * step_cohorts.c arranges them. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/bind/bind.h"
 
 #include <string.h>
 

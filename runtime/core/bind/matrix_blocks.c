@@ -7,7 +7,7 @@
  * into the tensor's arrays. Stages over blocks and products iterate over views; a product finds a
  * block's elements by their offset in the matrix and the matrix's row stride. A tensor that is not
  * larger than a block has one view, of the whole tensor. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/bind/bind.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
  * Arrays of the binding hold the slots, and stages compare them with the step. Stages with
  * ProgStage.stagger (gen/plan/stagger_plan.c) run only for the tensors or blocks scheduled for this
  * step; they would change nothing for others. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/bind/bind.h"
 
 #include <stdlib.h>
 #include <string.h>

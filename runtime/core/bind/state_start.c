@@ -1,5 +1,5 @@
 /* First values of states: devices fill states with them when a binding is made. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/bind/bind.h"
 
 #include "runtime/core/base/conversions.h"
 

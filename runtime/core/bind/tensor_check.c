@@ -1,6 +1,6 @@
 /* Checks of one tensor that optc_bind receives: shape, types, strides, and the piece of a larger
  * tensor that it is. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/bind/bind.h"
 
 #include <stdio.h>
 #include <string.h>

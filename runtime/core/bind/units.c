@@ -1,5 +1,5 @@
 /* Units of work of a list of tensors. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/bind/bind.h"
 
 /* Counts, for each kind of stage, the units ahead of each tensor; also short units and longest
  * lists. */

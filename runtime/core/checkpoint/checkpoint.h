@@ -6,6 +6,7 @@
  *   CheckpointSource  where bytes come from, at any position */
 #ifndef OPTC_CHECKPOINT_H
 #define OPTC_CHECKPOINT_H
+#include "runtime/core/api/api.h"
 #include "runtime/core/checkpoint/safetensors.h"
 
 /* Bytes of the buffer that everything passes through. The hash of a file is taken over pieces of

@@ -2,7 +2,7 @@
  * the core (libgomp's default); on a busy machine the thread that the others wait for may need that
  * core. This barrier spins for some microseconds, which is the usual wait after a balanced stage,
  * then sleeps. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/cpu/cpu.h"
 
 #include <limits.h>
 #include <unistd.h>

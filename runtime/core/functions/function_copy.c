@@ -5,6 +5,7 @@
 #include "runtime/core/functions/function.h"
 
 #include "runtime/core/base/conversions.h"
+#include "runtime/core/cpu/cpu.h"
 
 #include <limits.h>
 #include <math.h>

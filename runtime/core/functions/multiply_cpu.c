@@ -5,6 +5,7 @@
 #include "runtime/core/functions/multiply.h"
 
 #include "runtime/core/base/conversions.h"
+#include "runtime/core/cpu/cpu.h"
 #include "runtime/core/matrix/cpu_product.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* A binding on a GPU: memory, tables on the device, initial states, additional cohorts, checks of
  * pointers. */
 #include "runtime/core/gpu/gpu_device.h"
+#include "runtime/core/memory/layout.h"
 
 #include <math.h>
 #include <stdio.h>

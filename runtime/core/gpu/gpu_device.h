@@ -12,7 +12,10 @@
  * Only binding, reading of states and optc_sync wait for the device. */
 #ifndef OPTC_CORE_GPU_H
 #define OPTC_CORE_GPU_H
+#include "runtime/core/bind/bind.h"
 #include "runtime/core/cuda/gpu_engine.h"
+#include "runtime/core/schedule/schedule_ops.h"
+#include "runtime/core/shard/shards.h"
 
 /* A tuned method in a package. Methods are measured for one number of matrices, METHOD_ROOTS or
  * METHOD_VECTORS: results must not depend on how many matrices a binding steps. */

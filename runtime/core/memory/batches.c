@@ -12,7 +12,10 @@
  * into the workspace. Only the engine's option decides that: free memory and the number of threads
  * must not change which tensors share a call. A program without calls has no batches, and each task
  * is an action over all tensors. */
+#include "runtime/core/bind/bind.h"
 #include "runtime/core/memory/layout.h"
+#include "runtime/core/schedule/schedule_ops.h"
+#include "runtime/core/shard/shards.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * A table of all live blocks of the process, sorted by address, finds double frees, pointers that
  * optc_alloc did not return, memory of other engines, and ranges that leave their block. Addresses
  * of the host and of all GPUs differ. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/memory/layout.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -6,7 +6,9 @@
  * ranges overlap in no phase. The largest are placed first, each at the lowest offset that is free.
  * Temporaries of batches (batches.c) are in one buffer, the pool, tensor by tensor; every batch
  * starts at the pool's beginning. */
+#include "runtime/core/bind/bind.h"
 #include "runtime/core/memory/layout.h"
+#include "runtime/core/shard/shards.h"
 
 #include <stdlib.h>
 #include <string.h>

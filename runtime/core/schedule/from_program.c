@@ -11,6 +11,7 @@
  * stream waits for one exchange of the second stream. All ranks have the same exchanges in the same
  * order, also for groups of which a rank owns no tensor. */
 #include "runtime/core/memory/layout.h"
+#include "runtime/core/schedule/schedule_ops.h"
 #include "runtime/core/shard/shard.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Which ops of a schedule keep their order where a device may run ops side by side. */
-#include "runtime/core/base/core.h"
+#include "runtime/core/schedule/schedule_ops.h"
 
 /* Two stages need an order if one of them writes an array of the other, if their temporaries share
  * memory, or if one of them belongs to the group, which serves all variants. Stages of different

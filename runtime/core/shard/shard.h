@@ -29,7 +29,8 @@
  * Exchanges (actions of the derived program) move values between roles of different ranks. */
 #ifndef OPTC_SHARD_H
 #define OPTC_SHARD_H
-#include "runtime/core/base/core.h"
+#include "runtime/core/bind/bind.h"
+#include "runtime/core/shard/shards.h"
 
 typedef enum {
     ROLE_BOUND,

@@ -4,7 +4,7 @@
 #include "runtime/library/base/limit_variables.h"
 
 #include "gen/gen.h"
-#include "runtime/core/base/core.h"
+#include "runtime/core/api/api.h"
 
 #include <errno.h>
 #include <math.h>

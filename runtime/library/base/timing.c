@@ -1,6 +1,7 @@
 /* Storage types and devices by their public names, clocks, the time that threads waited for a core,
  * medians. */
 #include "runtime/library/internal.h"
+#include "runtime/core/api/api.h"
 
 #include <dirent.h>
 #include <stdio.h>

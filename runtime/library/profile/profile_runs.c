@@ -1,5 +1,6 @@
 /* Records runs: on the CPU the marks of their ops, on a GPU their events (profile_gpu.c). */
 #include "runtime/library/profile/profile.h"
+#include "runtime/core/api/api.h"
 
 #include <stdlib.h>
 #include <string.h>

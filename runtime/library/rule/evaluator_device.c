@@ -3,6 +3,7 @@
 #include "runtime/library/internal.h"
 
 #include "runtime/core/base/conversions.h"
+#include "runtime/core/cpu/cpu.h"
 
 #include <stdlib.h>
 #include <string.h>

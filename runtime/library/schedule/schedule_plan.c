@@ -1,6 +1,8 @@
 /* Bindings that are only planned: schedules can be printed and checked without memory, a GPU or
  * other processes. */
 #include "runtime/library/schedule/schedule.h"
+#include "runtime/core/api/api.h"
+#include "runtime/core/memory/layout.h"
 
 #include <string.h>
 

@@ -2,6 +2,7 @@
 #include "runtime/library/schedule/schedule.h"
 
 #include "gen/gen.h"
+#include "runtime/core/schedule/schedule_ops.h"
 #include "runtime/core/shard/shard.h"
 
 #include <string.h>

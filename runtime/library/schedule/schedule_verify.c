@@ -9,6 +9,7 @@
 #include "runtime/library/schedule/schedule.h"
 
 #include "runtime/core/memory/layout.h"
+#include "runtime/core/schedule/schedule_ops.h"
 #include "runtime/core/shard/shard.h"
 #include "runtime/library/schedule/name_memory.h"
 

@@ -1,5 +1,6 @@
 /* Measures threads and grain of a step on the CPU, on tensors that the tuner allocates. */
 #include "runtime/library/internal.h"
+#include "runtime/core/cpu/cpu.h"
 #include "runtime/library/tune/launch_search.h"
 
 #include <stdio.h>
