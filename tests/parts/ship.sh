@@ -332,6 +332,21 @@ check "the launches differ" 'cmp log-library log-package && [ "$(wc -l < log-lib
     [ "$(grep -c "in a graph" log-library)" -gt 20 ]'
 check "a captured step of a rule with periods" \
     'grep -q "^sgd_lookahead_step_phase1_.*guard 1" log-package'
+# A package that an earlier version made. If the CUDA source of adamw+clip(1) changes on purpose,
+# make it again and tell users: optc ship 'adamw+clip(1)' --code-only --arch sm_90 -o kept
+cp -r "$top/tests/ship/kept" kept && chmod -R go-w kept
+expect 0 "ok   sm_90" "$optc" ship --check kept
+expect 0 "adamw_clip: from the package kept (sm_90)" env OPTC_CACHE_BASE="$work/kept" $run \
+    launches adamw_clip adamw 'clip(1)'
+printf 'X' | dd of=kept/kept.fatbin bs=1 seek=5000 conv=notrunc 2>/dev/null
+expect 1 "/kept: kept.fatbin: its checksum differs from the manifest's; and NVRTC was not found" \
+    env OPTC_CACHE_BASE="$work/kept" $run launches adamw_clip adamw 'clip(1)'
+truncate -s 5000 kept/kept.fatbin
+expect 1 "/kept: kept.fatbin: its size differs from the manifest's; and NVRTC was not found" \
+    env OPTC_CACHE_BASE="$work/kept" $run launches adamw_clip adamw 'clip(1)'
+cp "$top/tests/ship/kept/kept.fatbin" kept/ && sed -i 's/^  key 9/  key 8/' kept/manifest
+expect 1 "the manifest of $work/kept is damaged or was edited: its checksum differs" \
+    env OPTC_CACHE_BASE="$work/kept" $run launches adamw_clip adamw 'clip(1)'
 expect 1 "/rules: it does not have this rule; and NVRTC was not found" $run launches adamw_clip \
     adamw 'clip(2),cautious'
 expect 1 "NVRTC was not found" env OPTC_CACHE_BASE="$work/two" $run launches adamw_clip \
