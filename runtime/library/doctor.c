@@ -89,13 +89,16 @@ static void say_blas(Buf *b)
             : "none: optc's own code computes power, chol, qr, eigh and solve, which is slower");
 }
 
-static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
+/* The engine gets the options that replace variables: a variable that is not read has no error. */
+static void say_gpu(Buf *b, int ordinal, const Nvrtc *n, const optc_engine_options *o)
 {
     optc_engine *e;
     char device[24];
     int arch[64], count = n ? nvrtc_archs(n, arch, 64) : 0;
     snprintf(device, sizeof device, "cuda:%d", ordinal);
-    if (optc_open(&(optc_engine_options){.device = device, .cache_dir = ""}, &e) != OPTC_OK) {
+    if (optc_open(&(optc_engine_options){.device = device,
+                                         .cache_dir = "",
+                                         .cache_max = o ? o->cache_max : 0}, &e) != OPTC_OK) {
         buf_printf(b, "gpu        %s\n", optc_message());
         return;
     }
@@ -112,7 +115,8 @@ static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
     (void)optc_close(e);
 }
 
-static void say_driver(Buf *b, const Driver *d, const char *why, const Nvrtc *n)
+static void say_driver(Buf *b, const Driver *d, const char *why, const Nvrtc *n,
+                       const optc_engine_options *o)
 {
     if (!d) {
         buf_printf(b, "driver     %s: rules run on the CPU\n", why);
@@ -121,7 +125,7 @@ static void say_driver(Buf *b, const Driver *d, const char *why, const Nvrtc *n)
     buf_printf(b, "driver     libcuda.so.1 (CUDA %d.%d)\n", d->version / 1000,
                d->version % 1000 / 10);
     for (int i = 0; i < gpu_count(); i++)
-        say_gpu(b, i, n);
+        say_gpu(b, i, n, o);
     if (!gpu_count())
         buf_puts(b, "gpu        none that the driver sees: rules run on the CPU\n");
 }
@@ -197,13 +201,13 @@ static void say_packer(Buf *b)
     buf_printf(b, "fatbins    %s\n", packer ? packer : why);
 }
 
-static void say_cuda(Buf *b)
+static void say_cuda(Buf *b, const optc_engine_options *o)
 {
     const char *no_driver, *no_nvrtc;
     /* first: which NVRTC to recommend depends on it */
     const Driver *d = driver_get(&no_driver);
     const Nvrtc *n = nvrtc_get(&no_nvrtc);
-    say_driver(b, d, no_driver, n);
+    say_driver(b, d, no_driver, n, o);
     say_nvrtc(b, d, n, no_nvrtc);
     if (d && gpu_count()) {
         say_cublas(b, d);
@@ -329,7 +333,7 @@ char *optc_doctor_sized(const optc_engine_options *options, size_t size)
                wrappers, built);
     say_cpu(&b);
     say_compiler(&b, o ? o->compiler : NULL);
-    say_cuda(&b);
+    say_cuda(&b, o);
     say_blas(&b);
     say_tuned(&b);
     say_cache(&b, o);

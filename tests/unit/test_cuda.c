@@ -182,6 +182,21 @@ START_TEST(doctor_says)
 }
 END_TEST
 
+/* The doctor opens each GPU. A variable that an option replaces does not hide the GPU. */
+START_TEST(doctor_reads_no_replaced_variable)
+{
+    if (!forked())
+        return;
+    use_driver("versioned", "one", 13000, 90);
+    use_nvrtc("13.0");
+    setenv("OPTC_CACHE_MAX", "much", 1);
+    char *page = optc_doctor(&(optc_engine_options){.cache_dir = "", .cache_max = 1 << 20});
+    ck_assert_msg(page && strstr(page, "cuda:0: Fake GPU") && !strstr(page, "OPTC_CACHE_MAX is"),
+                  "%s", page);
+    free(page);
+}
+END_TEST
+
 static const struct {
     const char *kind, *mode;
     int version;
@@ -528,7 +543,9 @@ START_TEST(sorted_indices_are_exact)
     use_nvrtc("13.0");
     /* never written */
     void *p = malloc(4 * (size_t)shape[0]), *g = malloc(4 * (size_t)shape[0]);
-    OK(optc_open(&(optc_engine_options){.device = _i ? "cuda" : "cpu", .cache_dir = ""}, &e));
+    /* one thread: each has scratch for the longest column, and 16 of them exceed the workspace */
+    OK(optc_open(
+        &(optc_engine_options){.device = _i ? "cuda" : "cpu", .threads = 1, .cache_dir = ""}, &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = shape};
     FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
@@ -741,6 +758,7 @@ Suite *cuda_suite(void)
     TCase *t = tcase_create("cuda");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, doctor_says, 0, COUNT(doctors));
+    tcase_add_test(t, doctor_reads_no_replaced_variable);
     tcase_add_loop_test(t, open_says, 0, COUNT(opens));
     tcase_add_loop_test(t, compile_says, 0, COUNT(compiles));
     tcase_add_loop_test(t, finds_nvrtc, 0, COUNT(places));
