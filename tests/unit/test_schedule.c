@@ -6,6 +6,7 @@
 #include "gen/gen.h"
 #include "runtime/core/memory/layout.h"
 #include "runtime/core/schedule/schedule_ops.h"
+#include "runtime/core/shard/shard.h"
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
 
@@ -54,22 +55,22 @@ static int put_tensors(optc_tensor *t)
 
 enum { SMALL = 300000 }; /* bytes of workspace: several batches */
 
+/* Several ranks are verified together: what one of them reads, another one has sent. */
 static void verify(const char *rule, const char *with, bool gpu, int ranks)
 {
     Made m;
     optc_tensor t[16];
     ScheduleOf of = {.tensor = t, .ntensor = put_tensors(t), .gpu = gpu, .ranks = ranks};
     if (make(&m, rule, with, gpu))
-        for (; of.rank < ranks; of.rank++)
-            for (of.workspace = 0; of.workspace <= SMALL; of.workspace += SMALL) {
-                optc_status s = schedule_verify(m.program, &of);
-                /* some rules refuse several ranks */
-                ck_assert_msg(s == OPTC_OK ||
-                                  (ranks > 1 && !strstr(optc_message(), "internal error")),
-                              "%s with %s, %s, rank %d of %d, workspace %lld: %s", rule,
-                              with ? with : "nothing", gpu ? "cuda" : "cpu", of.rank, ranks,
-                              (long long)of.workspace, optc_message());
-            }
+        for (; of.workspace <= SMALL; of.workspace += SMALL) {
+            optc_status s = ranks > 1 ? schedule_verify_ranks(m.program, &of)
+                                      : schedule_verify(m.program, &of);
+            /* some rules refuse several ranks */
+            ck_assert_msg(s == OPTC_OK || (ranks > 1 && !strstr(optc_message(), "internal error")),
+                          "%s with %s, %s, %d ranks, workspace %lld: %s", rule,
+                          with ? with : "nothing", gpu ? "cuda" : "cpu", ranks,
+                          (long long)of.workspace, optc_message());
+        }
     else
         ck_assert_msg(with != NULL, "%s: %s", rule, m.gen.diag.text);
     drop(&m);
@@ -290,6 +291,179 @@ START_TEST(damaged_layout)
 }
 END_TEST
 
+/* ---- damage of exchanges ---- */
+static const struct {
+    const char *rule, *with;
+    int ranks;
+} exchanged[] = {{"lamb", "clip(1)", 2}, {"muon", NULL, 3}, {"adafactor", NULL, 3},
+                 {"soap", NULL, 3},      {"came", NULL, 4}};
+enum { OVERLAPPED = 1, MOST_RANKS = 4 }; /* row OVERLAPPED: exchanges beside stages */
+
+typedef struct AllRanks {
+    Made made;
+    SchedulePlan plan[MOST_RANKS];
+    optc_binding *b[MOST_RANKS];
+    int n;
+    optc_tensor t[16];
+} AllRanks;
+
+static bool ranks_refused(const AllRanks *x)
+{
+    bool ok = schedule_compare_ranks(x->b, x->n) == OPTC_OK;
+    ck_assert_msg(ok || strstr(optc_message(), "internal error: the schedule of rule"), "%s",
+                  optc_message());
+    return !ok;
+}
+
+static void open_ranks(AllRanks *x, int i)
+{
+    ScheduleOf of = {.tensor = x->t,
+                     .ntensor = put_tensors(x->t),
+                     .gpu = true,
+                     .ranks = x->n = exchanged[i].ranks,
+                     .workspace = SMALL};
+    ck_assert(make(&x->made, exchanged[i].rule, exchanged[i].with, true));
+    for (; of.rank < of.ranks; of.rank++) {
+        OK(schedule_plan(x->made.program, &of, false, &x->plan[of.rank]));
+        x->b[of.rank] = x->plan[of.rank].binding;
+    }
+    OK(schedule_compare_ranks(x->b, x->n));
+}
+
+static void close_ranks(AllRanks *x)
+{
+    for (int r = 0; r < x->n; r++)
+        schedule_plan_free(&x->plan[r]);
+    drop(&x->made);
+}
+
+static MoveList *move_list(Exchange *e, int which)
+{
+    return which == 0 ? &e->send : which == 1 ? &e->share : which == 2 ? &e->recv : &e->shared;
+}
+
+/* Each run of bytes (a fifth of them, or OPTC_ALL) has another address, or is left out. A rank may have what it receives, because
+ * it folds the same segment or tile, or not read it; but all that is sent is read somewhere. */
+START_TEST(damaged_moves)
+{
+    AllRanks x;
+    int received = 0, refused = 0;
+    if (sanitized() && _i > 0)
+        return;
+    open_ranks(&x, _i);
+    for (int r = 0; r < x.n; r++)
+        for (int m = 0; m < 4 * x.b[r]->shards->nexchange; m++) {
+            MoveList *l = move_list(&x.b[r]->shards->exchange[m / 4], m % 4);
+            for (int k = 0; k < l->n; k += getenv("OPTC_ALL") ? 1 : 5)
+                for (int out = 0; out < 2; out++) {
+                    const Move was = l->move[k];
+                    l->move[k].at += out ? 0 : 4;
+                    l->move[k].entry = out ? -1 : was.entry;
+                    const bool found = ranks_refused(&x);
+                    l->move[k] = was;
+                    ck_assert_msg(found || m % 4 > 1,
+                                  "%s: exchange %d, list %d, rank %d, run %d of array %d is %s",
+                                  exchanged[_i].rule, m / 4, m % 4, r, k, was.array,
+                                  out ? "left out" : "moved");
+                    received += m % 4 > 1;
+                    refused += found && m % 4 > 1;
+                }
+        }
+    ck_assert_msg(received > 0 && refused > received / 3, "%d of %d", refused, received);
+    ck_assert(!ranks_refused(&x));
+    close_ranks(&x);
+}
+END_TEST
+
+/* The index of the nth op of this kind of a rank's phase; -1: there is none. */
+static int nth_op(const optc_binding *b, int phase, ScheduleKind kind, int nth)
+{
+    for (int i = 0; i < b->schedule[phase].n; i++)
+        if (b->schedule[phase].op[i].kind == kind && !nth--)
+            return i;
+    return -1;
+}
+
+static void move_op(Schedule *s, int from, int to)
+{
+    const ScheduleOp op = s->op[from];
+    for (int i = from; i != to; i += from < to ? 1 : -1)
+        s->op[i] = s->op[from < to ? i + 1 : i - 1];
+    s->op[to] = op;
+}
+
+/* Stages ahead of the op write what it sends. */
+static bool sends_results(const optc_binding *b, int phase, int at)
+{
+    const Schedule *s = &b->schedule[phase];
+    const Exchange *e = &b->shards->exchange[s->op[at].what];
+    bool any = false;
+    for (int i = 0; i < at; i++)
+        for (int k = 0; k < e->nitem; k++)
+            any = any || (s->op[i].stage && common(s->op[i].writes, s->op[i].nwrites,
+                                                   &e->item[k].array, 1));
+    return any;
+}
+
+/* Of all ranks, or (rank >= 0) of one: the nth op of this kind is moved to the beginning or the end
+ * of the phase, or is left out. */
+typedef enum { OP_EARLY, OP_LATE, OP_OUT } OpDamage;
+static bool damage_op(AllRanks *x, int phase, ScheduleKind kind, int nth, OpDamage how, int rank)
+{
+    int at[MOST_RANKS], to[MOST_RANKS];
+    ScheduleOp was[MOST_RANKS];
+    for (int r = 0; r < x->n; r++) {
+        Schedule *s = &x->b[r]->schedule[phase];
+        at[r] = nth_op(x->b[r], phase, kind, nth);
+        was[r] = s->op[at[r]];
+        to[r] = how == OP_EARLY ? 0 : how == OP_LATE ? s->n - 1 : at[r];
+        if (rank >= 0 && rank != r)
+            to[r] = at[r];
+        else if (how == OP_OUT)
+            s->op[at[r]] = (ScheduleOp){.kind = SCHEDULE_ADVANCE, .what = -1, .batch = -1};
+        move_op(s, at[r], to[r]);
+    }
+    const bool found = ranks_refused(x);
+    for (int r = 0; r < x->n; r++) {
+        move_op(&x->b[r]->schedule[phase], to[r], at[r]);
+        x->b[r]->schedule[phase].op[at[r]] = was[r];
+    }
+    return found;
+}
+
+/* Exchanges are left out by one rank or by all, run ahead of all stages, or behind them. Waits and
+ * forks are left out. */
+START_TEST(damaged_exchanges)
+{
+    static const ScheduleKind kind[] = {SCHEDULE_EXCHANGE, SCHEDULE_FORK, SCHEDULE_WAIT};
+    AllRanks x;
+    int refused[3][3] = {{0}};
+    if (sanitized() && _i > 1)
+        return;
+    open_ranks(&x, _i);
+    const Program *p = x.b[0]->program;
+    for (int m = 0; m < p->nentry * program_phases(p); m++)
+        for (int k = 0; k < 3; k++)
+            for (int nth = 0, at; (at = nth_op(x.b[0], m, kind[k], nth)) >= 0; nth++)
+                for (int how = k ? OP_OUT : OP_EARLY; how <= (int)OP_OUT; how++) {
+                    const bool found = damage_op(&x, m, kind[k], nth, (OpDamage)how, -1),
+                               must = !k && (how == OP_OUT || (how == OP_EARLY &&
+                                                               sends_results(x.b[0], m, at)));
+                    ck_assert_msg(found || !must, "%s: phase %d, op %d, damage %d",
+                                  exchanged[_i].rule, m, at, how);
+                    refused[k][how] += found;
+                    for (int r = 0; r < x.n && !k && how == OP_OUT; r++)
+                        ck_assert_msg(damage_op(&x, m, kind[k], nth, OP_OUT, r),
+                                      "%s: phase %d, op %d is left out by rank %d",
+                                      exchanged[_i].rule, m, at, r);
+                }
+    ck_assert(refused[0][OP_EARLY] > 0 && refused[0][OP_LATE] > 1 && refused[0][OP_OUT] > 2);
+    ck_assert(_i != OVERLAPPED || (refused[1][OP_OUT] > 3 && refused[2][OP_OUT] > 4));
+    ck_assert(!ranks_refused(&x));
+    close_ranks(&x);
+}
+END_TEST
+
 Suite *schedule_suite(void)
 {
     Suite *s = suite_create("schedule");
@@ -299,6 +473,8 @@ Suite *schedule_suite(void)
     tcase_add_loop_test(t, damaged_ops, 0, (int)(sizeof damaged / sizeof *damaged));
     tcase_add_loop_test(t, damaged_order, 0, (int)(sizeof damaged / sizeof *damaged));
     tcase_add_loop_test(t, damaged_layout, 0, (int)(sizeof damaged / sizeof *damaged));
+    tcase_add_loop_test(t, damaged_moves, 0, (int)(sizeof exchanged / sizeof *exchanged));
+    tcase_add_loop_test(t, damaged_exchanges, 0, (int)(sizeof exchanged / sizeof *exchanged));
     suite_add_tcase(s, t);
     return s;
 }

@@ -139,6 +139,7 @@ typedef struct Shards {
     Program program;
     int role[MOST_VARIANTS][NROLE];    /* the derived program's variants; -1: none */
     unsigned char *place;              /* by stage of the rule: StagePlace (shard_place.c) */
+    int *rule_stage;                   /* by stage of the derived program: the rule's */
     double *load, largest;             /* by rank: the work of the tensors that it owns; of the
                                         * largest tensor */
     bool *owner_writes;                /* by variant of the rule, then array: the owner writes it */

@@ -96,45 +96,45 @@ CORE optc_status roles_copy_arrays_held(optc_binding *b)
 }
 
 /* ---- stages ---- */
+/* The copy of a stage of the rule for the tensors in a role; -1: no tensor has the role. */
+static int copy_stage(Shards *x, ProgStage *to, const Program *p, int stage, int role)
+{
+    if (role < 0)
+        return -1;
+    to[x->program.nstage] = p->stage[stage];
+    to[x->program.nstage].variant = role;
+    x->rule_stage[x->program.nstage] = stage;
+    return x->program.nstage++;
+}
+
 CORE optc_status roles_copy_stages(optc_binding *b, StageCopies *copies)
 {
     const Program *p = b->rule->program;
     Shards *x = b->shards;
-    int n = p->nstage;
     ProgStage *to = TAKE(b, ProgStage, 5 * p->nstage);
-    for (int i = 0; to && i < p->nstage; i++) {
+    x->rule_stage = TAKE(b, int, 5 * p->nstage);
+    if (!to || !x->rule_stage)
+        return no_memory("optc_bind_sharded");
+    for (int i = 0; i < p->nstage; i++) {
         const ProgStage *s = &p->stage[i];
         const int *role = x->role[s->variant];
         to[i] = *s;
+        x->rule_stage[i] = i;
         copies[i].ghost = copies[i].whole = copies[i].rows = copies[i].rows_ghost = -1;
         if (s->kind == S_GROUP)
             continue;
         bool folds = x->place[i] == AT_PIECES && stage_folds(p, s);
         int at = x->place[i] == AT_OWNER ? role[ROLE_OWNED] : folds ? role[ROLE_PART] : s->variant;
         to[i].variant = at < 0 ? s->variant : at;              /* below 0: no tensor has the role */
-        if (folds && role[ROLE_GHOST] >= 0) {
-            copies[i].ghost = n;
-            to[n] = *s;
-            to[n++].variant = role[ROLE_GHOST];
-        }
-        if (role[ROLE_WHOLE] >= 0) {
-            copies[i].whole = n;
-            to[n] = *s;
-            to[n++].variant = role[ROLE_WHOLE];
-        }
+        copies[i].ghost = copy_stage(x, to, p, i, folds ? role[ROLE_GHOST] : -1);
+        copies[i].whole = copy_stage(x, to, p, i, role[ROLE_WHOLE]);
         if (role[ROLE_ROWS] >= 0) {
             Role own = rows_role(p, s);
-            copies[i].rows = n;
-            to[n] = *s;
-            to[n++].variant = role[own];
-            if (stage_needs_ghost(p, s)) {
-                copies[i].rows_ghost = n;
-                to[n] = *s;
-                to[n++].variant = role[ghost_role(own)];
-            }
+            copies[i].rows = copy_stage(x, to, p, i, role[own]);
+            copies[i].rows_ghost = copy_stage(
+                x, to, p, i, stage_needs_ghost(p, s) ? role[ghost_role(own)] : -1);
         }
     }
     x->program.stage = to;
-    x->program.nstage = n;
-    return to ? OPTC_OK : no_memory("optc_bind_sharded");
+    return OPTC_OK;
 }

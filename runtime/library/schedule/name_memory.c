@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int find_piece(const Names *m, uintptr_t at)
+int names_find(const Names *m, uintptr_t at)
 {
     int lo = 0, hi = m->n;
     while (hi - lo > 1) {
@@ -16,7 +16,7 @@ static int find_piece(const Names *m, uintptr_t at)
 
 int names_split(Names *m, uintptr_t at)
 {
-    int i = find_piece(m, at);
+    int i = names_find(m, at);
     if (m->at[i].lo == at)
         return i;
     if (m->n == m->cap) {

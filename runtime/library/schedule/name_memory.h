@@ -19,14 +19,18 @@ typedef struct Names {
 } Names;
 
 bool names_make(Names *m);
+/* Returns the index of the piece that has this address. */
+int names_find(const Names *m, uintptr_t at);
 /* Returns the index of the piece that begins at this address, after it was cut there. */
 int names_split(Names *m, uintptr_t at);
 /* The bytes hold [from, …) of a value. Nothing happens to no bytes, or to those of NULL. */
 void names_put(Names *m, uintptr_t lo, int64_t bytes, uint64_t name, int64_t from);
 
+/* A hash of both, in this order, and not 0 for small numbers. */
 static inline uint64_t mix(uint64_t h, uint64_t x)
 {
-    h = (h ^ x) * 0x9e3779b97f4a7c15u;
+    h = (h * 0xd1342543de82ef95u + 0x632be59bd9b4e019u) ^ x;
+    h *= 0x9e3779b97f4a7c15u;
     return h ^ h >> 29;
 }
 #endif

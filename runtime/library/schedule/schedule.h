@@ -44,4 +44,11 @@ optc_status schedule_verify(const Program *p, const ScheduleOf *of);
 /* The same for a binding whose schedules, batches or layout may have been changed, for tests. x is
  * PLAN_APART. */
 optc_status schedule_compare(const optc_binding *b, const optc_binding *x);
+
+/* Verifies all ranks together: their schedules run on memories of names, and exchanges move names
+ * between these. Every stage reads the values, and of them the bytes, that the rule means on the
+ * whole tensors, and so are the results. of->rank is not used. */
+optc_status schedule_verify_ranks(const Program *p, const ScheduleOf *of);
+/* The same for the bindings of all ranks, for tests. */
+optc_status schedule_compare_ranks(optc_binding *const *b, int ranks);
 #endif
