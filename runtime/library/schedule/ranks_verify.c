@@ -11,6 +11,7 @@
  * Which bytes of an array an entry has follows from its shape and what is ahead of it, as
  * templates/partials.h has it. All views of a tensor's blocks count as the tensor. */
 #include "runtime/core/memory/layout.h"
+#include "runtime/core/schedule/schedule_ops.h"
 #include "runtime/core/shard/shard.h"
 #include "runtime/library/schedule/name_memory.h"
 #include "runtime/library/schedule/schedule.h"
