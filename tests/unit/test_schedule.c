@@ -342,8 +342,9 @@ static MoveList *move_list(Exchange *e, int which)
     return which == 0 ? &e->send : which == 1 ? &e->share : which == 2 ? &e->recv : &e->shared;
 }
 
-/* Each run of bytes (a fifth of them, or OPTC_ALL) has another address, or is left out. A rank may have what it receives, because
- * it folds the same segment or tile, or not read it; but all that is sent is read somewhere. */
+/* Each run of bytes has another address, or is left out (a fifth of them; OPTC_ALL: each). A rank
+ * may have what it receives, because it folds the same segment or tile, or not read it; but all
+ * that is sent is read somewhere. */
 START_TEST(damaged_moves)
 {
     AllRanks x;

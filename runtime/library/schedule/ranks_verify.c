@@ -304,7 +304,7 @@ static void read_tensors(Ranks *x, RankRun *r, const uint64_t *name, RankFault f
     }
 }
 
-/* The reads (nth below nreads), or the writes, of a stage for one entry, or for group -1 - entry. */
+/* The reads or the writes of a stage for one entry, or for group -1 - entry. */
 static void touch(Ranks *x, RankRun *r, int derived, int entry, bool writes)
 {
     const optc_binding *b = r->b;
