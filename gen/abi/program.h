@@ -372,14 +372,9 @@ typedef struct ProgStage {
 } ProgStage;
 
 /* EXCHANGE: only in the derived programs of sharded bindings (runtime/core/shard) */
-typedef enum { ACT_ADVANCE_T, ACT_LAUNCH, ACT_COPY, ACT_EXCHANGE } ActKind;
-typedef struct ProgAction {
-    ActKind kind;
-    int stage;                     /* LAUNCH: its number in Program.stage. EXCHANGE: the exchange.
-                                    * COPY: 0 */
-    int to, from;                  /* COPY: arrays of one shape and type, over all tensors (or
-                                    * groups) */
-} ProgAction;
+typedef enum { ACT_ADVANCE_T, ACT_LAUNCH, ACT_EXCHANGE } ActKind;
+/* stage: its number in Program.stage. EXCHANGE: the exchange */
+typedef struct ProgAction { ActKind kind; int stage; } ProgAction;
 
 typedef struct ProgPhase { const ProgAction *action; int naction; } ProgPhase;
 /* phase: 1 << nperiod of them. shares: 0, or 1 + the number of the entry whose values of all

@@ -274,10 +274,10 @@ static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *o
             ProgAction *act = NEWS(a, ProgAction, en->phase[m].nstage + 2);
             phase[m].action = act;
             if (advance_t)
-                act[phase[m].naction++] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
+                act[phase[m].naction++] = (ProgAction){ACT_ADVANCE_T, 0};
             for (int i = 0; i < en->phase[m].nstage; i++) {
                 stage[out->nstage] = make_stage(a, p, en, m, &en->phase[m].stage[i], prefix);
-                act[phase[m].naction++] = (ProgAction){ACT_LAUNCH, out->nstage++, 0, 0};
+                act[phase[m].naction++] = (ProgAction){ACT_LAUNCH, out->nstage++};
             }
             if (calls_any(&en->phase[m]))
                 order_actions(stage, act, phase[m].naction);
@@ -475,9 +475,8 @@ static void put_entries(Buf *b, const Program *p, const char *id)
         if (ph->naction)
             buf_printf(b, "static const ProgAction action_%s_%d[] = {", id, i);
         for (int k = 0; k < ph->naction; k++)
-            buf_printf(b, "%s{(ActKind)%d, %d, %d, %d}%s", k ? ", " : "", ph->action[k].kind,
-                       ph->action[k].stage, ph->action[k].to, ph->action[k].from,
-                       k + 1 < ph->naction ? "" : "};\n");
+            buf_printf(b, "%s{(ActKind)%d, %d}%s", k ? ", " : "", ph->action[k].kind,
+                       ph->action[k].stage, k + 1 < ph->naction ? "" : "};\n");
     }
     for (int e = 0; e < p->nentry; e++) {
         buf_printf(b, "static const ProgPhase phase_%s_%d[] = {", id, e);

@@ -38,7 +38,7 @@ void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, 
                               .name = "call",
                               .where = "made.lua:7",
                               .call = &m->call[n]};
-    m->act[m->phase.naction++] = (ProgAction){ACT_LAUNCH, n, 0, 0};
+    m->act[m->phase.naction++] = (ProgAction){ACT_LAUNCH, n};
 }
 
 static void begin_made(ProductProgram *m, const Program *from, Type g)
@@ -52,9 +52,9 @@ static void begin_made(ProductProgram *m, const Program *from, Type g)
 
 void end_program(ProductProgram *m, Product product)
 {
-    m->act[m->phase.naction] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
+    m->act[m->phase.naction] = (ProgAction){ACT_ADVANCE_T, 0};
     memmove(m->act + 1, m->act, sizeof *m->act * (size_t)m->phase.naction);
-    m->act[0] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
+    m->act[0] = (ProgAction){ACT_ADVANCE_T, 0};
     m->phase.naction++;
     m->phase.action = m->act;
     m->entry = (ProgEntry){"step", &m->phase, 0};

@@ -325,11 +325,7 @@ START_TEST(own_pointers)
 }
 END_TEST
 
-/* ---- copies ---- */
-typedef struct WithCopy {
-    Program p; ProgEntry entry[8]; ProgPhase phase[16]; ProgAction act[16][64];
-} WithCopy;
-
+/* ---- calls that fail change nothing ---- */
 static int array_of(const Program *p, const char *name)
 {
     int k = 0;
@@ -338,73 +334,6 @@ static int array_of(const Program *p, const char *name)
     return k;
 }
 
-/* Adds a copy to the end of every phase of the step. */
-static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
-{
-    x->p = *s->r->program;
-    memcpy(x->entry, x->p.entry, sizeof *x->entry * (size_t)x->p.nentry);
-    for (int m = 0; m < program_phases(&x->p); m++) {
-        const ProgPhase *was = &x->p.entry[0].phase[m];
-        memcpy(x->act[m], was->action, sizeof **x->act * (size_t)was->naction);
-        x->act[m][was->naction] =
-            (ProgAction){ACT_COPY, 0, array_of(&x->p, to), array_of(&x->p, from)};
-        x->phase[m] = (ProgPhase){x->act[m], was->naction + 1};
-    }
-    ck_assert_str_eq(x->entry[0].name, "step");
-    x->entry[0].phase = x->phase;
-    x->p.entry = x->entry;
-    s->r->program = s->b->program = &x->p;
-    OK(schedules_make(s->b));
-    if (s->b->gpu) {
-        gpu_enter(s->e->gpu);
-        OK(gpu_leave(s->e->gpu, gpu_build_lists(s->b)));
-    }
-}
-
-/* Copies an array of all tensors over one that only matrices have, as on the CPU. A refused capture
- * leaves the binding unchanged. */
-START_TEST(copies)
-{
-    SHARED();
-    static const char text[] =
-        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros(), v = zeros() "
-        "},\n"
-        "  step = function() m = 0.5 * m + g p = p - lr * m end,\n"
-        "  matrix = function() m = 0.5 * m + g v = 0.5 * v + m p = p - lr * v end }";
-    optc_rule_options o = _i ? (optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"}
-        : (optc_rule_options){.text = text};
-    static WithCopy x[2];
-    Side s[2];
-    CUstream st;
-    CUgraph graph;
-    for (int k = 0; k < 2; k++) {
-        open_side(&s[k], k ? "cuda" : "cpu", o, 0);
-        add_copy(&s[k], &x[k], "v", "m");
-        for (int i = 1; i <= 3; i++) {
-            set_grads(&s[k], i);
-            OK(optc_step(s[k].b));
-        }
-    }
-    compare("copies", &s[0], &s[1]);
-    ck_assert(!d->cuStreamCreate(&st, 1));
-    OK(optc_set_stream(s[1].b, st));
-    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-    if (_i) {
-        FAILS(optc_step(s[1].b), OPTC_ERROR_ARGUMENT, "it cannot be captured");
-        ck_assert(!s[1].b->gpu->captured && !s[1].b->recorded);
-    }
-    d->cuStreamEndCapture(st, &graph);
-    OK(optc_set_stream(s[1].b, NULL));
-    OK(optc_step(s[0].b));
-    OK(optc_step(s[1].b));
-    compare("copies, after a refused capture", &s[0], &s[1]);
-    close_side(&s[0], 0);
-    close_side(&s[1], 0);
-    d->cuStreamDestroy_v2(st);
-}
-END_TEST
-
-/* ---- calls that fail change nothing ---- */
 static int allowed;                            /* number of copies from the host that succeed */
 static const Driver *real;
 static int some_copies(CUdeviceptr to, const void *from, size_t n, CUstream s)
@@ -477,7 +406,6 @@ END_TEST
 
 void add_graphs(TCase *t)
 {
-    tcase_add_loop_test(t, copies, 0, 2);
     tcase_add_test(t, failed_calls_change_nothing);
     tcase_add_test(t, freed_during_capture);
     tcase_add_loop_test(t, graphs, 0, 4);

@@ -233,7 +233,7 @@ START_TEST(periods_refuse_captures)
     CUstream st = rank_stream(&x.d);
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     FAILS(optc_step(x.d.binding), OPTC_ERROR_ARGUMENT,
-          "exchanges them with other ranks at some steps");
+          "exchanges arrays with other ranks at some steps");
     ck_assert(strstr(optc_message(), with_periods[_i].spec) && !x.d.binding->gpu->captured);
     d->cuStreamEndCapture(st, &graph);
     OK(optc_step(x.d.binding));                            /* goes on as if nothing had happened */

@@ -47,7 +47,7 @@ void hand_call(Hand *h, ProgCall c)
                               .name = "call",
                               .where = "x.lua:7",
                               .call = &h->call[n]};
-    h->action[n] = (ProgAction){ACT_LAUNCH, n, 0, 0};
+    h->action[n] = (ProgAction){ACT_LAUNCH, n};
     h->program.nstage = h->phase.naction = n + 1;
 }
 

@@ -15,8 +15,6 @@ enum { NSHAPE = 5 };
 /* ---- temporaries share memory only where no action could tell ---- */
 static bool touches(const Program *p, const ProgAction *a, int array)
 {
-    if (a->kind == ACT_COPY)
-        return a->to == array || a->from == array;
     for (int i = 0; a->kind == ACT_LAUNCH && i < p->stage[a->stage].nreads; i++)
         if (p->stage[a->stage].reads[i] == array)
             return true;
@@ -136,7 +134,7 @@ START_TEST(placed)
                                .kernel = "",
                                .name = "",
                                .where = ""};
-        act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
+        act[i] = (ProgAction){ACT_LAUNCH, i};
     }
     ProgPhase ph = {act, 4};
     ProgEntry entry = {"step", &ph, 0};
@@ -190,7 +188,7 @@ START_TEST(many_placed)
                                .kernel = "",
                                .name = "",
                                .where = ""};
-        act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
+        act[i] = (ProgAction){ACT_LAUNCH, i};
     }
     if (_i) {
         stage[0].writes = stage[1].reads = number;
@@ -252,55 +250,6 @@ START_TEST(only_touched)
     ck_assert_uint_le(bytes[0], 64);
     ck_assert_uint_eq(bytes[1] - bytes[0], bytes[2] - bytes[0]);
     ck_assert_uint_gt(bytes[2], 0);
-}
-END_TEST
-
-/* ---- a copy is an action like another ---- */
-START_TEST(copies)
-{
-    Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1},
-             &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE, NULL, 0);
-    Program p = *f.rule->program;
-    const ProgPhase *was = &p.entry[0].phase[0];
-    ProgAction *act = calloc((size_t)was->naction + 1, sizeof *act);
-    int m = 0, v = 0;
-    while (strcmp(p.array[m].name, "m"))
-        m++;
-    while (strcmp(p.array[v].name, "v"))
-        v++;
-    memcpy(act, was->action, sizeof *act * (size_t)was->naction);
-    act[was->naction] = (ProgAction){ACT_COPY, 0, v, m};
-    ProgPhase ph = {act, was->naction + 1};
-    ProgEntry entry = {"step", &ph, 0};
-    p.entry = &entry;
-    p.nentry = 1;
-    for (int k = 0; k < f.n; k++)
-        for (int64_t i = 0; i < f.count[k]; i++)
-            type_store(f.type, f.g[k], i, ref_value(k, 1, i));
-    f.binding->program = &p;
-    OK(schedules_make(f.binding));
-    OK(optc_step(f.binding));
-    for (int k = 0; k < f.n; k++) {
-        double *x = calloc((size_t)f.count[k] + 1, sizeof *x),
-               *y = calloc((size_t)f.count[k] + 1, sizeof *y);
-        OK(optc_state_read(f.binding, k, "m", x, f.count[k]));
-        OK(optc_state_read(f.binding, k, "v", y, f.count[k]));
-        ck_assert(!memcmp(x, y, sizeof *x * (size_t)f.count[k]));
-        ck_assert(!f.count[k] || x[0] != 0);
-        free(x);
-        free(y);
-    }
-    optc_bytes with, without;
-    OK(optc_plan_bytes(f.binding, "step", 1, &with));
-    ph.naction--;
-    OK(schedules_make(f.binding));
-    OK(optc_plan_bytes(f.binding, "step", 1, &without));
-    int64_t n = 300 * 70 + 5000 + 33 * 65 + 1;
-    ck_assert(with.read - without.read == 4.0 * (double)n &&
-              with.written - without.written == 4.0 * (double)n);
-    fix_close(&f);
-    free(act);
 }
 END_TEST
 
@@ -480,7 +429,6 @@ Suite *core_suite(void)
     tcase_add_test(t, placed);
     tcase_add_loop_test(t, many_placed, 0, 2);
     tcase_add_test(t, only_touched);
-    tcase_add_loop_test(t, copies, 0, 2);
     tcase_add_test(t, refused);
     tcase_add_test(t, seen_by_variant);
     tcase_add_test(t, labels);

@@ -102,7 +102,7 @@ CORE void entry_ran(optc_binding *b, int entry, int phase);
 /* the next run of the entry needs nothing of the host but the launch: inputs and participation are
  * as before */
 CORE bool entry_steady(const optc_binding *b, int entry);
-/* Bytes that one stage of a batch (-1: of all tensors), or one copy, moves by the plan. present: of
+/* Bytes that one stage of a batch (-1: of all tensors) moves by the plan. present: of
  * the tensors that take part in the current run, otherwise of all */
 CORE void add_bytes(const optc_binding *b, const ScheduleOp *op,
                     const StaggerNow *stagger, bool present, optc_bytes *out);

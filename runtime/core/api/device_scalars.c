@@ -186,11 +186,9 @@ CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s,
 CORE optc_status guard_refused(const optc_binding *b)
 {
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_run: rule '%s' has products or copies that the device cannot skip by itself; "
-                "the host must read "
-                "the guard, which is not possible in a capture: run it outside, or remove the "
-                "guard and run one step "
-                "before capturing",
+                "optc_run: rule '%s' has products or exchanges that the device cannot skip by "
+                "itself; the host must read the guard, which is not possible in a capture: run it "
+                "outside, or remove the guard and run one step before capturing",
                 b->program->name);
 }
 

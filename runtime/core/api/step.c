@@ -230,7 +230,6 @@ CORE void add_bytes(const optc_binding *b, const ScheduleOp *op, const StaggerNo
                     bool present, optc_bytes *out)
 {
     const ProgStage *s = op->stage;
-    const bool copy = op->kind == SCHEDULE_COPY;
     const Units *u = !s || s->kind == S_GROUP ? NULL
                      : op->batch < 0          ? &b->units[s->variant]
                                               : &b->batch[op->batch].units;
@@ -239,13 +238,6 @@ CORE void add_bytes(const optc_binding *b, const ScheduleOp *op, const StaggerNo
         double share = present && x->view.n < 0 ? 0 : stagger_on(b, stagger, s, x);
         out->read += share * traffic(b, op->reads, op->nreads, x->shape);
         out->written += share * traffic(b, op->writes, op->nwrites, x->shape);
-    }
-    for (int k = 0; copy && b->program->array[*op->writes].dom != GROUP && k < b->nheld; k++) {
-        const Tensor *x = &b->tensor[k];
-        if (!x->mem[*op->writes] || !x->mem[*op->reads] || (present && x->view.n < 0))
-            continue;
-        out->read += traffic(b, op->reads, 1, x->shape);
-        out->written += traffic(b, op->writes, 1, x->shape);
     }
 }
 

@@ -90,21 +90,14 @@ CORE void memory_account(optc_engine *e, int64_t bytes)
                                                       __ATOMIC_SEQ_CST));
 }
 
-/* A device skips its stages by itself. It skips products, factors and copies of arrays only in
- * conditional graph nodes (gpu_conditional.c); where it has none, the host must read the guard. */
+/* A device skips its stages by itself. It skips products and factors only in conditional
+ * graph nodes (gpu_conditional.c); where it has none, the host must read the guard. */
 CORE bool host_guards(const optc_binding *b)
 {
     const Program *p = b->program;
     /* the host knows which exchanges a step has */
-    bool other = program_calls(p) || (b->shards && p->nperiod);
-    if (b->conditional)
-        return b->rule->device->reaches;
-    for (int i = 0; i < p->nentry * program_phases(p); i++) {
-        const ProgPhase *ph = &p->entry[i / program_phases(p)].phase[i % program_phases(p)];
-        for (int k = 0; k < ph->naction; k++)
-            other = other || ph->action[k].kind == ACT_COPY;
-    }
-    return other || b->rule->device->reaches;
+    bool host = !b->conditional && (program_calls(p) || (b->shards && p->nperiod));
+    return host || b->rule->device->reaches;
 }
 
 CORE void *call_space(const optc_binding *b)

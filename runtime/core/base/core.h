@@ -158,7 +158,7 @@ typedef enum {
     NSCHEDULEOP
 } ScheduleKind;
 
-/* One piece of work of a run. Copies and the step counter cover all tensors or groups. */
+/* One piece of work of a run. The step counter covers all groups. */
 typedef struct ScheduleOp {
     ScheduleKind kind;
     int what;                          /* LAUNCH, CALL: the number of the stage; EXCHANGE, WAIT: of
@@ -168,7 +168,7 @@ typedef struct ScheduleOp {
                                         * or (WAIT) of the one to wait for */
     const ProgStage *stage;            /* LAUNCH, CALL; else NULL */
     const Units *units;                /* what the stage covers; NULL: groups */
-    const int *reads, *writes; int nreads, nwrites;   /* arrays of stages and copies */
+    const int *reads, *writes; int nreads, nwrites;   /* arrays of stages */
 } ScheduleOp;
 /* All that a run of an entry does in a phase, in the order in which it is issued. Made when
  * binding, by runtime/core/schedule/from_program.c */
@@ -228,8 +228,7 @@ struct optc_binding {
     bool complete;                     /* all inputs were set at the last check, and none was
                                         * removed since */
     bool grads_set;                    /* gradients were set after the last run that executed */
-    bool conditional;                  /* the device can skip calls and copies too when the guard is
-                                        * set */
+    bool conditional;                  /* the device can skip calls too when the guard is set */
     bool recorded;                     /* the last run was captured in the caller's graph and did
                                         * not execute */
     void *block; size_t storage_bytes; /* states, temporaries and partials, in the device's

@@ -31,10 +31,6 @@ static void fill_live_ranges(const Program *p, const LiveRanges *x)
                 touch(x, s->reads[k], m, i, true);
             for (int k = 0; s && k < s->nwrites; k++)
                 touch(x, s->writes[k], m, i, false);
-            if (a->kind == ACT_COPY) {
-                touch(x, a->from, m, i, true);
-                touch(x, a->to, m, i, false);
-            }
         }
     }
 }

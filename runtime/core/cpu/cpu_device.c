@@ -276,27 +276,12 @@ static void run_call(const optc_binding *b, const ScheduleOp *op, Counter *c, in
     }
 }
 
-static void copy_arrays(const optc_binding *b, int to, int from)
-{
-    const ProgArray *m = &b->program->array[to];
-    size_t size = (size_t)b->program->type[m->type].bytes;
-    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->nheld); i++) {
-        void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
-        if (mem[to] && mem[from] &&
-            (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
-            memcpy(mem[to], mem[from],
-                   (m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape)) * size);
-    }
-}
-
 static void run_op(const optc_binding *b, const ScheduleOp *op, Counter *c, int threads, int thread)
 {
     if (op->kind == SCHEDULE_CALL)
         run_call(b, op, c, thread);
     else if (op->kind == SCHEDULE_LAUNCH)
         run_stage(b, op, c, threads);
-    else if (op->kind == SCHEDULE_COPY && next_units(c, 1) == 0)
-        copy_arrays(b, *op->writes, *op->reads);
     else if (op->kind == SCHEDULE_EXCHANGE && next_units(c, 1) == 0)
         shards_exchange(b, op->what);
 }

@@ -2,7 +2,7 @@
  * periods, and guarded steps.
  *
  * Our kernels return at once if the step belongs to another phase, or if a guard skips it. A
- * library's kernels and copies do not. So each phase is the body of a conditional graph node, and a
+ * library's kernels do not. So each phase is the body of a conditional graph node, and a
  * kernel (optc_phase) evaluates on the device which phase the step belongs to, and whether it has
  * to run. Steps that run one by one after a capture, or under a guard, also launch such a graph of
  * ours, since the host does not know the phase. gpu_condition.c adds the nodes. */
@@ -19,14 +19,6 @@ static bool entry_calls(const optc_binding *b, int entry)
     return false;
 }
 
-static bool entry_copies(const optc_binding *b, int entry)
-{
-    for (int m = 0; m < b->gpu->nphase; m++)
-        if (b->gpu->launch_list[entry * b->gpu->nphase + m].apart)
-            return true;
-    return false;
-}
-
 CORE bool phases_conditional(const optc_binding *b, int entry)
 {
     if (!b->gpu->calls)
@@ -37,7 +29,7 @@ CORE bool phases_conditional(const optc_binding *b, int entry)
 
 CORE bool phases_guarded(const optc_binding *b, int entry)
 {
-    return b->gpu->calls && b->gpu->guarded && (entry_calls(b, entry) || entry_copies(b, entry));
+    return b->gpu->calls && b->gpu->guarded && entry_calls(b, entry);
 }
 
 static optc_status may_condition(const optc_binding *b)

@@ -63,11 +63,7 @@ static bool add_behind(const optc_binding *b, const LaunchList *p, CUgraph graph
 
 /* Builds a graph of the list's launches. Stages of several variants run side by side: a model's
  * vectors take up to a tenth of the time of its matrices, because so few blocks do not fill a GPU.
- * A failure is no error: single launches, one after another, do the same.
- *
- * Lists that copy arrays have no graph: every run launches them item by item. A caller's graph can
- * contain copies, unless the rule has periods: it then contains the stages of all phases, and
- * stages of the wrong phase return at once, which a copy cannot. Such a capture is refused. */
+ * A failure is no error: single launches, one after another, do the same. */
 static bool build_graph(const optc_binding *b, const LaunchList *p, CUgraph *graph)
 {
     const Driver *d = b->rule->engine->gpu->d;

@@ -8,55 +8,6 @@
 
 enum { CAPTURE_INVALIDATED = 2 };                          /* of CUstreamCaptureStatus */
 
-/* Copies of neighbouring tensors are merged. In the block, the parts of one array number follow
- * each other, so a range continues while both arrays do, including the gaps between tensors. It
- * ends where only one of them has a part of another tensor in between, or where one is the caller's
- * memory. */
-typedef struct CopyRange { char *to, *from; size_t bytes; } CopyRange;
-
-static optc_status launch_range_of(optc_binding *b, const CopyRange *r, const char *name)
-{
-    if (r->bytes)
-        TRY(b->rule->engine->gpu,
-            cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)r->to, (CUdeviceptr)(uintptr_t)r->from,
-                                 r->bytes, b->gpu->stream),
-            name);
-    b->gpu->launched = b->gpu->launched || r->bytes;
-    return OPTC_OK;
-}
-
-static bool continues(const CopyRange *r, const CopyRange *next, bool gaps)
-{
-    size_t at = gaps ? (r->bytes + 63) & ~(size_t)63 : r->bytes;
-    return r->bytes && next->to == r->to + at && next->from == r->from + at;
-}
-
-static bool in_block(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_TEMP; }
-
-static optc_status launch_copy(optc_binding *b, int to, int from)
-{
-    const ProgArray *m = &b->program->array[to], *x = &b->program->array[from];
-    size_t size = (size_t)b->program->type[m->type].bytes;
-    CopyRange r = {NULL, NULL, 0};
-    optc_status s = OPTC_OK;
-    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->nheld) && s == OPTC_OK; i++) {
-        void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
-        size_t n = m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape);
-        if ((m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) < 0)
-            continue;
-        CopyRange next = {(char *)mem[to], (char *)mem[from], n * size};
-        if (!next.to || !next.from || !n)
-            continue;
-        if (continues(&r, &next, in_block(m) && in_block(x))) {
-            r.bytes = (size_t)(next.to - r.to) + next.bytes;
-            continue;
-        }
-        s = launch_range_of(b, &r, m->name);
-        r = next;
-    }
-    return s == OPTC_OK ? launch_range_of(b, &r, m->name) : s;
-}
-
 static optc_status launch_exchange(optc_binding *b, const ScheduleOp *op)
 {
     optc_status s = op->beside ? gpu_overlap_exchange(b, op) : gpu_exchange(b, op->what);
@@ -68,7 +19,6 @@ CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
 {
     GpuEngine *g = b->rule->engine->gpu;
     switch (x->op->kind) {
-    case SCHEDULE_COPY: return launch_copy(b, *x->op->writes, *x->op->reads);
     case SCHEDULE_EXCHANGE: return launch_exchange(b, x->op);
     case SCHEDULE_FORK: return gpu_overlap_fork(b);
     case SCHEDULE_WAIT: return gpu_overlap_wait(b, x->op);
@@ -103,19 +53,17 @@ static optc_status send_moved(optc_binding *b)
     return OPTC_OK;
 }
 
-/* A captured step has the launches of all phases. Copies and exchanges cannot return at once in the
- * wrong phase. */
+/* A captured step has the launches of all phases. Exchanges cannot return at once in the wrong
+ * phase. */
 static optc_status may_capture(const optc_binding *b, int entry)
 {
     const Program *p = b->program;
-    bool conditional = phases_conditional(b, entry);
-    for (int m = 0; m < b->gpu->nphase && p->nperiod && (b->shards || !conditional); m++)
+    for (int m = 0; m < b->gpu->nphase && p->nperiod; m++)
         if (b->gpu->launch_list[entry * b->gpu->nphase + m].apart)
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_run: rule '%s' copies arrays%s at some steps, so it cannot be "
-                        "captured in a graph; run "
-                        "it outside of the capture",
-                        p->name, b->shards ? " or exchanges them with other ranks" : "");
+                        "optc_run: rule '%s' exchanges arrays with other ranks at some steps, so "
+                        "it cannot be captured in a graph; run it outside of the capture",
+                        p->name);
     return OPTC_OK;
 }
 
@@ -130,7 +78,7 @@ static optc_status capture(optc_binding *b, int entry, bool capturing)
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
-            if (launch_list->item[i].stage || launched_apart(&launch_list->item[i]) || m == 0)
+            if (launch_list->item[i].stage || m == 0)
                 s = gpu_launch(b, &launch_list->item[i],
                                launch_list->item[i].stage && p->nperiod > 0);
     }

@@ -104,8 +104,8 @@ static void batched_stage(const optc_binding *b, const Touched *t, const ProgSta
 }
 
 /* A temporary is in the pool for the tensors of a variant if, in every phase, the variant's stages
- * use it inside one stretch with calls or not at all. Temporaries of the group, copied arrays, and
- * arrays that ranks exchange are not in the pool. */
+ * use it inside one stretch with calls or not at all. Temporaries of the group and arrays that
+ * ranks exchange are not in the pool. */
 static void find_batched(const optc_binding *b, const Touched *t)
 {
     const Program *p = b->program;
@@ -122,9 +122,7 @@ static void find_batched(const optc_binding *b, const Touched *t)
             Stretch x = stretch_at(p, ph, i);
             for (int a = i; a < x.end; a++) {
                 const ProgAction *act = &ph->action[a];
-                if (act->kind == ACT_COPY)
-                    b->batched[act->to] = b->batched[act->from] = 0;
-                else if (act->kind == ACT_LAUNCH && p->stage[act->stage].kind != S_GROUP)
+                if (act->kind == ACT_LAUNCH && p->stage[act->stage].kind != S_GROUP)
                     batched_stage(b, t, &p->stage[act->stage], i, x.calls);
             }
             i = x.end;

@@ -56,27 +56,6 @@ static optc_status share(optc_binding *b, const LiveRanges *l, int64_t *at)
     return ok ? OPTC_OK : no_memory("optc_bind");
 }
 
-/* Copies move bytes, so both arrays must have the same domain and type. */
-static optc_status check_copies(const Program *p)
-{
-    int phases = program_phases(p);
-    for (int m = 0; m < p->nentry * phases; m++) {
-        const ProgPhase *ph = &p->entry[m / phases].phase[m % phases];
-        for (int i = 0; i < ph->naction; i++) {
-            const ProgAction *a = &ph->action[i];
-            const ProgArray *x = &p->array[a->to], *y = &p->array[a->from];
-            bool alike = x->dom == y->dom && x->type == y->type && x->kind != MEM_PART &&
-                         y->kind != MEM_PART;
-            if (a->kind == ACT_COPY && !alike)
-                return fail(OPTC_ERROR_ARGUMENT,
-                            "optc_bind: rule '%s' copies '%s' over '%s', which has another "
-                            "memory layout",
-                            p->name, y->name, x->name);
-        }
-    }
-    return OPTC_OK;
-}
-
 static optc_status measure(optc_binding *b, LiveRanges *l)
 {
     const Program *p = b->program;
@@ -113,9 +92,7 @@ CORE optc_status layout_measure(optc_binding *b)
     b->batched = TAKE(b, unsigned, p->narray);
     if (!b->at || !b->batched)
         return no_memory("optc_bind");
-    optc_status s = check_copies(p);
-    if (s == OPTC_OK)
-        s = live_ranges_make(p, &l) ? measure(b, &l) : no_memory("optc_bind");
+    optc_status s = live_ranges_make(p, &l) ? measure(b, &l) : no_memory("optc_bind");
     live_ranges_free(&l);
     return s;
 }

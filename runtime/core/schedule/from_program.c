@@ -62,12 +62,7 @@ static void put_action(OpList *l, const ProgAction *a, int batch)
         return;
     }
     ScheduleOp op = a->kind == ACT_EXCHANGE ? empty_op(SCHEDULE_EXCHANGE, a->stage)
-                    : a->kind == ACT_COPY   ? empty_op(SCHEDULE_COPY, -1)
                                             : empty_op(SCHEDULE_ADVANCE, -1);
-    if (a->kind == ACT_COPY) {
-        op.reads = &a->from, op.writes = &a->to;
-        op.nreads = op.nwrites = 1;
-    }
     put_op(l, op);
 }
 

@@ -6,7 +6,7 @@ static bool keeps(const ProgArray *m) { return m->kind == MEM_STATE || m->kind =
 static bool action_keeps(const Program *p, const ProgAction *a)
 {
     const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
-    bool any = a->kind == ACT_COPY && keeps(&p->array[a->to]);
+    bool any = false;
     for (int i = 0; s && i < s->nwrites; i++)
         any = any || keeps(&p->array[s->writes[i]]);
     return any;

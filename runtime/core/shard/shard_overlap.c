@@ -69,8 +69,6 @@ static bool action_conflicts(const optc_binding *b, const ProgAction *a, const E
     int v = s ? variant_role(b, s->variant, &role) : -1;
     for (int i = 0; i < e->nitem; i++) {
         const Item *it = &e->item[i];
-        if (a->kind == ACT_COPY && (a->to == it->array || a->from == it->array))
-            return true;
         if (!s || s->kind == S_GROUP || v != it->variant || role_class(role) != it->how)
             continue;
         bool reads = it->kind == ITEM_FROM_OWNER || owner_role(role);

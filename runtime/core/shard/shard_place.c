@@ -85,9 +85,7 @@ static void mark_behind(const optc_binding *b, const ProgPhase *ph, int variant,
         const ProgAction *a = &ph->action[i];
         const ProgStage *s = launched(p, a, variant);
         x->stage[i] = s && any_marked(x, s->reads, s->nreads);
-        if (a->kind == ACT_COPY)
-            x->array[a->to] = x->array[a->from];
-        else if (s)
+        if (s)
             mark(x, s->writes, s->nwrites,
                  b->shards->place[a->stage] == AT_OWNER || (x->stage[i] && !direct));
     }
@@ -102,15 +100,11 @@ static void mark_ahead(const optc_binding *b, const ProgPhase *ph, int variant, 
         const ProgAction *a = &ph->action[i];
         const ProgStage *s = launched(p, a, variant);
         x->stage[i] = s && any_marked(x, s->writes, s->nwrites);
-        if (a->kind == ACT_COPY) {
-            bool needed = x->array[a->to];
-            x->array[a->to] = false;
-            x->array[a->from] = x->array[a->from] || needed;
-        } else if (s) {
-            mark(x, s->writes, s->nwrites, false);
-            if (b->shards->place[a->stage] == AT_OWNER || x->stage[i])
-                mark(x, s->reads, s->nreads, true);
-        }
+        if (!s)
+            continue;
+        mark(x, s->writes, s->nwrites, false);
+        if (b->shards->place[a->stage] == AT_OWNER || x->stage[i])
+            mark(x, s->reads, s->nreads, true);
     }
 }
 
@@ -136,7 +130,7 @@ static bool move_between(const optc_binding *b, const ProgPhase *ph, int variant
     return changed;
 }
 
-/* Notes the arrays of a variant that stages at the owner write, and copies of these. */
+/* Notes the arrays of a variant that stages at the owner write. */
 static void note_owner_writes(const optc_binding *b, int variant)
 {
     const Program *p = b->rule->program;
@@ -147,12 +141,6 @@ static void note_owner_writes(const optc_binding *b, int variant)
              k++)
             if (b->shards->place[i] == AT_OWNER)
                 writes[p->stage[i].writes[k]] = true;
-    for (int m = 0; m < p->nentry * program_phases(p); m++) {
-        const ProgPhase *ph = &p->entry[m / program_phases(p)].phase[m % program_phases(p)];
-        for (int i = 0; i < ph->naction; i++)
-            if (ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].kind != MEM_P)
-                writes[ph->action[i].to] |= writes[ph->action[i].from];
-    }
 }
 
 /* Arrays that the owner writes have no other writer, except the parameter. */

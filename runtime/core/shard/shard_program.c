@@ -289,29 +289,6 @@ static void place_group_stage(Builder *x, const ProgAction *a)
     place_action(x, *a, place_barrier(x, round));
 }
 
-/* A copy runs wherever both arrays have memory. */
-static void place_copy(Builder *x, const ProgAction *a)
-{
-    const Program *p = x->b->rule->program;
-    int round = place_barrier(x, 0);
-    for (int c = 0; c < 2 && of_tensor(&p->array[a->to]); c++)
-        for (int v = 0; v < p->nvariant; v++) {
-            Flow *f = flow_of(x, (CutClass)c, v, a->to);
-            bool owners = c ? p->array[a->to].kind != MEM_P : owner_writes(x->b, v, a->to);
-            if (!(p->array[a->to].held_by >> v & 1) && p->array[a->to].kind != MEM_P)
-                continue;
-            round = bring(x, (CutClass)c, v, a->from, owners ? ON_OWNER : ON_PIECES, round);
-            f->valid = owners                        ? ON_OWNER
-                       : p->array[a->to].dom == ELEM ? ON_PIECES
-                                                     : ON_PIECES | ON_OWNER;
-        }
-    round = place_barrier(x, round);
-    for (int c = 0; c < 2 && of_tensor(&p->array[a->to]); c++)
-        for (int v = 0; v < p->nvariant; v++)
-            flow_of(x, (CutClass)c, v, a->to)->round = round;
-    place_action(x, *a, round);
-}
-
 /* The parameter ends where the caller has it, and states per column where their owner has them. */
 static void end_phase(Builder *x)
 {
@@ -424,8 +401,6 @@ static optc_status derive_phase(Builder *x, const ProgPhase *from, ProgPhase *to
                 place_stage(x, a, CLASS_WHOLE);
             if (x->copies[a->stage].rows >= 0)
                 place_rows_stage(x, a);
-        } else if (a->kind == ACT_COPY) {
-            place_copy(x, a);
         } else {
             place_action(x, *a, 0);
         }

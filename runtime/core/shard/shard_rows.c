@@ -64,23 +64,11 @@ static bool stage_fits_rows(const optc_binding *b, const ProgStage *s)
     return fits;
 }
 
-static bool copies_any(const Program *p)
-{
-    for (int m = 0; m < p->nentry * program_phases(p); m++) {
-        const ProgPhase *ph = &p->entry[m / program_phases(p)].phase[m % program_phases(p)];
-        for (int i = 0; i < ph->naction; i++)
-            if (ph->action[i].kind == ACT_COPY)
-                return true;
-    }
-    return false;
-}
-
-/* A copy of an array would copy what an entry sees, and these entries see more than they have. */
 CORE bool variant_by_rows(const optc_binding *b, int variant)
 {
     const Program *p = b->rule->program;
     Shards *x = b->shards;
-    bool fits = variant_owned(b, variant) && !copies_any(p);
+    bool fits = variant_owned(b, variant);
     x->range_step[variant] = 8;                    /* vectors of a GPU begin at multiples of it */
     for (int i = 0; i < p->nstage && fits; i++) {
         const ProgStage *s = &p->stage[i];

@@ -56,7 +56,7 @@ static double op_flops(const optc_binding *b, const ScheduleOp *op)
     return flops;
 }
 
-static void name_op(const optc_binding *b, const ScheduleOp *op, char *buf, size_t n)
+static void name_op(const ScheduleOp *op, char *buf, size_t n)
 {
     static const char *const labels[] = {
 #define SCHEDULE_OP(ID, name, graph, label) label,
@@ -68,8 +68,7 @@ static void name_op(const optc_binding *b, const ScheduleOp *op, char *buf, size
                  s->kind == S_CALL ? callee_facts[s->call->callee].name : s->kernel,
                  *s->where ? " (" : "", s->where, *s->where ? ")" : "");
     else
-        snprintf(buf, n, "%s%s%.100s", labels[op->kind], op->nreads ? " " : "",
-                 op->nreads ? b->program->array[*op->reads].name : "");
+        snprintf(buf, n, "%s", labels[op->kind]);
 }
 
 /* ---- the items of a phase ---- */
@@ -79,7 +78,7 @@ static void fill_item(Recording *r, optc_binding *b, PhaseProfile *p, int i, con
     optc_bytes bytes = {0, 0};
     ItemProfile *x = &p->item[i];
     if (p->generation != r->generation) {
-        name_op(b, op, name, sizeof name);
+        name_op(op, name, sizeof name);
         bool none = !b->gpu && op->kind == SCHEDULE_ADVANCE;
         x->row = none ? NO_WORK : profile_row(r, ROW_STAGE, p->entry, name);
     }

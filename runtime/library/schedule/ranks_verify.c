@@ -92,10 +92,6 @@ static void mean_phase(const Meaning *m, const ProgPhase *ph)
     for (int i = 0; i < ph->naction; i++)
         if (ph->action[i].kind == ACT_LAUNCH)
             mean_launch(m, ph->action[i].stage);
-        else if (ph->action[i].kind == ACT_COPY)
-            memcpy(m->now + (int64_t)ph->action[i].to * m->owners,
-                   m->now + (int64_t)ph->action[i].from * m->owners,
-                   sizeof *m->now * (size_t)m->owners);
 }
 
 static bool meaning_make(Meaning *m, const optc_binding *b)
@@ -354,18 +350,6 @@ static void copy_bytes(const Names *from, uintptr_t lo, int64_t bytes, Names *to
     }
 }
 
-static void run_copy_of(RankRun *r, int to, int from)
-{
-    const optc_binding *b = r->b;
-    const bool group = b->program->array[to].dom == GROUP;
-    for (int i = 0; i < (group ? b->ngroup : b->nheld); i++) {
-        const Area x = group ? group_area(b, from, i) : area_of(b, from, i, false, S_CALL),
-                   y = group ? group_area(b, to, i) : area_of(b, to, i, true, S_CALL);
-        if (x.lo && y.lo)
-            copy_bytes(&r->names, x.lo, y.bytes, &r->names, y.lo);
-    }
-}
-
 /* ---- exchanges ---- */
 static const Exchange *exchange_of(const RankRun *r, int number)
 {
@@ -498,8 +482,6 @@ static int run_to_exchange(Ranks *x, RankRun *r)
             return op->what;
         if (op->stage)
             run_stage_of(x, r, op);
-        else if (op->kind == SCHEDULE_COPY)
-            run_copy_of(r, *op->writes, *op->reads);
     }
     return -1;
 }

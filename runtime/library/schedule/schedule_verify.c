@@ -178,21 +178,6 @@ static bool run_stage(Run *x, int number, int batch)
     return h != NULL;
 }
 
-static void run_copy(Run *x, int to, int from)
-{
-    const optc_binding *b = x->b;
-    const bool group = b->program->array[to].dom == GROUP;
-    x->kind = ACT_COPY;
-    x->of = to;
-    for (int i = 0; i < (group ? b->ngroup : b->nheld); i++) {
-        Range source = group ? group_range(b, from, i) : array_range(b, from, i);
-        Range result = group ? group_range(b, to, i) : array_range(b, to, i);
-        if (source.lo && result.lo)
-            names_put(&x->names, result.lo, result.bytes,
-                      mix(2, take_names(x, i, 0, from, source.lo, source.bytes)), 0);
-    }
-}
-
 /* ---- exchanges ---- */
 static void send_moves(Run *x, const MoveList *l, int side)
 {
@@ -258,9 +243,7 @@ static bool run_action(Run *x, const ProgAction *a, int batch)
 {
     if (a->kind == ACT_LAUNCH)
         return run_stage(x, a->stage, batch);
-    if (a->kind == ACT_COPY)
-        run_copy(x, a->to, a->from);
-    else if (a->kind == ACT_EXCHANGE)
+    if (a->kind == ACT_EXCHANGE)
         run_exchange(x, a->stage);
     return true;
 }
@@ -278,9 +261,7 @@ static bool run_op(Run *x, const ScheduleOp *op)
 {
     if (op->stage)
         return run_stage(x, op->what, op->batch);
-    if (op->kind == SCHEDULE_COPY)
-        run_copy(x, *op->writes, *op->reads);
-    else if (op->kind == SCHEDULE_EXCHANGE)
+    if (op->kind == SCHEDULE_EXCHANGE)
         run_exchange(x, op->what);
     return true;
 }
@@ -337,7 +318,7 @@ static optc_status differs(const optc_binding *b, const char *entry, const Fault
 {
     const Read *r = f->read;
     const Program *p = b->program;
-    char stage[200] = "a copy";
+    char stage[200] = "the end of the run";
     if (r->kind == ACT_LAUNCH)
         snprintf(stage, sizeof stage, "stage %d (%s, %s)", r->of, p->stage[r->of].name,
                  p->stage[r->of].where);
@@ -387,7 +368,7 @@ static void read_results(Run *x)
 {
     const optc_binding *b = x->b;
     const Program *p = b->program;
-    x->kind = ACT_COPY;
+    x->kind = ACT_ADVANCE_T;
     for (int k = 0; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];
         x->of = p->narray + k;
