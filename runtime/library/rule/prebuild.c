@@ -2,7 +2,8 @@
  * their code.
  *   prebuild FOLDER [ID…]     all rules, or the named ones
  * The Makefile compiles every file once for each vector level N, with
- * OPTC_MODULE=optc_builtin_NAME_N. */
+ * OPTC_MODULE=optc_builtin_NAME_N. A rule whose text and flags are as before keeps its file, and so
+ * its objects. */
 #include "runtime/library/rule/spec_find.h"
 
 #include "runtime/library/internal.h"
@@ -11,16 +12,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-static FILE *create(const char *dir, const char *name)
+static FILE *create(const char *path)
 {
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *f = fopen(path, "w");
     if (!f) {
         perror(path);
         exit(1);
     }
     return f;
+}
+
+static bool file_holds(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return false;
+    int c;
+    while ((c = getc(f)) != EOF && c == (unsigned char)*text)
+        text++;
+    fclose(f);
+    return c == EOF && !*text;
+}
+
+/* The flags are a comment at the end: objects are made again when they change. */
+static void write_rule(const char *dir, const char *id, const char *text)
+{
+    char path[1024];
+    Buf b = {0};
+    buf_printf(&b, "%s/* %s", text, compile_flags);
+    for (int i = 0; i < optc_isas(); i++)
+        buf_printf(&b, ", %s", isas[i].flags);
+    buf_puts(&b, " */\n");
+    snprintf(path, sizeof path, "%s/%s.c", dir, id);
+    if (!buf_text(&b) || !file_holds(path, buf_text(&b))) {
+        FILE *f = create(path);
+        if (!buf_text(&b) || fputs(buf_text(&b), f) == EOF || fclose(f) != 0)
+            exit(1);
+    }
+    buf_free(&b);
 }
 
 static char **wanted;          /* IDs from the command line; none: all rules */
@@ -45,16 +74,12 @@ static void put_rule(const char *dir, const char *rule, const char *with, const 
     if (types_choose(&g.arena, types, -1, -1, -1, &o.types, &g.diag) &&
         find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
         text = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
-    char name[128], key[DIGEST_HEX];
+    char key[DIGEST_HEX];
     if (!text || !emit_key(text, key)) {
         fprintf(stderr, "prebuild: %s: %s\n", id, g.diag.text ? g.diag.text : "failed");
         exit(1);
     }
-    snprintf(name, sizeof name, "%s.c", id);
-    FILE *f = create(dir, name);
-    fputs(text, f);
-    if (fclose(f) != 0)
-        exit(1);
+    write_rule(dir, id, text);
     int n = optc_isas();
     fprintf(table, "extern const optc_module");
     for (int i = 0; i < n; i++)
@@ -77,7 +102,9 @@ int main(int argc, char **argv)
         return 2;
     }
     wanted = argv + 2;
-    FILE *table = create(argv[1], "builtin_table.c");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/builtin_table.c", argv[1]);
+    FILE *table = create(path);
     Buf rows = {0};
     fprintf(table, "#include \"runtime/library/internal.h\"\n");
     for (const BuiltinName *b = library_builtin; b->rule; b++)
