@@ -105,6 +105,8 @@ bool emit_draws(const Emit *e);                                /* the stage stor
 const char *emit_draws_of(Emit *e, Access a, const char *label);
 /* param if array numbers are an argument; else "" */
 const char *emit_array_param(const Emit *e, const char *param);
+
+/* ---- emit_partials.c ---- */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 /* the type of a fold's lanes and partials */
 const char *emit_fold_real(const Emit *e, const Node *n);
@@ -200,6 +202,9 @@ const char *emit_file(Arena *a, const char *s);
 /* line_wrap.c: lines of at most 120 columns */
 void emit_wrap(Buf *out, const char *text);
 
+/* How a stage becomes a function of C. */
+typedef struct CFunction { const char *prefix, *name; bool runs; } CFunction;
+bool emit_c_function(Buf *out, Arena *a, const Plan *p, StageAt at, CFunction fn);
 /* The stages of one rule, and the text before them; several rules may share a file. Bufs and
  * scratch memory are in an arena, which jumps when it is out of memory. false: a template is
  * broken. table: the names of the functions in order of Stage.fn, separated by commas. */

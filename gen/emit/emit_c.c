@@ -1,7 +1,6 @@
 /* The C target: emits stages as plain loops that a compiler vectorises, from the templates of
  * stage_c.txt. */
 #include "gen/emit/emit.h"
-#include "gen/emit/prelude.h"
 
 #include <string.h>
 
@@ -489,7 +488,7 @@ static void store_one(CStage *c, Access a)
         emit_put(e, AT_BODY, "%s[i] = %s;\n", pointer(c, a), v);
 }
 
-/* ---- stages and the file ---- */
+/* ---- a stage ---- */
 static const char *template_of(const Stage *s, bool chunks)
 {
     switch (stage_info[s->kind].walk) {
@@ -501,7 +500,7 @@ static const char *template_of(const Stage *s, bool chunks)
 }
 
 typedef struct {
-    Buf *out; const Plan *plan; StageAt at; const char *prefix, *fn; bool runs, ok;
+    Buf *out; const Plan *plan; StageAt at; CFunction fn; bool ok;
 } OneStage;
 
 static void emit_stage(void *ctx, Arena *a)
@@ -509,8 +508,8 @@ static void emit_stage(void *ctx, Arena *a)
     OneStage *x = ctx;
     CStage c = {0};
     const Stage *s = x->at.stage;
-    emit_begin(&c.e, &target_c, x->plan, x->at, a, x->prefix);
-    c.e.runs = x->runs;
+    emit_begin(&c.e, &target_c, x->plan, x->at, a, x->fn.prefix);
+    c.e.runs = x->fn.runs;
     c.waiting = NEWS(a, const char *, c.e.g->len + 1);
     c.label = NEWS(a, const char *, x->plan->nmem + 1);
     c.fetch = (s->nfold || s->uses_rows) && few_streams(&c.e);
@@ -529,7 +528,7 @@ static void emit_stage(void *ctx, Arena *a)
     Hole h[NEMITHOLE + 9];
     int n = emit_holes(&c.e, h);
     h[n++] = (Hole){"comment", emit_stage_comment(a, s)};
-    h[n++] = (Hole){"fn", x->fn};
+    h[n++] = (Hole){"fn", x->fn.name};
     h[n++] = (Hole){"arrays", emit_array_param(&c.e, ", const int *arrays")};
     h[n++] = (Hole){"length", emit_length(&c.e, stage_info[s->kind].dom)};
     h[n++] = (Hole){"across", emit_axis(&c.e, stage_info[s->kind].dom, 1)};
@@ -543,77 +542,9 @@ static void emit_stage(void *ctx, Arena *a)
     x->ok = template_fill(x->out, target_c.templates, template_of(s, chunks), h, n) && !c.e.broken;
 }
 
-/* Stages with at most one value per row or column take a small part of a step at any vector level.
- * gcc took 8 of 20 s for the levels of a package of muon, shampoo and soap, and a third of that for
- * these stages. */
-static bool few_values(const Stage *s)
+bool emit_c_function(Buf *out, Arena *a, const Plan *p, StageAt at, CFunction fn)
 {
-    const DomInfo *d = &dom_info[stage_info[s->kind].dom];
-    return d->axis[0] == AXIS_ONE || d->axis[1] == AXIS_ONE;
-}
-
-bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table)
-{
-    const Plan *p = g->plan;
-    bool ok = true;
-    size_t was = table->len;
-    emit_array_numbers(code, p, o);
-    for (int f = 0; f < p->nfn; f++) {
-        StageAt at = plan_at(p, f);
-        if (!at.stage)
-            continue;
-        const char *fn = emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage);
-        bool clones = o->prefix && !few_values(at.stage);
-        OneStage x = {
-            code,    p,    at, o->prefix, clones ? arena_printf(a, "OPTC_CLONES %s", fn) : fn,
-            o->runs, false};
-        arena_scratch(a, emit_stage, &x);
-        ok = ok && x.ok;
-        buf_puts(code, "\n");
-        buf_printf(table, "%s%s%s", table->len > was ? ", " : "",
-                   at.stage->shared ? "(optc_stage_fn)(void (*)(void))" : "", fn);
-    }
-    if (table->len == was)
-        buf_puts(table, "0");
-    return ok;
-}
-
-void emit_c_shared(Buf *b, const char *code)
-{
-    prelude_put(b, b->arena, target_c.prelude, target_c.name, code);
-}
-
-const char *emit_c_abi(Arena *a)
-{
-    static const char *const files[] = {"gen/abi/stage_abi.h", NULL};
-    Buf b = {.arena = a};
-    prelude_put(&b, a, files, target_c.name, "OPTC_ABI optc_view optc_stage_fn optc_module");
-    return buf_text(&b);
-}
-
-bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
-{
-    Buf code = {.arena = a}, table = {.arena = a}, shared = {.arena = a};
-    char hex[33];
-    if (!emit_c_stages(g, o, a, &code, &table))
-        return false;
-    /* Declared instead of included: macros of a header could clash with names of the spec. */
-    buf_puts(&shared, "float sqrtf(float), fabsf(float), fmaf(float, float, float);\n"
-                      "double sqrt(double), fabs(double), fma(double, double, double);\n\n");
-    emit_c_shared(&shared, buf_text(&code));
-    hash_hex(hash128(buf_text(&code), code.len), hex);
-    const Hole h[] = {{"title", emit_title(a, g->rule)},
-                      {"about", emit_about(a, g)},
-                      {"command", emit_comment_text(a, o->command)},
-                      {"hash", hex},
-                      {"name", g->rule->name},
-                      {"abi", emit_c_abi(a)},
-                      {"math", buf_text(&shared)},
-                      {"stages", buf_text(&code)},
-                      {"table", buf_text(&table)}};
-    Buf text = {.arena = a};
-    if (!template_fill(&text, target_c.templates, "file", h, sizeof h / sizeof *h))
-        return false;
-    emit_wrap(out, buf_text(&text));
-    return true;
+    OneStage x = {out, p, at, fn, false};
+    arena_scratch(a, emit_stage, &x);
+    return x.ok;
 }

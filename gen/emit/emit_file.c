@@ -1,7 +1,8 @@
 /* The head of an emitted file: the rule, its options and the command that generates it again. Also
- * the list of targets, the division into parts, and the hash of a file. */
+ * the list of targets, the division into parts, the hash of a file, and names of stages. */
 #include "gen/emit/emit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Free text inside a comment must not end it, even through trigraphs and spliced lines: control
@@ -178,4 +179,47 @@ char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
     locale_back(was);
     arena_free(&scratch);
     return text;
+}
+
+/* ---- names and comments of stages ---- */
+const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask,
+                            const Stage *s)
+{
+    char phase[24] = "";
+    if (p->nperiod)
+        snprintf(phase, sizeof phase, "_phase%d", mask);
+    snprintf(buf, MOST_STAGE_NAME, "%.40s%s_%d_%s%s%.40s", entry, phase, s->fn,
+             stage_info[s->kind].name, s->variant ? "_" : "",
+             s->variant ? p->rule->variant[s->variant].name : "");
+    return buf;
+}
+
+const char *emit_prefixed(Arena *a, const char *prefix, const Plan *p, const char *entry, int mask,
+                          const Stage *s)
+{
+    char name[MOST_STAGE_NAME];
+    return arena_printf(a, "%s%s", prefix ? prefix : "", emit_stage_name(name, p, entry, mask, s));
+}
+
+static void name_list(Buf *b, const Access *v, int n, const char *what)
+{
+    enum { WIDTH = 112 };
+    buf_puts(b, n ? what : "");
+    for (int i = 0; i < n; i++) {
+        const char *line = strrchr(buf_text(b), '\n');
+        bool full = strlen(line ? line : buf_text(b)) + strlen(v[i].name) > WIDTH;
+        buf_printf(b, "%s %s", full ? "\n *" : "", v[i].name);
+    }
+}
+
+const char *emit_stage_comment(Arena *a, const Stage *s)
+{
+    Buf b = {.arena = a};
+    buf_printf(&b, "/* %s:", stage_info[s->kind].what);
+    name_list(&b, s->load, s->nload, " reads");
+    name_list(&b, s->store, s->nstore, s->nload ? "; writes" : " writes");
+    name_list(&b, s->fold, s->nfold, s->nload || s->nstore ? "; folds into" : " folds into");
+    buf_printf(&b, ". %d + %d bytes.%s */", s->bytes_read, s->bytes_written,
+               s->shared ? " Several stages share this function, each with its own arrays." : "");
+    return buf_text(&b);
 }

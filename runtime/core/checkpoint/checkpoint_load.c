@@ -503,6 +503,8 @@ static optc_status warn_unrecorded(const CheckpointLoad *x, const optc_checkpoin
 /* ---- loading ---- */
 static optc_status match_file(CheckpointLoad *x)
 {
+    /* after names and shapes, which have clearer messages */
+    static const About last[3] = {ABOUT_ORDER, ABOUT_CUT, ABOUT_STRIDES};
     optc_status s = check_format(x);
     for (int i = 0; i < x->list.nbinding * ABOUT_CUT && s == OPTC_OK; i++)
         s = compare_about(x, &x->list.binding[i / ABOUT_CUT], (About)(i % ABOUT_CUT));
@@ -515,13 +517,8 @@ static optc_status match_file(CheckpointLoad *x)
     }
     if (s == OPTC_OK)
         s = check_unused(x);
-    for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
-        s = compare_about(x, &x->list.binding[i], ABOUT_ORDER);
-    for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
-        /* shapes have a clearer message */
-        s = compare_about(x, &x->list.binding[i], ABOUT_CUT);
-    for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
-        s = compare_about(x, &x->list.binding[i], ABOUT_STRIDES);
+    for (int i = 0; i < x->list.nbinding * 3 && s == OPTC_OK; i++)
+        s = compare_about(x, &x->list.binding[i % x->list.nbinding], last[i / x->list.nbinding]);
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
         s = check_steps(x, &x->list.binding[i]);
     return s;
