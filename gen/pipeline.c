@@ -84,6 +84,36 @@ static void report(const GenOptions *o, const char *name, double ms, const char 
     }
 }
 
+static bool make_plan(Gen *g, Source src, const GenOptions *o)
+{
+    const Phases *phases = phases_make(&g->arena, g->rule, &g->diag);
+    if (!phases)
+        return false;
+    const PlanLimits *limits = o->limits ? o->limits : &plan_limits;
+    int calls = 0;
+    for (int i = 0; i < g->rule->nentry * phases->nphase; i++)
+        calls += graph_calls(phases->phase[i].g);
+    if (calls > limits->calls) {
+        diag_set(&g->diag, src.path, 0, NULL,
+                 "the rule takes %d products over all its entries and phases; at most %d "
+                 "are possible: use fewer periods or fewer products",
+                 calls, limits->calls);
+        return false;
+    }
+    Product product = o->product ? (Product)(o->product - 1) : rule_product(g->rule, o->types.p);
+    PlanTypes types = {o->types.p, o->types.g, o->types.state, product,
+                       o->target ? o->target : &target_c};
+    g->plan = plan_make(&g->arena, g->rule, phases, types, limits);
+    if (g->plan->nstage > limits->stages) {
+        diag_set(&g->diag, src.path, 0, NULL,
+                 "the rule takes %d stages, over %d: too many values depend on "
+                 "reductions; use fewer, or split the rule",
+                 g->plan->nstage, limits->stages);
+        return false;
+    }
+    return plan_verify(g->plan, &g->diag);
+}
+
 static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Arena *scratch)
 {
     Buf was = {.arena = scratch}, is = {.arena = scratch};
@@ -114,32 +144,7 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     if (!ok || o->rule_only)
         return ok;
     double t0 = now_ms();
-    const Phases *phases = phases_make(&g->arena, g->rule, &g->diag);
-    if (!phases)
-        return false;
-    const PlanLimits *limits = o->limits ? o->limits : &plan_limits;
-    int calls = 0;
-    for (int i = 0; i < g->rule->nentry * phases->nphase; i++)
-        calls += graph_calls(phases->phase[i].g);
-    if (calls > limits->calls) {
-        diag_set(&g->diag, src.path, 0, NULL,
-                 "the rule takes %d products over all its entries and phases; at most %d "
-                 "are possible: use fewer periods or fewer products",
-                 calls, limits->calls);
-        return false;
-    }
-    Product product = o->product ? (Product)(o->product - 1) : rule_product(g->rule, o->types.p);
-    PlanTypes types = {o->types.p, o->types.g, o->types.state, product,
-                       o->target ? o->target : &target_c};
-    g->plan = plan_make(&g->arena, g->rule, phases, types, limits);
-    if (g->plan->nstage > limits->stages) {
-        diag_set(&g->diag, src.path, 0, NULL,
-                 "the rule takes %d stages, over %d: too many values depend on "
-                 "reductions; use fewer, or split the rule",
-                 g->plan->nstage, limits->stages);
-        return false;
-    }
-    if (!plan_verify(g->plan, &g->diag))
+    if (!make_plan(g, src, o))
         return false;
     if (dumping) {
         double ms = now_ms() - t0;

@@ -84,6 +84,47 @@ static const char *by_runs(const CudaStage *c, const char *plain, const char *ru
     return c->e.runs ? runs : plain;
 }
 
+static void store_coded(CudaStage *c, Access a, const char *ptr, const char *x)
+{
+    Emit *e = &c->e;
+    const char *out = emit_joined(e, ptr, "out");
+    bool root = has_root(c, a.val);
+    const Hole h[] = {{"hint", number(c, c->knob[KNOB_STORE])},
+                      {"type", type_info[e->plan->mem[a.mem].type].name},
+                      {"x", ptr},
+                      {"from", out},
+                      {"root", root ? "true" : "false"},
+                      {"odd", root ? "outside" : "false"},
+                      {"at", c->group ? "base, room - near" : "offset, left"},
+                      {"run", c->group ? "base" : "offset"}};
+    emit_put(e, c->group ? AT_BUFFERS : AT_OUTS, "float %s[%d][%d];\n", out,
+             c->group ? c->group : 1, c->vec);
+    emit_put(e, AT_BODY, "%s[%s][i] = %s;\n", out, c->group ? "k" : "0", x);
+    emit_section(e, c->group ? AT_FINISH : AT_STORES, by_runs(c, "put_coded", "put_coded_runs"), h,
+                 8);
+}
+
+/* Rounds the vector `out` to `stored` by random bits. */
+static void round_drawn(CudaStage *c, Access a, const char *ptr, const char *stored,
+                        const char *out)
+{
+    Emit *e = &c->e;
+    const TypeInfo *t = &type_info[e->plan->mem[a.mem].type];
+    const char *bits = emit_joined(e, ptr, "bits");
+    const Hole h[] = {{"type", t->name}, {"c", t->c}, {"to", stored}, {"from", out},
+                      {"vector", number(c, c->vec)}, {"draws", emit_draws_of(e, a, ptr)},
+                      {"group", number(c, c->group)}, {"step", turn_step(c)},
+                      {"near", draws_near(c) ? "optc_is_full<decltype(wide)>::value" : "false"},
+                      {"bits", bits}};
+    emit_section(e, c->group ? AT_BUFFERS : AT_STORES,
+                 c->group ? by_runs(c, "draw_turn", "draw_turn_runs")
+                          : by_runs(c, "draw_all", "draw_all_runs"),
+                 h, 10);
+    const Hole round[] = {h[0], h[1], h[2], h[3], h[4],
+                          {"bits", c->group ? arena_printf(e->arena, "%s[k]", bits) : bits}};
+    emit_section(e, AT_STORES, "round_all", round, 6);
+}
+
 static void store_one(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
@@ -94,21 +135,7 @@ static void store_one(CudaStage *c, Access a)
         return;
     const char *ptr = cuda_pointer(c, a);
     if (emit_coded(e, a)) {
-        const char *out = emit_joined(e, ptr, "out");
-        bool root = has_root(c, a.val);
-        const Hole h[] = {{"hint", number(c, c->knob[KNOB_STORE])},
-                          {"type", t->name},
-                          {"x", ptr},
-                          {"from", out},
-                          {"root", root ? "true" : "false"},
-                          {"odd", root ? "outside" : "false"},
-                          {"at", c->group ? "base, room - near" : "offset, left"},
-                          {"run", c->group ? "base" : "offset"}};
-        emit_put(e, c->group ? AT_BUFFERS : AT_OUTS, "float %s[%d][%d];\n", out,
-                 c->group ? c->group : 1, c->vec);
-        emit_put(e, AT_BODY, "%s[%s][i] = %s;\n", out, c->group ? "k" : "0", x);
-        emit_section(e, c->group ? AT_FINISH : AT_STORES, by_runs(c, "put_coded", "put_coded_runs"),
-                     h, 8);
+        store_coded(c, a, ptr, x);
         return;
     }
     if (!in_vectors(c)) {
@@ -121,19 +148,7 @@ static void store_one(CudaStage *c, Access a)
     emit_put(e, AT_OUTS, "%s %s[%d];\n", type_info[packs ? t->compute : m->type].c, out, c->vec);
     emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
     if (emit_drawn(e, a)) {
-        const char *bits = emit_joined(e, ptr, "bits");
-        const Hole h[] = {{"type", t->name}, {"c", t->c}, {"to", stored}, {"from", out},
-                          {"vector", number(c, c->vec)}, {"draws", emit_draws_of(e, a, ptr)},
-                          {"group", number(c, c->group)}, {"step", turn_step(c)},
-                          {"near", draws_near(c) ? "optc_is_full<decltype(wide)>::value" : "false"},
-                          {"bits", bits}};
-        emit_section(e, c->group ? AT_BUFFERS : AT_STORES,
-                     c->group ? by_runs(c, "draw_turn", "draw_turn_runs")
-                              : by_runs(c, "draw_all", "draw_all_runs"),
-                     h, 10);
-        const Hole round[] = {h[0], h[1], h[2], h[3], h[4],
-                              {"bits", c->group ? arena_printf(e->arena, "%s[k]", bits) : bits}};
-        emit_section(e, AT_STORES, "round_all", round, 6);
+        round_drawn(c, a, ptr, stored, out);
     } else if (packs)
         emit_put(e, AT_STORES, "%s %s[%d];\n%s_all(%s, %s);\n", t->c, stored, c->vec, t->store,
                  stored, out);
@@ -326,6 +341,15 @@ static const char *scratch_text(CudaStage *c)
 }
 
 enum { MOST_HOLES = NEMITHOLE + 40 };
+static const char *loop_text(CudaStage *c, const char *vector)
+{
+    Emit *e = &c->e;
+    const Hole h[] = {{"vector", vector},
+                      {"body", buf_text(&e->at[AT_BODY])},
+                      {"outside", c->group ? "outside = true;" : ""}};
+    return emit_filled(e, e->quick ? "loop_quick" : "loop", h, 3);
+}
+
 static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, int mask)
 {
     Emit *e = &c->e;
@@ -378,12 +402,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
         {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}};
     int n = emit_holes(e, h);
     if (c->form == FORM_MAP)
-        h[n++] =
-            (Hole){"loop", emit_filled(e, e->quick ? "loop_quick" : "loop",
-                                       (Hole[]){{"vector", vector},
-                                                {"body", buf_text(&e->at[AT_BODY])},
-                                                {"outside", c->group ? "outside = true;" : ""}},
-                                       3)};
+        h[n++] = (Hole){"loop", loop_text(c, vector)};
     n = turn_holes(c, h, n, vector);
     h[AT_COLEND].text = cuda_column_finish(c);
     memcpy(h + n, more, sizeof more);

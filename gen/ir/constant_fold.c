@@ -74,26 +74,10 @@ static Ref with_spread(Graph *g, Node n)
     return graph_add(g, n);
 }
 
-static Ref fold_node(Graph *g, Node n, void *ctx)
+/* Operations with operands that need no operation, or a simpler one. */
+static Ref simplify(Graph *g, Node n)
 {
-    (void)ctx;
-    const OpInfo *o = &op_info[n.op];
-    Ref a = n.nargs > 0 ? n.arg[0] : NONE, b = n.nargs > 1 ? n.arg[1] : NONE,
-        c = n.nargs > 2 ? n.arg[2] : NONE;
-    if (o->kind == K_RED || o->kind == K_TRANSPOSE || o->kind == K_CALL)
-        return with_spread(g, n);
-    if (o->kind == K_LEAF)
-        return n.op == OP_EVERY && n.imm == 1 ? as_const(g, n, 1) : graph_add(g, n);
-    /* which rounds to a type that is not known here */
-    bool all = n.op != OP_STORED;
-    for (int k = 0; k < n.nargs; k++)
-        all = all && is_const(g, n.arg[k]);
-    /* Functions that are not correctly rounded are left to run time: libm and our source could
-     * differ. */
-    if (all && (o->ulp <= 0.5))
-        return as_const(g, n,
-                        op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0,
-                                o->arity > 2 ? g->n[c].imm : 0));
+    Ref a = n.arg[0], b = n.nargs > 1 ? n.arg[1] : NONE, c = n.nargs > 2 ? n.arg[2] : NONE;
     switch (n.op) {
     case OP_ADD:
         /* a + -b = a - b */
@@ -145,6 +129,27 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
     default: break;
     }
     return graph_add(g, n);
+}
+
+static Ref fold_node(Graph *g, Node n, void *ctx)
+{
+    (void)ctx;
+    const OpInfo *o = &op_info[n.op];
+    if (o->kind == K_RED || o->kind == K_TRANSPOSE || o->kind == K_CALL)
+        return with_spread(g, n);
+    if (o->kind == K_LEAF)
+        return n.op == OP_EVERY && n.imm == 1 ? as_const(g, n, 1) : graph_add(g, n);
+    /* which rounds to a type that is not known here */
+    bool all = n.op != OP_STORED;
+    for (int k = 0; k < n.nargs; k++)
+        all = all && is_const(g, n.arg[k]);
+    /* Functions that are not correctly rounded are left to run time: libm and our source could
+     * differ. */
+    if (all && (o->ulp <= 0.5))
+        return as_const(g, n,
+                        op_eval(n.op, g->n[n.arg[0]].imm, o->arity > 1 ? g->n[n.arg[1]].imm : 0,
+                                o->arity > 2 ? g->n[n.arg[2]].imm : 0));
+    return simplify(g, n);
 }
 
 /* A hash of the graph: folding ends when a round leaves it unchanged. */

@@ -125,12 +125,8 @@ static int version_of(const Rule *r)
     return 2;
 }
 
-void rule_print(Buf *b, const Rule *r)
+static void print_texts(Buf *b, const Rule *r)
 {
-    LocaleMark was = locale_plain();
-    buf_printf(b, "optc-ir %d\nrule %s\n", version_of(r), r->name);
-    for (int v = 0; v < r->nvariant; v++)
-        print_variant(b, &r->variant[v]);
     const struct { const char *key, *text; } text[] = {
         {"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};
     for (int i = 0; i < 3; i++)
@@ -149,8 +145,10 @@ void rule_print(Buf *b, const Rule *r)
         put_quoted(b, r->option[i].value);
         buf_puts(b, "\n");
     }
-    if (r->product >= 0)
-        buf_printf(b, "products %s\n", product_info[r->product].name);
+}
+
+static void print_axes(Buf *b, const Rule *r)
+{
     if (r->rank)
         buf_printf(b, "rank %d", r->rank);
     if (r->rank && r->share.share > 0) {
@@ -161,6 +159,51 @@ void rule_print(Buf *b, const Rule *r)
     buf_puts(b, r->rank ? "\n" : "");
     if (r->block)
         buf_printf(b, "block %d\n", r->block);
+}
+
+static void print_state(Buf *b, const Rule *r, const State *s)
+{
+    if (s->report) {
+        buf_printf(b, "value %s %s%s%s @%d:%d\n", s->name, dom_info[s->dom].name,
+                   s->follows_p ? " follows " : "", s->follows_p ? type_info[s->type].name : "",
+                   s->file, s->line);
+        return;
+    }
+    if (s->slots.every) {
+        buf_printf(b, "slots %s %s %d %d %d%s @%d:%d\n", s->name, dom_info[s->dom].name,
+                   s->slots.every, s->slots.of, s->slots.ahead, s->slots.first ? " first" : "",
+                   s->file, s->line);
+        return;
+    }
+    buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name,
+               s->type < 0 ? "any" : type_info[s->type].name);
+    if (s->init == INIT_COPY_P)
+        buf_puts(b, "copy");
+    else if (s->init == INIT_HYPER)
+        buf_printf(b, "=%s", r->hyper[s->hyper].name);
+    else if (s->init == INIT_NORMAL)
+        buf_puts(b, "normal");
+    else if (s->init == INIT_KERNEL)
+        buf_puts(b, "kernel");
+    else
+        buf_double(b, s->value);
+    buf_printf(b, "%s%s%s", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",
+               s->follows_p ? " follows" : "");
+    if (s->rotates)
+        buf_printf(b, " ring %d %d", s->ring, s->age);
+    buf_printf(b, " @%d:%d\n", s->file, s->line);
+}
+
+void rule_print(Buf *b, const Rule *r)
+{
+    LocaleMark was = locale_plain();
+    buf_printf(b, "optc-ir %d\nrule %s\n", version_of(r), r->name);
+    for (int v = 0; v < r->nvariant; v++)
+        print_variant(b, &r->variant[v]);
+    print_texts(b, r);
+    if (r->product >= 0)
+        buf_printf(b, "products %s\n", product_info[r->product].name);
+    print_axes(b, r);
     for (int i = 0; i < r->nhyper; i++) {
         buf_printf(b, "hyper %s ", r->hyper[i].name);
         buf_double(b, r->hyper[i].def);
@@ -169,38 +212,8 @@ void rule_print(Buf *b, const Rule *r)
     }
     for (int i = 0; i < r->ninput; i++)
         buf_printf(b, "input %s %s\n", r->input[i].name, dom_info[r->input[i].dom].name);
-    for (int i = 0; i < r->nstate; i++) {
-        const State *s = &r->state[i];
-        if (s->report) {
-            buf_printf(b, "value %s %s%s%s @%d:%d\n", s->name, dom_info[s->dom].name,
-                       s->follows_p ? " follows " : "", s->follows_p ? type_info[s->type].name : "",
-                       s->file, s->line);
-            continue;
-        }
-        if (s->slots.every) {
-            buf_printf(b, "slots %s %s %d %d %d%s @%d:%d\n", s->name, dom_info[s->dom].name,
-                       s->slots.every, s->slots.of, s->slots.ahead, s->slots.first ? " first" : "",
-                       s->file, s->line);
-            continue;
-        }
-        buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name,
-                   s->type < 0 ? "any" : type_info[s->type].name);
-        if (s->init == INIT_COPY_P)
-            buf_puts(b, "copy");
-        else if (s->init == INIT_HYPER)
-            buf_printf(b, "=%s", r->hyper[s->hyper].name);
-        else if (s->init == INIT_NORMAL)
-            buf_puts(b, "normal");
-        else if (s->init == INIT_KERNEL)
-            buf_puts(b, "kernel");
-        else
-            buf_double(b, s->value);
-        buf_printf(b, "%s%s%s", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",
-                   s->follows_p ? " follows" : "");
-        if (s->rotates)
-            buf_printf(b, " ring %d %d", s->ring, s->age);
-        buf_printf(b, " @%d:%d\n", s->file, s->line);
-    }
+    for (int i = 0; i < r->nstate; i++)
+        print_state(b, r, &r->state[i]);
     for (int i = 0; i < r->ngradient; i++)
         buf_printf(b, "gradient %s %d %d\n", r->gradient[i].entry, r->gradient[i].at.every,
                    r->gradient[i].at.offset);

@@ -242,46 +242,81 @@ static const char *bad_ring(const Rule *r, int i)
     return NULL;
 }
 
+static const char *bad_state(const Rule *r, int i)
+{
+    const State *s = &r->state[i];
+    if (dom_fixed(s->dom))
+        return "a state in domain const";
+    if (bad_ring(r, i))
+        return bad_ring(r, i);
+    const Axis *axis = dom_info[s->dom].axis;
+    if (s->eye && (axis[0] == AXIS_ONE || axis[0] != axis[1] || s->init == INIT_COPY_P))
+        return "'eye' needs a state over two equal axes";
+    if (!dom_named(s->dom, r->rank > 0, r->block > 0))
+        return "a state with a transposed domain, a rank axis without 'rank', or blocks "
+               "without 'block'";
+    if (s->init == INIT_COPY_P && s->dom != ELEM)
+        return "a state is a copy of p without one value per element";
+    if (s->follows_p && s->dom != ELEM)
+        return "a state that follows p and is not one value per element";
+    if (s->init == INIT_NORMAL &&
+        (s->hyper != rule_seed(r) || s->hyper < 0 || s->eye || s->nonneg || s->dom == GROUP))
+        return "'normal' needs the hyperparameter seed and a state of tensors without 'eye' "
+               "and 'nonneg'";
+    if (s->init == INIT_KERNEL && (s->dom != TENSOR || s->type != T_F64 || s->rotates))
+        return "'kernel' needs a state in f64 with one value per tensor";
+    if (s->init == INIT_HYPER && (s->hyper < 0 || s->hyper >= r->nhyper))
+        return "a state that starts as a hyperparameter that does not exist";
+    if (bad_slots(s, r->block > 0))
+        return "slots that do not belong to an every(k, { stagger = true })";
+    for (int j = 0; j < i; j++)
+        if (twice(s->name, r->state[j].name))
+            return "two states have the same name";
+    return NULL;
+}
+
+static const char *bad_entry(const Rule *r, int e)
+{
+    if (!is_ident(r->entry[e].name))
+        return "an entry whose name is not an identifier";
+    for (int j = 0; j < e; j++)
+        if (twice(r->entry[e].name, r->entry[j].name))
+            return "two entries have the same name";
+    for (int v = 0; v < r->nvariant; v++)
+        for (int i = 0; i < r->entry[e].body[v].n; i++)
+            for (int j = 0; j < i; j++)
+                if (r->entry[e].body[v].w[i].state == r->entry[e].body[v].w[j].state)
+                    return "two writes to one target";
+    return NULL;
+}
+
+static const char *bad_gradient(const Rule *r, int i)
+{
+    bool known = false, last = i == r->ngradient - 1;
+    for (int e = 0; e < r->nentry; e++)
+        known = known || !strcmp(r->entry[e].name, r->gradient[i].entry);
+    for (int j = 0; j < i; j++)
+        known = known && strcmp(r->gradient[j].entry, r->gradient[i].entry);
+    Period at = r->gradient[i].at;
+    if (!known || at.every < 1 || at.offset < 0 || at.offset >= at.every)
+        return "a gradient for no entry, for an entry twice, or with a wrong period";
+    if (last && (strcmp(r->gradient[i].entry, "step") || at.every != 1))
+        return "gradients that do not end with every step";
+    return NULL;
+}
+
 /* Declarations: names are unique, domains can be declared. */
 static const char *bad_declaration(const Rule *r)
 {
+    const char *bad = NULL;
     for (int i = 0; i < r->nhyper; i++)
         for (int j = 0; j < i; j++)
             if (twice(r->hyper[i].name, r->hyper[j].name))
                 return "two hyperparameters have the same name";
-    for (int i = 0; i < r->nstate; i++) {
-        if (dom_fixed(r->state[i].dom))
-            return "a state in domain const";
-        if (bad_ring(r, i))
-            return bad_ring(r, i);
-        const Axis *axis = dom_info[r->state[i].dom].axis;
-        if (r->state[i].eye &&
-            (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
-            return "'eye' needs a state over two equal axes";
-        if (!dom_named(r->state[i].dom, r->rank > 0, r->block > 0))
-            return "a state with a transposed domain, a rank axis without 'rank', or blocks "
-                   "without 'block'";
-        if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
-            return "a state is a copy of p without one value per element";
-        if (r->state[i].follows_p && r->state[i].dom != ELEM)
-            return "a state that follows p and is not one value per element";
-        if (r->state[i].init == INIT_NORMAL &&
-            (r->state[i].hyper != rule_seed(r) || r->state[i].hyper < 0 || r->state[i].eye ||
-             r->state[i].nonneg || r->state[i].dom == GROUP))
-            return "'normal' needs the hyperparameter seed and a state of tensors without 'eye' "
-                   "and 'nonneg'";
-        if (r->state[i].init == INIT_KERNEL &&
-            (r->state[i].dom != TENSOR || r->state[i].type != T_F64 || r->state[i].rotates))
-            return "'kernel' needs a state in f64 with one value per tensor";
-        if (r->state[i].init == INIT_HYPER &&
-            (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
-            return "a state that starts as a hyperparameter that does not exist";
-        if (bad_slots(&r->state[i], r->block > 0))
-            return "slots that do not belong to an every(k, { stagger = true })";
-        for (int j = 0; j < i; j++)
-            if (twice(r->state[i].name, r->state[j].name))
-                return "two states have the same name";
-    }
+    for (int i = 0; i < r->nstate && !bad; i++)
+        bad = bad_state(r, i);
+    if (bad)
+        return bad;
     int slots = 0;
     for (int i = 0; i < r->nstate; i++)
         slots += r->state[i].slots.every > 0;
@@ -296,31 +331,11 @@ static const char *bad_declaration(const Rule *r)
             if (twice(r->input[i].name, r->input[j].name))
                 return "two inputs have the same name";
     }
-    for (int e = 0; e < r->nentry; e++) {
-        if (!is_ident(r->entry[e].name))
-            return "an entry whose name is not an identifier";
-        for (int j = 0; j < e; j++)
-            if (twice(r->entry[e].name, r->entry[j].name))
-                return "two entries have the same name";
-        for (int v = 0; v < r->nvariant; v++)
-            for (int i = 0; i < r->entry[e].body[v].n; i++)
-                for (int j = 0; j < i; j++)
-                    if (r->entry[e].body[v].w[i].state == r->entry[e].body[v].w[j].state)
-                        return "two writes to one target";
-    }
-    for (int i = 0; i < r->ngradient; i++) {
-        bool known = false, last = i == r->ngradient - 1;
-        for (int e = 0; e < r->nentry; e++)
-            known = known || !strcmp(r->entry[e].name, r->gradient[i].entry);
-        for (int j = 0; j < i; j++)
-            known = known && strcmp(r->gradient[j].entry, r->gradient[i].entry);
-        Period at = r->gradient[i].at;
-        if (!known || at.every < 1 || at.offset < 0 || at.offset >= at.every)
-            return "a gradient for no entry, for an entry twice, or with a wrong period";
-        if (last && (strcmp(r->gradient[i].entry, "step") || at.every != 1))
-            return "gradients that do not end with every step";
-    }
-    return NULL;
+    for (int e = 0; e < r->nentry && !bad; e++)
+        bad = bad_entry(r, e);
+    for (int i = 0; i < r->ngradient && !bad; i++)
+        bad = bad_gradient(r, i);
+    return bad;
 }
 
 /* Strings are written to manifests, comments, messages and terminals. This one check covers those

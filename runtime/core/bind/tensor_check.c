@@ -291,6 +291,34 @@ static optc_status check_shape(const optc_tensor *t, const int64_t *dim, const c
     return OPTC_OK;
 }
 
+/* The matrices that a tensor is seen as. */
+static optc_status check_matrices(const Program *p, const optc_tensor *t, const char *label)
+{
+    TensorFacts facts = tensor_facts(t);
+    int view = p->variant[variant_of(p->variant, p->nvariant, &facts)].view;
+    Shape all = count_shape(view_of(p, &facts), t->rank, facts.dim, facts.flat);
+    if (t->split < 0 || (t->split > 1 && (t->rank < 2 || facts.flat || all.rows % t->split)))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s cannot be split into %lld: %s", label,
+                    (long long)t->split,
+                    t->split < 0                ? "the number is negative"
+                    : t->rank < 2 || facts.flat ? "it is no matrix"
+                                                : "that does not divide its rows");
+    if (view & VIEW_PLAIN && t->rank > 2 && !facts.flat && facts.dim[0] * facts.dim[1] != all.n)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s has %d dimensions, and rule '%s' takes only matrices of rank 2 "
+                    "(view = \"plain\"); "
+                    "step it with another rule, or bind it with its shape as rows x cols",
+                    label, t->rank, p->name);
+    if ((view & (VIEW_FIRST | VIEW_LAST)) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !facts.flat)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as "
+                    "different matrices (view "
+                    "\"first\" and \"last\"): "
+                    "bind it with OPTC_AS_VECTOR or leave one of them out",
+                    label, t->rank);
+    return OPTC_OK;
+}
+
 CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i)
 {
     char label[96];
@@ -328,29 +356,5 @@ CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i
     s = n ? check_strides(b, t, label) : OPTC_OK;
     if (s == OPTC_OK)
         s = check_piece(b, t, label);
-    if (s != OPTC_OK)
-        return s;
-    TensorFacts facts = tensor_facts(t);
-    int view = p->variant[variant_of(p->variant, p->nvariant, &facts)].view;
-    Shape all = count_shape(view_of(p, &facts), t->rank, facts.dim, facts.flat);
-    if (t->split < 0 || (t->split > 1 && (t->rank < 2 || facts.flat || all.rows % t->split)))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s cannot be split into %lld: %s", label,
-                    (long long)t->split,
-                    t->split < 0                ? "the number is negative"
-                    : t->rank < 2 || facts.flat ? "it is no matrix"
-                                                : "that does not divide its rows");
-    if (view & VIEW_PLAIN && t->rank > 2 && !facts.flat && facts.dim[0] * facts.dim[1] != all.n)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s has %d dimensions, and rule '%s' takes only matrices of rank 2 "
-                    "(view = \"plain\"); "
-                    "step it with another rule, or bind it with its shape as rows x cols",
-                    label, t->rank, p->name);
-    if ((view & (VIEW_FIRST | VIEW_LAST)) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !facts.flat)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as "
-                    "different matrices (view "
-                    "\"first\" and \"last\"): "
-                    "bind it with OPTC_AS_VECTOR or leave one of them out",
-                    label, t->rank);
-    return OPTC_OK;
+    return s == OPTC_OK ? check_matrices(p, t, label) : s;
 }

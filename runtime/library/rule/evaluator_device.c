@@ -87,16 +87,49 @@ static void free_named(Vals *v, int n)
     free(v);
 }
 
+static void load_tensor(EvalRun *e, const Plan *p, const Tensor *y, EvalTensor *x)
+{
+    *x = (EvalTensor){.shape = y->shape,
+                      .whole = y->whole,
+                      .variant = y->variant,
+                      .group = y->cohort,
+                      .absent = y->view.n < 0};
+    memcpy(x->before, y->before, sizeof x->before);
+    x->input = calloc((size_t)p->rule->ninput + 1, sizeof *x->input);
+    x->state = calloc((size_t)p->rule->nstate + 1, sizeof *x->state);
+    e->ok = x->input && x->state && load_vals(&x->p, p->p, y->mem[0], y->shape.n) &&
+            load_vals(&x->g, p->g, y->mem[1], y->shape.n);
+    if (e->ok)
+        load_named(e, p, y->mem, y->shape, y->whole.n, false, x->input, x->state);
+}
+
+static void load_group(EvalRun *e, const Plan *p, const Group *y, EvalGroup *x)
+{
+    *x = (EvalGroup){y->hyper + 1, calloc((size_t)p->rule->ninput + 1, sizeof(Vals)),
+                     calloc((size_t)p->rule->nstate + 1, sizeof(Vals)), (double)y->lag};
+    e->ok = x->input && x->state;
+    if (e->ok)
+        load_named(e, p, y->mem, (Shape){1, 1, 1, 1, 0, 0}, 1, true, x->input, x->state);
+}
+
+static void save_tensor(const EvalRun *e, const Plan *p, const Tensor *y, int i)
+{
+    const EvalTensor *x = &e->j.tensor[i];
+    const unsigned first = optc_dither(e->j.t) + (unsigned)(y->view.first >> 3) * OPTC_DITHER;
+    save_vals(&x->p, p->p, y->mem[0], first);
+    save_named(p, y->mem, y->whole.n, false, x->state, first);
+    save_drawn(p, y, i, x, &e->j.group[x->group], e->j.t);
+}
+
 static optc_status run_eval(optc_binding *b, int entry, int phase)
 {
     const Plan *p = b->rule->library->plan;
-    double t = (double)(b->steps + 1);
+    const Rule *r = p->rule;
     (void)phase;
     cpu_follow(b);
-    const Rule *r = p->rule;
     EvalRun e = {{.rule = r,
                   .entry = entry,
-                  .t = t,
+                  .t = (double)(b->steps + 1),
                   .ntensor = b->ntensor,
                   .ngroup = b->ncohort,
                   .real = p->real,
@@ -107,41 +140,15 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     e.j.tensor = calloc((size_t)b->ntensor + 1, sizeof *e.j.tensor);
     e.j.group = calloc((size_t)b->ncohort + 1, sizeof *e.j.group);
     e.ok = e.j.tensor && e.j.group;
-    for (int i = 0; e.ok && i < b->ntensor; i++) {
-        EvalTensor *x = &e.j.tensor[i];
-        const Tensor *y = &b->tensor[i];
-        *x = (EvalTensor){.shape = y->shape,
-                          .whole = y->whole,
-                          .variant = y->variant,
-                          .group = y->cohort,
-                          .absent = y->view.n < 0};
-        memcpy(x->before, y->before, sizeof x->before);
-        x->input = calloc((size_t)r->ninput + 1, sizeof *x->input);
-        x->state = calloc((size_t)r->nstate + 1, sizeof *x->state);
-        e.ok = x->input && x->state && load_vals(&x->p, p->p, y->mem[0], y->shape.n) &&
-               load_vals(&x->g, p->g, y->mem[1], y->shape.n);
-        if (e.ok)
-            load_named(&e, p, y->mem, y->shape, y->whole.n, false, x->input, x->state);
-    }
-    for (int i = 0; e.ok && i < b->ncohort; i++) {
-        EvalGroup *x = &e.j.group[i];
-        *x = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)),
-                         calloc((size_t)r->nstate + 1, sizeof(Vals)), (double)b->group[i].lag};
-        e.ok = x->input && x->state;
-        if (e.ok)
-            load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1, 0, 0}, 1, true, x->input,
-                       x->state);
-    }
+    for (int i = 0; e.ok && i < b->ntensor; i++)
+        load_tensor(&e, p, &b->tensor[i], &e.j.tensor[i]);
+    for (int i = 0; e.ok && i < b->ncohort; i++)
+        load_group(&e, p, &b->group[i], &e.j.group[i]);
     e.ok = e.ok && eval_entry(&e.j);
     for (int i = 0; e.j.tensor && i < b->ntensor; i++) {
         EvalTensor *x = &e.j.tensor[i];
-        if (e.ok && !x->absent) {
-            const unsigned first =
-                optc_dither(t) + (unsigned)(b->tensor[i].view.first >> 3) * OPTC_DITHER;
-            save_vals(&x->p, p->p, b->tensor[i].mem[0], first);
-            save_named(p, b->tensor[i].mem, b->tensor[i].whole.n, false, x->state, first);
-            save_drawn(p, &b->tensor[i], i, x, &e.j.group[x->group], t);
-        }
+        if (e.ok && !x->absent)
+            save_tensor(&e, p, &b->tensor[i], i);
         free(x->p.v);
         free(x->g.v);
         free_named(x->input, r->ninput);
