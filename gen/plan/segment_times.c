@@ -157,7 +157,7 @@ static bool is_aligned(const Plan *p, const Node *call, const Node *n)
     return n->op == OP_STATE || n->op == OP_CARRIED || !call_needs_alignment(p, call);
 }
 
-bool call_reads_directly(const Cutter *c, Ref call, int k)
+bool call_reads(const Cutter *c, Ref call, int k)
 {
     const Node *n = &c->g->n[c->g->n[call].arg[k]];
     /* stages select its array */
@@ -178,7 +178,7 @@ static int last_read(const Cutter *c, int v, int state, Ref adds)
             if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state) ||
                 (r == adds && k == call_operand(n, 2)))
                 continue;
-            int s = !is_call(n) ? c->seg[v][r] : call_reads_directly(c, r, k) ? c->seg[v][r] + 1 : 0;
+            int s = !is_call(n) ? c->seg[v][r] : call_reads(c, r, k) ? c->seg[v][r] + 1 : 0;
             last = s > last ? s : last;
         }
     /* one state takes the old value of another */

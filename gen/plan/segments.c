@@ -187,7 +187,7 @@ static void bring(Cutter *c, int k, int v, Ref r)
 static int operand(Cutter *c, int v, Ref call, int k)
 {
     Ref r = c->g->n[call].arg[k];
-    if (call_reads_directly(c, call, k))
+    if (call_reads(c, call, k))
         return leaf_mem(c->p, &c->g->n[r]);
     return value_array(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1, &c->g->n[call]);
 }

@@ -50,5 +50,5 @@ static inline bool leaf_of(const Node *n, int state)
 void segment_times(Cutter *c);
 /* The call can read operand k directly: it is in memory, aligned, and of the type that the call
  * needs. */
-bool call_reads_directly(const Cutter *c, Ref call, int k);
+bool call_reads(const Cutter *c, Ref call, int k);
 #endif
