@@ -156,8 +156,6 @@ CORE void function_put(optc_engine *e, FunctionEntry *x, void *stream, bool capt
 CORE void functions_close(optc_engine *e);
 CORE int64_t function_bytes(const FunctionForm *f);        /* of a new entry, without its binding */
 /* ---- function_copy.c ---- */
-CORE bool type_saturates(Type t);      /* it has no infinity: larger values are stored as its
-                                        * largest one */
 /* Copies between the caller's matrices and `flat`, which has no gaps. bad: two numbers per matrix,
  * or NULL. On a GPU in the order of the stream, inside gpu_enter. */
 CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,

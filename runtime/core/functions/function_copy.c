@@ -9,123 +9,175 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Entries that belong together may differ by 2^-bits of their size. */
 static unsigned symmetric_bits(Type t) { return (unsigned)number_type[t].digits / 2; }
 
+/* ---- rows of values ---- */
+#define LINE_F32 float
+#define LINE_F64 double
+CORE void line_load(Type t, const void *from, int64_t n, void *to)
+{
+    switch (t) {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
+    case T_##ID: \
+        for (int64_t i = 0; i < n; i++) \
+            ((LINE_##compute *)to)[i] = (LINE_##compute)load(((const c *)from)[i]); \
+        return;
+#define CODED(...)
+#include "gen/abi/types.def"
+    default: abort();                                      /* matrix_type refuses other types */
+    }
+}
+
+CORE void line_store(Type t, void *to, int64_t n, const void *from)
+{
+    switch (t) {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
+    case T_##ID: \
+        for (int64_t i = 0; i < n; i++) \
+            ((c *)to)[i] = store(((const LINE_##compute *)from)[i]); \
+        return;
+#define CODED(...)
+#include "gen/abi/types.def"
+    default: abort();
+    }
+}
+
 /* ---- the CPU ---- */
+enum { CHUNK = 256 };                                      /* values of a row at a time */
+/* A copy of all matrices; flat is NULL if it only looks. */
 typedef struct CpuCopy {
     const FunctionSlot *s; Type t; unsigned flags; char *flat; unsigned *bad;
 } CpuCopy;
 
-/* Whether x is finite when it is stored as y. Types without infinities store their largest value
- * instead. */
-static bool value_fits(double x, double y, int digits)
+/* n values of a compute type are finite. */
+static bool line_finite(Type compute, const void *line, int64_t n)
 {
-    return isfinite(y) &&
-           !(fabs(y) > 1 && fabs(x) > fabs(y) * (1 + 1.0 / (double)((int64_t)1 << digits)));
+    int64_t outside = 0;
+    for (int64_t i = 0; compute == T_F64 && i < n; i++)
+        outside += !isfinite(((const double *)line)[i]);
+    for (int64_t i = 0; compute != T_F64 && i < n; i++)
+        outside += !isfinite(((const float *)line)[i]);
+    return !outside;
 }
 
-#define COPY_OF(ID, C, LOAD, STORE, COMPUTE) \
-    static double value_##ID(const C *m, const FunctionSlot *s, int64_t i, int64_t j) \
-    { \
-        return (double)LOAD(m[i * s->ld + j]); \
-    } \
-    static bool differs_##ID(const C *m, const FunctionSlot *s, int64_t i, int64_t j) \
-    { \
-        double p = value_##ID(m, s, i, j), q = value_##ID(m, s, j, i), \
-               d = sqrt(fabs(value_##ID(m, s, i, i))) * sqrt(fabs(value_##ID(m, s, j, j))); \
-        return fabs(p - q) * (double)(1 << symmetric_bits(T_##ID)) > fabs(p) + fabs(q) + d; \
-    } \
-    /* without changes of the order; simple loops: a branch per value took six times as long */ \
-    static void rows_##ID(const CpuCopy *x, C *m, COMPUTE *f, int64_t nth) \
-    { \
-        const FunctionSlot *s = x->s; \
-        int64_t outside = 0; \
-        for (int64_t i = 0; i < s->rows; i++, m += s->ld, f += s->cols) \
-            if ((x->flags & COPY_FITS) == COPY_FITS) { \
-                for (int64_t j = 0; sizeof(C) == sizeof(COMPUTE) && j < s->cols; j++) \
-                    outside += !isfinite((double)f[j]); \
-                for (int64_t j = 0; sizeof(C) < sizeof(COMPUTE) && j < s->cols; j++) \
-                    outside += !value_fits((double)f[j], (double)LOAD(STORE(f[j])), \
-                                           number_type[T_##ID].digits); \
-            } else if (x->flags & COPY_STORE) { \
-                int64_t from = !(x->flags & COPY_UPPER) ? 0 : i < s->cols ? i : s->cols; \
-                for (int64_t j = 0; j < from; j++) m[j] = STORE(0); \
-                for (int64_t j = from; j < s->cols; j++) m[j] = STORE(f[j]); \
-            } else { \
-                for (int64_t j = 0; (x->flags & COPY_FINITE) && j < s->cols; j++) \
-                    outside += !isfinite((double)LOAD(m[j])); \
-                for (int64_t j = 0; !(x->flags & COPY_LOOK) && j < s->cols; j++) \
-                    f[j] = LOAD(m[j]); \
-            } \
-        if (outside) x->bad[2 * nth] = 1; \
-    } \
-    static void copy_##ID(const CpuCopy *x, int64_t nth) \
-    { \
-        const FunctionSlot *s = x->s; \
-        C *m = (C *)(void *)s->at + nth * s->next; \
-        if (x->flags & COPY_RAW) { \
-            const C *raw = (const C *)(const void *)x->flat + nth * s->rows * s->cols; \
-            for (int64_t i = 0; i < s->rows; i++) \
-                memcpy(m + i * s->ld, raw + i * s->cols, sizeof *m * (size_t)s->cols); \
-            return; \
-        } \
-        COMPUTE *f = (COMPUTE *)(void *)x->flat + nth * s->rows * s->cols; \
-        if (!(x->flags & (COPY_REVERSED | COPY_TRANSPOSED | COPY_LOWER | COPY_SYMMETRIC))) { \
-            rows_##ID(x, m, f, nth); \
-            return; \
-        } \
-        for (int64_t i = 0; i < s->rows; i++) \
-            for (int64_t j = 0; j < s->cols; j++, f++) { \
-                int64_t col = x->flags & COPY_REVERSED ? s->cols - 1 - j : j; \
-                bool mirrors = (x->flags & COPY_LOWER) && j > i; \
-                C *y = m + (mirrors != !!(x->flags & COPY_TRANSPOSED) ? j * s->ld + i \
-                                                                      : i * s->ld + col); \
-                if (x->flags & COPY_STORE) { \
-                    *y = STORE((x->flags & COPY_UPPER) && j < i ? 0 : *f); \
-                    continue; \
-                } \
-                if ((x->flags & COPY_FINITE) && !isfinite((double)LOAD(*y))) x->bad[2 * nth] = 1; \
-                if ((x->flags & COPY_SYMMETRIC) && j < i && differs_##ID(m, s, i, j)) \
-                    x->bad[2 * nth + 1] = 1; \
-                if (!(x->flags & COPY_LOOK)) *f = LOAD(*y); \
-            } \
-    }
-#define COMPUTE_F32 float
-#define COMPUTE_F64 double
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
-    COPY_OF(ID, c, load, store, COMPUTE_##compute)
-#define CODED(...)
-#define DRAWN(...)
-#define INTEGER(...)
-#include "gen/abi/types.def"
-
-CORE bool type_saturates(Type t)
+/* n values are finite when they are stored as t, of fewer than 32 bits. Types without infinities
+ * store their largest value instead. */
+static bool line_fits(Type t, const float *x, int64_t n)
 {
-    switch (t) {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
-    case T_##ID: return isfinite((double)load(store((COMPUTE_##compute)INFINITY)));
-#define CODED(...)
-#define DRAWN(...)
-#define INTEGER(...)
-#include "gen/abi/types.def"
-    default: return false;
+    double stored[CHUNK], most = 1 + 1.0 / (double)((int64_t)1 << number_type[t].digits);
+    float y[CHUNK];
+    int64_t outside = 0;
+    line_store(t, stored, n, x);
+    line_load(t, stored, n, y);
+    for (int64_t i = 0; i < n; i++)
+        outside += !isfinite(y[i]) ||
+                   (fabsf(y[i]) > 1 && fabs((double)x[i]) > fabs((double)y[i]) * most);
+    return !outside;
+}
+
+/* Copies values [from, end) of a row into f, or only looks at them, and whether they are all
+ * finite. m: as stored */
+static bool load_row(const CpuCopy *x, char *m, char *f, int64_t from, int64_t end)
+{
+    double line[CHUNK];
+    Type compute = number_type[x->t].compute;
+    int64_t size = number_type[x->t].bytes, wide = number_type[compute].bytes, n;
+    bool fits = (x->flags & COPY_FITS) == COPY_FITS, look = x->flags & COPY_LOOK, ok = true;
+    for (int64_t j = from; j < end; j += n) {
+        n = end - j < CHUNK ? end - j : (int64_t)CHUNK;
+        char *values = !look || fits          ? f + j * wide
+                       : x->t == compute ? m + j * size
+                                         : (char *)line;
+        if (!fits && values != m + j * size)
+            line_load(x->t, m + j * size, n, values);
+        if (fits && x->t != compute)
+            ok = line_fits(x->t, (const float *)(void *)values, n) && ok;
+        else if (fits || x->flags & COPY_FINITE)
+            ok = line_finite(compute, values, n) && ok;
     }
+    return ok;
+}
+
+static void store_row(const CpuCopy *x, int64_t i, char *m, const char *f)
+{
+    const NumberType *t = &number_type[x->t];
+    const int64_t size = t->bytes, wide = number_type[t->compute].bytes, cols = x->s->cols;
+    int64_t zeros = !(x->flags & COPY_UPPER) ? 0 : i < cols ? i : cols;
+    if (x->flags & COPY_RAW) {
+        memcpy(m, f, (size_t)(cols * size));
+        return;
+    }
+    memset(m, 0, (size_t)(zeros * size));
+    if (!(x->flags & COPY_REVERSED)) {
+        line_store(x->t, m + zeros * size, cols - zeros, f + zeros * wide);
+        return;
+    }
+    double line[CHUNK];
+    for (int64_t j = 0, n; j < cols; j += n) {
+        n = cols - j < CHUNK ? cols - j : (int64_t)CHUNK;
+        for (int64_t k = 0; k < n; k++)
+            if (wide == sizeof(double))
+                line[n - 1 - k] = ((const double *)(const void *)f)[j + k];
+            else
+                ((float *)(void *)line)[n - 1 - k] = ((const float *)(const void *)f)[j + k];
+        line_store(x->t, m + (cols - j - n) * size, n, line);
+    }
+}
+
+/* The flat copy of a square matrix: compares its triangles, or replaces the one that was not
+ * read. */
+#define SQUARE_OF(NAME, T) \
+    static bool NAME(T *f, int64_t n, unsigned flags, double scale) \
+    { \
+        bool same = true; \
+        for (int64_t i = 0; i < n; i++) \
+            for (int64_t j = 0; j < i; j++) { \
+                T *low = f + i * n + j, *high = f + j * n + i; \
+                double d = sqrt(fabs((double)f[i * n + i])) * sqrt(fabs((double)f[j * n + j])); \
+                if (flags & COPY_SYMMETRIC) \
+                    same = !(fabs((double)*low - (double)*high) * scale > \
+                             fabs((double)*low) + fabs((double)*high) + d) && same; \
+                else if (flags & COPY_TRANSPOSED) \
+                    *low = *high; \
+                else \
+                    *high = *low; \
+            } \
+        return same; \
+    }
+SQUARE_OF(settle_f32, float)
+SQUARE_OF(settle_f64, double)
+
+static bool settle_square(const CpuCopy *x, char *f)
+{
+    double scale = (double)(1 << symmetric_bits(x->t));
+    return number_type[x->t].compute == T_F64
+               ? settle_f64((double *)(void *)f, x->s->rows, x->flags, scale)
+               : settle_f32((float *)(void *)f, x->s->rows, x->flags, scale);
 }
 
 static void copy_nth(void *with, int64_t nth)
 {
     const CpuCopy *x = (const CpuCopy *)with;
-    switch (x->t) {
-#define TYPE(ID, ...) case T_##ID: copy_##ID(x, nth); return;
-#define CODED(...)
-#define DRAWN(...)
-#define INTEGER(...)
-#include "gen/abi/types.def"
-    default: return;                                       /* the caller refuses other types */
+    const FunctionSlot *s = x->s;
+    const NumberType *t = &number_type[x->t];
+    int64_t line = s->cols * (x->flags & COPY_RAW ? t->bytes : number_type[t->compute].bytes);
+    char *first = x->flat + nth * s->rows * line;
+    bool lower = x->flags & COPY_LOWER, upper = x->flags & COPY_TRANSPOSED, ok = true;
+    for (int64_t i = 0; i < s->rows; i++) {
+        char *m = s->at + (nth * s->next + i * s->ld) * t->bytes, *f = first + i * line;
+        if (x->flags & COPY_STORE && (x->flags & COPY_FITS) != COPY_FITS)
+            store_row(x, i, m, f);
+        else
+            ok = load_row(x, m, f, upper ? i : 0, lower && !upper ? i + 1 : s->cols) && ok;
     }
+    if (!ok)
+        x->bad[2 * nth] = 1;
+    if (x->flags & (COPY_LOWER | COPY_SYMMETRIC) && !settle_square(x, first))
+        x->bad[2 * nth + 1] = 1;
 }
 
 /* ---- a GPU ---- */

@@ -93,7 +93,7 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
                     (long long)x->outs);
     s = matrix_type(call, x->type, &l->type);
     l->compute = s == OPTC_OK ? number_type[l->type].compute : T_F32;
-    l->product = s == OPTC_OK && type_saturates(l->type) ? l->compute : l->type;
+    l->product = s == OPTC_OK && number_type[l->type].saturates ? l->compute : l->type;
     if (s == OPTC_OK)
         s = check_array(e, l, "act", x->act, all, x->in, number_type[l->type].bytes);
     return s == OPTC_OK ? check_array(e, l, "out", x->out, all, x->outs, number_type[l->type].bytes)

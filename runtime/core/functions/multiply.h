@@ -5,6 +5,7 @@
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/matrix/gpu_gemm.h"
 
+#include <math.h>
 #include <pthread.h>
 
 /* rows x cols after a transpose. ld: row stride in memory; next: distance of matrices; both in
@@ -18,22 +19,21 @@ OPTC_COUNT Operand operand_of(const void *at, int64_t rows, int64_t cols, int64_
 }
 
 /* A storage type of matrices: types whose values stand for themselves. compute: the type that
- * functions compute in;
- * digits: significant bits. */
+ * functions compute in; digits: significant bits; saturates: it has no infinity, and larger values
+ * are stored as its largest one. */
 typedef struct NumberType {
-    const char *name; int bytes; Type compute; int digits; bool number;
+    const char *name; int bytes; Type compute; int digits; bool number, saturates;
 } NumberType;
 static const NumberType number_type[NTYPES] __attribute__((unused)) = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, ...) \
-    {name, bits / 8, T_##compute, digits, true},
-#define CODED(ID, name, bits, block, planes, draws, c, load, store, compute, digits, ...) \
-    {name, bits / 8, T_##compute, digits, false},
-#define DRAWN(PLAIN, rounds, ID, name, bits, block, planes, draws, c, load, store, compute, \
-              digits, ...) \
-    {name, bits / 8, T_##compute, digits, false},
-#define INTEGER(ID, name, bits, block, planes, draws, c, load, store, compute, digits, ...) \
-    {name, bits / 8, T_##compute, digits, false},
+#define NUMBER(number, ID, name, bits, block, planes, draws, c, load, store, compute, digits, \
+               least, most, beyond, ...) \
+    {name, bits / 8, T_##compute, digits, number, (beyond) < INFINITY},
+#define TYPE(...) NUMBER(true, __VA_ARGS__)
+#define CODED(...) NUMBER(false, __VA_ARGS__)
+#define DRAWN(PLAIN, rounds, ...) NUMBER(false, __VA_ARGS__)
+#define INTEGER(...) NUMBER(false, __VA_ARGS__)
 #include "gen/abi/types.def"
+#undef NUMBER
 };
 /* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. size: bytes of a
  * value. product: the precision on a GPU (products.def); NPRODUCT: cuBLAS has no products of this
@@ -107,6 +107,9 @@ CORE optc_status matrix_type(const char *call, optc_type t, Type *out);
 CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size);
 CORE optc_status too_little(const Multiply *x, int64_t least);
 
+/* Converts a row of values from a storage type to its compute type, and back. */
+CORE void line_load(Type t, const void *from, int64_t n, void *to);
+CORE void line_store(Type t, void *to, int64_t n, const void *from);
 CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x);
 CORE void kron_cpu(optc_engine *e, const optc_kronecker *x, Type type);
 CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x);
