@@ -173,7 +173,8 @@ void reference_kron(optc_engine *e, const Where *w, const int64_t size[5], optc_
 {
     int64_t m = size[0], n = size[1], p = size[2], q = size[3], batch = size[4];
     Many a, b, c;
-    many_open(&a, w, m, n, batch, false, 0, false, type, 1);
+    /* every other matrix of a is left out, or one b is used for all of a */
+    many_open(&a, w, one ? m : 2 * m, n, batch, false, 0, false, type, 1);
     many_open(&b, w, p, q, batch, false, 0, one, type, 2);
     many_open(&c, w, m * p, n * q, batch, false, 0, false, type, 3);
     optc_kronecker x = {.a = a.at,
@@ -185,6 +186,7 @@ void reference_kron(optc_engine *e, const Where *w, const int64_t size[5], optc_
                         .p = p,
                         .q = q,
                         .batch = batch,
+                        .next_a = one ? 0 : a.next,
                         .next_b = one ? OPTC_ONE : 0};
     OK(optc_kron(e, &x));
     char *got = malloc(c.bytes + 1), one_of[8] = {0};

@@ -140,7 +140,7 @@ struct Host {
     /* names of its rules; NULL: no more */
     const char *(*rule_name)(int i);
     /* Matrices without a rule (runtime/core/functions). function: the rule of a function. kernels:
-     * loads the kernels of a MatrixKernels into the kit, inside gpu_enter. NULL: the host has no
+     * loads the kernels of a MatrixKernel into the kit, inside gpu_enter. NULL: the host has no
      * such functions */
     optc_status (*function)(optc_engine *e, const struct FunctionForm *f, optc_rule **out);
     optc_status (*kernels)(optc_engine *e, struct MatrixKit *k, int which);

@@ -7,28 +7,23 @@
  *                  out, from and to any strides and types, so a binding fits every call of its
  *                  signature: spec, sizes and compute type
  *   MatrixFunctions  the engine's entries. A call takes an entry out, so that no other thread uses
- *                    it, and puts
- *                  it back. The last MOST_FUNCTIONS of them stay, within MOST_FUNCTION_BYTES.
- *                  Entries that a captured call used stay until the engine is closed, because
- *                  graphs contain their addresses */
+ *                    it, and puts it back. The last MOST_FUNCTIONS of them stay, within
+ *                    MOST_FUNCTION_BYTES. Entries that a captured call used stay until the engine
+ *                    is closed, because graphs contain their addresses */
 #ifndef OPTC_FUNCTION_H
 #define OPTC_FUNCTION_H
 #include "runtime/core/functions/multiply.h"
 
 enum {
-    MOST_FUNCTIONS = 16,
-    MOST_FUNCTION_BYTES = 256 << 20,
-    MOST_SPEC = 1024,
-    MOST_FUNCTION_RULES = 64,
-    FUNCTION_KEY = 40
+    MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024, MOST_FUNCTION_RULES = 64
 };
 
-/* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC, and the digits of
- * the type for COPY_FITS, are in the bits from 16 on. */
+/* Operand.flags. templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC,
+ * and the digits of the type for COPY_FITS, are in the bits from 16 on. */
 typedef enum CopyFlag {
     COPY_STORE = 1,            /* from flat to the caller's matrix */
     COPY_REVERSED = 2,         /* its columns are in the opposite order */
-    COPY_TRANSPOSED = 4,
+    COPY_TRANSPOSED = 4,       /* with COPY_LOWER: the lower triangle is not read */
     COPY_FINITE = 8,           /* look for values that are not finite */
     COPY_LOWER = 16,           /* the upper triangle is not read: the lower one takes its place */
     COPY_SYMMETRIC = 32,       /* look for values that differ from their mirror image */
@@ -39,17 +34,6 @@ typedef enum CopyFlag {
     COPY_RAW = 256,            /* with COPY_STORE: flat has the caller's type */
     COPY_WIDE = 512            /* with COPY_STORE: both have f64, without gaps */
 } CopyFlag;
-
-/* A batch of matrices of a call. name: in the spec, NULL: the spec does not have it; label: in
- * messages. ld, next: as stored. flags: of its copy. computed: it is stored in the type that
- * functions compute in. wide: it and its state are f64, as values of domain "slice" are. */
-typedef struct FunctionSlot {
-    const char *name, *label;
-    char *at;
-    int64_t rows, cols, ld, next;
-    unsigned flags;
-    bool computed, wide;
-} FunctionSlot;
 
 typedef enum FunctionName {
     FUNCTION_MATRIX_POWER,
@@ -78,7 +62,7 @@ typedef struct FunctionForm {
     double exponent, low;
     Type type, compute;
     int64_t shape[3], batch, first, of;
-    FunctionSlot in[2], out[2];
+    Operand in[2], out[2];
     int nin, nout;
     optc_setting hyper[3]; int nhyper;
     bool unchecked;
@@ -89,10 +73,12 @@ typedef struct FunctionForm {
                          const struct FunctionEntry *x);
 } FunctionForm;
 
+/* Two hashes: of a spec and the numbers that its code depends on, or of an entry's signature too */
+typedef struct FunctionKey { uint64_t hash[2]; } FunctionKey;
 /* A compiled spec. users: entries that are bound to it */
 typedef struct FunctionRule {
     struct FunctionRule *next;
-    char key[FUNCTION_KEY];
+    FunctionKey key;
     optc_rule *rule;
     int users;
 } FunctionRule;
@@ -103,7 +89,7 @@ typedef struct FunctionRule {
  * it. pending: `done` was recorded */
 typedef struct FunctionEntry {
     struct FunctionEntry *next;
-    char key[FUNCTION_KEY];
+    FunctionKey key;
     FunctionRule *rule;
     optc_binding *b;
     char *memory, *in[2], *result[2];
@@ -114,37 +100,33 @@ typedef struct FunctionEntry {
     bool pending;
 } FunctionEntry;
 
-/* ---- functions.c ---- */
+/* ---- functions.c: all inside matrix_enter ---- */
 /* Packages have powers with this exponent alone; the package's host puts others into a copy of the
  * program. */
 #define PACKED_EXPONENT "-1/4"
 CORE optc_status function_run(optc_engine *e, const FunctionForm *f);
-/* Takes an entry of f->scratch bytes, for function_put. *capturing: the call is captured. */
-CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
-                                 bool *capturing);
-/* Fails with OPTC_ERROR_RANGE if a value of the caller's matrices is not finite. x: has two numbers
- * per matrix. */
-CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
-                                 FunctionEntry *x);
-/* The same for results, which have the type that functions compute in: fails if one would not be
- * finite in the caller's type. */
-CORE optc_status function_fits(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
-                               FunctionEntry *x);
+/* Takes an entry, for function_put. *capturing: the call is captured. */
+CORE optc_status function_begin(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
+                                bool *capturing);
+/* Fails with OPTC_ERROR_RANGE if a value of x is not finite (COPY_LOOK | COPY_FINITE), or would not
+ * be in its type (COPY_FITS; x has the compute type). entry: has two numbers per matrix. */
+CORE optc_status function_look(optc_engine *e, const FunctionForm *f, const Operand *x,
+                               unsigned flags, const FunctionEntry *entry);
 /* Fills in the spec: its name, what it declares, and what it computes. */
 CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body);
 /* ---- function_forms.c ---- */
 CORE const char *function_call(FunctionName name);         /* "optc_eigh" */
-/* Fills in the spec, the matrices and the numbers of a call. packed: for a package. f->call is
- * set. */
+/* Fills in the spec, the matrices and the numbers of a call. packed: for a package. f->call and the
+ * types are set. */
 CORE optc_status function_form(FunctionName name, const optc_function *x, bool packed,
                                FunctionForm *f);
 /* ---- function_residual.c ---- */
-/* *out: the largest residual of the batch, as optc_function has it. The results are in the entry;
- * inside gpu_enter. */
+/* *out: the largest residual of the batch, as optc_function has it. The results are in the
+ * entry. */
 CORE optc_status function_residual(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
                                    double *out);
 /* ---- linear_layer.c ---- */
-typedef enum LinearStep { LINEAR_GRAM, LINEAR_WEIGHTS, LINEAR_SCALE, NLINEARSTEP } LinearStep;
+typedef enum LinearStep { LINEAR_GRAM, LINEAR_NORM, LINEAR_CLIP, NLINEARSTEP } LinearStep;
 CORE void linear_spec(LinearStep step, FunctionForm *f);
 /* ---- function_cache.c ---- */
 /* Takes an entry out of the table, or makes one. capturing: only one that was used before, with the
@@ -156,11 +138,11 @@ CORE void function_put(optc_engine *e, FunctionEntry *x, void *stream, bool capt
 CORE void functions_close(optc_engine *e);
 CORE int64_t function_bytes(const FunctionForm *f);        /* of a new entry, without its binding */
 /* ---- function_copy.c ---- */
-/* Copies between the caller's matrices and `flat`, which has no gaps. bad: two numbers per matrix,
- * or NULL. On a GPU in the order of the stream, inside gpu_enter. */
-CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
+/* Copies between the caller's matrices and `flat`, which has the compute type and no gaps. bad: two
+ * numbers per matrix, or NULL. On a GPU in the order of the stream, inside matrix_enter. */
+CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const Operand *x,
                                unsigned flags, char *flat, unsigned *bad);
-/* Stores up to two results: all of them, or none and an error. flat: by slot. */
-CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
+/* Stores up to two results: all of them, or none and an error. flat: by operand. */
+CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const Operand *x,
                                 char *const *flat, int n);
 #endif

@@ -9,69 +9,54 @@
 #include <string.h>
 
 /* ---- an entry's memory ---- */
-static int64_t slot_bytes(const FunctionForm *f, const FunctionSlot *s)
+static int64_t flat_bytes(const FunctionForm *f, int64_t rows, int64_t cols, int64_t size)
 {
-    int64_t bytes =
-        dom_times(dom_times(s->rows, s->cols), dom_times(f->batch, number_type[f->compute].bytes));
-    return count_up(bytes, 256) * 256;
+    return count_up(dom_times(dom_times(rows, cols), dom_times(f->batch, size)), 256) * 256;
 }
 
-/* Results that the spec does not have are in the entry's own memory. */
-static int64_t result_bytes(const FunctionForm *f, int i)
+static bool is_parameter(const Operand *x) { return x->name && !strcmp(x->name, "p"); }
+
+/* at: may be NULL, to count bytes */
+static char *past(char *at, int64_t bytes)
 {
-    return f->out[i].name ? 0 : slot_bytes(f, &f->out[i]);
+    return (char *)((uintptr_t)at + (uintptr_t)bytes);
 }
 
-static bool is_parameter(const FunctionSlot *s) { return s->name && !strcmp(s->name, "p"); }
-
-static bool takes_parameter(const FunctionForm *f)
+/* Places operands, a parameter that is none of them, results that the spec does not have, and the
+ * marks of matrices in memory from `at` on. Returns the bytes of all of them. */
+static int64_t place_arrays(const FunctionForm *f, char *at, FunctionEntry *x, char **param)
 {
-    for (int i = 0; i < f->nin; i++)
+    const int64_t size = number_type[f->compute].bytes;
+    int64_t bytes = 0;
+    bool among = false;
+    for (int i = 0; i < f->nin; i++) {
+        x->in[i] = past(at, bytes);
         if (is_parameter(&f->in[i]))
-            return true;
-    return false;
-}
-
-static int64_t parameter_bytes(const FunctionForm *f)
-{
-    FunctionSlot s;
-    memset(&s, 0, sizeof s);
-    s.rows = f->shape[1], s.cols = f->shape[2];
-    return takes_parameter(f) ? 0 : slot_bytes(f, &s);
+            *param = x->in[i], among = true;
+        bytes += flat_bytes(f, f->in[i].rows, f->in[i].cols, size);
+    }
+    if (!among) {
+        *param = past(at, bytes);
+        bytes += flat_bytes(f, f->shape[1], f->shape[2], size);
+    }
+    for (int i = 0; i < f->nout; i++) {
+        x->result[i] = is_parameter(&f->out[i]) ? *param : past(at, bytes);
+        bytes += f->out[i].name ? 0 : flat_bytes(f, f->out[i].rows, f->out[i].cols, size);
+    }
+    x->bad = (unsigned *)(void *)past(at, bytes);
+    return bytes + flat_bytes(f, 1, 2, sizeof(unsigned));
 }
 
 CORE int64_t function_bytes(const FunctionForm *f)
 {
-    int64_t bytes = parameter_bytes(f) +
-                    count_up(dom_times(2 * (int64_t)sizeof(unsigned), f->batch), 256) * 256;
-    for (int i = 0; i < f->nin; i++)
-        bytes += slot_bytes(f, &f->in[i]);
-    for (int i = 0; i < f->nout; i++)
-        bytes += result_bytes(f, i);
-    return bytes;
-}
-
-static optc_status take_entry_memory(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
-{
-    void *p = NULL;
-    int64_t bytes = f->scratch ? f->scratch : function_bytes(f);
-    optc_status s = matrices_take(e, f->call, bytes, f->stream, &p);
-    x->memory = (char *)p;
-    x->own_bytes = s == OPTC_OK ? bytes : 0;
-    return s;
+    FunctionEntry x;
+    char *param;
+    return f->scratch ? f->scratch : place_arrays(f, NULL, &x, &param);
 }
 
 /* ---- rules: entries of different sizes share one ---- */
-static void rule_free(optc_engine *e, FunctionRule *r)
-{
-    if (r->rule) {
-        __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
-        (void)optc_release(r->rule);
-    }
-    free(r);
-}
-
-/* Frees the rules without entries beyond the `most` last ones. */
+/* Frees the rules without entries beyond the `most` last ones. Rules of the table are not counted
+ * as the engine's, so that the engine can be closed without the caller's help. */
 static void trim_rules(optc_engine *e, int most)
 {
     MatrixFunctions *m = e->functions;
@@ -91,42 +76,38 @@ static void trim_rules(optc_engine *e, int most)
     pthread_mutex_unlock(&m->lock);
     for (FunctionRule *next; gone; gone = next) {
         next = gone->next;
-        rule_free(e, gone);
+        __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
+        (void)optc_release(gone->rule);
+        free(gone);
     }
 }
 
-static FunctionRule *find_rule(optc_engine *e, const char *key)
+static FunctionKey text_key(const char *text, size_t n)
+{
+    FunctionKey k = {{hash_bytes(1, text, n), hash_bytes(2, text, n)}};
+    return k;
+}
+
+static bool same_key(FunctionKey a, FunctionKey b)
+{
+    return a.hash[0] == b.hash[0] && a.hash[1] == b.hash[1];
+}
+
+static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionKey key,
+                             FunctionRule **out)
 {
     MatrixFunctions *m = e->functions;
     pthread_mutex_lock(&m->lock);
     FunctionRule *r = m->rules;
-    while (r && strcmp(r->key, key))
+    while (r && !same_key(r->key, key))
         r = r->next;
     if (r)
         r->users++;
     pthread_mutex_unlock(&m->lock);
-    return r;
-}
-
-/* Two hashes of 64 bits, as text. */
-static void text_key(const char *text, size_t n, char key[FUNCTION_KEY])
-{
-    snprintf(key, FUNCTION_KEY, "%016llx%016llx", (unsigned long long)hash_bytes(1, text, n),
-             (unsigned long long)hash_bytes(2, text, n));
-}
-
-/* Rules of the table are not counted as the engine's, so that the engine can be closed without the
- * caller's help. */
-static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule **out)
-{
-    MatrixFunctions *m = e->functions;
-    char all[MOST_SPEC + 80], key[FUNCTION_KEY];
-    int n = snprintf(all, sizeof all, "%s|%s|%a|%a", f->spec, number_type[f->compute].name,
-                     f->exponent, f->low);
-    text_key(all, (size_t)n, key);
-    if ((*out = find_rule(e, key)))
+    *out = r;
+    if (r)
         return OPTC_OK;
-    FunctionRule *r = (FunctionRule *)calloc(1, sizeof *r);
+    r = (FunctionRule *)calloc(1, sizeof *r);
     if (!r)
         return no_memory(f->call);
     optc_status s = HOST()->function(e, f, &r->rule);
@@ -136,8 +117,7 @@ static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule
     }
     __atomic_sub_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
     r->rule->root_low = f->low;
-    memcpy(r->key, key, sizeof key);
-    r->users = 1;
+    r->key = key, r->users = 1;
     pthread_mutex_lock(&m->lock);
     r->next = m->rules;
     m->rules = r;
@@ -147,64 +127,49 @@ static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule
     return OPTC_OK;
 }
 
-static void give_rule(optc_engine *e, FunctionRule *r)
-{
-    if (!r)
-        return;
-    pthread_mutex_lock(&e->functions->lock);
-    r->users--;
-    pthread_mutex_unlock(&e->functions->lock);
-}
-
 /* ---- entries ---- */
 /* The memory is free for work of `stream` after the entry's last call. The host waits for that call
  * if the stream cannot, or if a caller's allocator may give the memory to another stream at
- * once. */
-static void settle_entry(optc_engine *e, FunctionEntry *x, void *stream)
-{
-    const Driver *d = e->gpu->d;
-    if (x->pending && (e->memory.alloc || d->cuStreamWaitEvent((CUstream)stream, x->done, 0)))
-        (void)d->cuEventSynchronize(x->done);
-    if (x->done)
-        (void)d->cuEventDestroy_v2(x->done);
-}
-
-/* stream: of the current call; NULL: the default stream */
+ * once. stream: of the current call; NULL: the default stream */
 static void entry_free(optc_engine *e, FunctionEntry *x, void *stream)
 {
     if (e->gpu) {
-        gpu_enter(e->gpu);
-        settle_entry(e, x, stream);
+        const Driver *d = gpu_enter(e->gpu);
+        if (x->pending && (e->memory.alloc || d->cuStreamWaitEvent((CUstream)stream, x->done, 0)))
+            (void)d->cuEventSynchronize(x->done);
+        if (x->done)
+            (void)d->cuEventDestroy_v2(x->done);
         gpu_leave(e->gpu, OPTC_OK);
     }
     if (x->b)
         (void)optc_set_stream(x->b, stream);
     (void)optc_unbind(x->b);
-    give_rule(e, x->rule);
+    if (x->rule) {
+        pthread_mutex_lock(&e->functions->lock);
+        x->rule->users--;
+        pthread_mutex_unlock(&e->functions->lock);
+    }
     matrices_give(e, x->memory, x->own_bytes, stream);
     free(x);
 }
 
+static void free_list(optc_engine *e, FunctionEntry *x, void *stream)
+{
+    for (FunctionEntry *next; x; x = next) {
+        next = x->next;
+        entry_free(e, x, stream);
+    }
+}
+
 static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
 {
-    if (f->scratch) {
-        x->bad = (unsigned *)(void *)x->memory;
-        return OPTC_OK;
-    }
-    char *at = x->memory, *param = NULL;
-    for (int i = 0; i < f->nin; i++, at += slot_bytes(f, &f->in[i - 1])) {
-        x->in[i] = at;
-        param = is_parameter(&f->in[i]) ? at : param;
-    }
-    param = param ? param : at;
-    at += parameter_bytes(f);
-    for (int i = 0; i < f->nout; i++, at += result_bytes(f, i - 1))
-        x->result[i] = at;
-    x->bad = (unsigned *)(void *)at;
     optc_tensor t;
     optc_group g;
+    optc_held held;
+    char *param;
     memset(&t, 0, sizeof t);
     memset(&g, 0, sizeof g);
+    place_arrays(f, x->memory, x, &param);
     t.name = "a", t.param = param, t.rank = 3, t.shape = f->shape;
     g.tensors = &t, g.ntensors = 1, g.hyper = f->hyper, g.nhyper = f->nhyper;
     optc_status s = optc_bind(x->rule->rule, &g, 1, &x->b);
@@ -214,47 +179,45 @@ static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
         optc_state_view v;
         memset(&v, 0, sizeof v);
-        v.data = f->out[i].name ? param : x->result[i];
-        if (f->out[i].name && !is_parameter(&f->out[i]))
-            s = optc_state(x->b, 0, f->out[i].name, &v);
+        if (!f->out[i].name || is_parameter(&f->out[i]))
+            continue;
+        s = optc_state(x->b, 0, f->out[i].name, &v);
         x->result[i] = (char *)v.data;
     }
+    if (s == OPTC_OK && optc_binding_held(x->b, &held) == OPTC_OK)
+        x->bytes += held.states + held.temporaries + held.workspace;
+    for (int i = 0; i < f->nhyper; i++)
+        x->hyper[i] = f->hyper[i].value;
     return s;
 }
 
-static optc_status make_event(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+static optc_status fill_entry(optc_engine *e, const FunctionForm *f, FunctionKey rule,
+                              FunctionEntry *x)
 {
     enum { NO_TIMES = 2 };                     /* CU_EVENT_DISABLE_TIMING */
+    int64_t bytes = function_bytes(f);
+    void *memory;
     if (e->gpu)
         TRY(e->gpu, cuEventCreate(&x->done, NO_TIMES), f->call);
-    return OPTC_OK;
+    optc_status s = f->scratch ? OPTC_OK : take_rule(e, f, rule, &x->rule);
+    if (s == OPTC_OK)
+        s = matrices_take(e, f->call, bytes, f->stream, &memory);
+    if (s != OPTC_OK)
+        return s;
+    x->memory = (char *)memory;
+    x->own_bytes = x->bytes = bytes;
+    x->bad = (unsigned *)memory;
+    return f->scratch ? OPTC_OK : bind_entry(f, x);
 }
 
-static void entry_key(const FunctionForm *f, char key[FUNCTION_KEY])
-{
-    char all[MOST_SPEC + 240];
-    int n =
-        snprintf(all, sizeof all, "%s|%s|%a|%a|%lld,%lld,%lld,%lld,%lld,%d,%lld", f->spec,
-                 number_type[f->compute].name, f->exponent, f->low, (long long)f->batch,
-                 (long long)f->shape[1], (long long)f->shape[2], (long long)f->in[0].rows,
-                 (long long)(f->nin ? f->in[f->nin - 1].cols : 0), f->nout, (long long)f->scratch);
-    text_key(all, (size_t)n, key);
-}
-
-static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char *key,
-                              FunctionEntry **out)
+static optc_status make_entry(optc_engine *e, const FunctionForm *f, FunctionKey key,
+                              FunctionKey rule, FunctionEntry **out)
 {
     FunctionEntry *x = (FunctionEntry *)calloc(1, sizeof *x);
     if (!x)
         return no_memory(f->call);
-    snprintf(x->key, sizeof x->key, "%s", key);
-    optc_status s = make_event(e, f, x);
-    if (s == OPTC_OK && !f->scratch)
-        s = take_rule(e, f, &x->rule);
-    if (s == OPTC_OK)
-        s = take_entry_memory(e, f, x);
-    if (s == OPTC_OK)
-        s = bind_entry(f, x);
+    x->key = key;
+    optc_status s = fill_entry(e, f, rule, x);
     if (s != OPTC_OK) {
         char why[MOST_MESSAGE];
         snprintf(why, sizeof why, "%s", optc_message());
@@ -262,35 +225,25 @@ static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char 
         return strncmp(why, f->call, strlen(f->call)) ? fail(s, "%s: %.1900s", f->call, why)
                                                       : fail(s, "%s", why);
     }
-    optc_held held;
-    x->bytes = x->own_bytes;
-    if (x->b && optc_binding_held(x->b, &held) == OPTC_OK)
-        x->bytes += held.states + held.temporaries + held.workspace;
-    for (int i = 0; i < f->nhyper; i++)
-        x->hyper[i] = f->hyper[i].value;
     *out = x;
     return OPTC_OK;
 }
 
 /* ---- the table ---- */
-static bool same_numbers(const FunctionEntry *x, const FunctionForm *f)
-{
-    for (int i = 0; i < f->nhyper; i++)
-        if (x->hyper[i] != f->hyper[i].value)
-            return false;
-    return true;
-}
-
-static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, const char *key,
+/* numbers: only an entry with the call's numbers */
+static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, FunctionKey key,
                                    bool numbers)
 {
-    for (; *list; list = &(*list)->next)
-        if (!strcmp((*list)->key, key) && (!numbers || same_numbers(*list, f))) {
-            FunctionEntry *x = *list;
+    for (; *list; list = &(*list)->next) {
+        FunctionEntry *x = *list;
+        bool same = same_key(x->key, key);
+        for (int i = 0; numbers && i < f->nhyper; i++)
+            same = same && x->hyper[i] == f->hyper[i].value;
+        if (same) {
             *list = x->next;
-            x->next = NULL;
             return x;
         }
+    }
     return NULL;
 }
 
@@ -298,63 +251,51 @@ CORE optc_status function_take(optc_engine *e, const FunctionForm *f, bool captu
                                FunctionEntry **out)
 {
     MatrixFunctions *m = e->functions;
-    char key[FUNCTION_KEY];
-    entry_key(f, key);
+    char all[MOST_SPEC + 240];
+    int n = snprintf(all, sizeof all, "%s|%s|%a|%a|", f->spec, number_type[f->compute].name,
+                     f->exponent, f->low);
+    FunctionKey rule = text_key(all, (size_t)n);
+    n += snprintf(all + n, sizeof all - (size_t)n, "%lld,%lld,%lld,%lld,%lld,%d,%lld",
+                  (long long)f->batch, (long long)f->shape[1], (long long)f->shape[2],
+                  (long long)f->in[0].rows, (long long)(f->nin ? f->in[f->nin - 1].cols : 0),
+                  f->nout, (long long)f->scratch);
+    FunctionKey key = text_key(all, (size_t)n);
     pthread_mutex_lock(&m->lock);
     FunctionEntry *x = unlink_entry(&m->idle, f, key, capturing);
     /* captures without a call between them share an entry */
     if (!x && capturing)
         x = unlink_entry(&m->captured, f, key, true);
     pthread_mutex_unlock(&m->lock);
-    *out = x;
-    if (x) {
-        x->group = f->group;
-        return OPTC_OK;
-    }
-    if (capturing)
+    if (!x && capturing)
         return fail(OPTC_ERROR_ARGUMENT,
                     "%s: the first call for these sizes, type and numbers allocates memory, which "
                     "is not possible in a capture; make one call before capturing",
                     f->call);
-    optc_status s = make_entry(e, f, key, out);
+    optc_status s = x ? OPTC_OK : make_entry(e, f, key, rule, &x);
     if (s == OPTC_ERROR_MEMORY && optc_functions_drop(e) == OPTC_OK)
-        s = make_entry(e, f, key, out);
+        s = make_entry(e, f, key, rule, &x);
     if (s == OPTC_OK)
-        (*out)->group = f->group;
+        x->group = f->group;
+    *out = x;
     return s;
 }
 
-/* The last entry used, and others of the same call, stay in any case: a capture after the call
- * needs all of them. */
-static bool of_last_call(const FunctionEntry *list, const FunctionEntry *x)
-{
-    return x == list || (x->group && x->group == list->group);
-}
-
-/* Cuts the list behind the entries that may stay. */
+/* Cuts the list behind the entries that may stay. The last entry used, and others of the same call,
+ * stay in any case: a capture after the call needs all of them. */
 static FunctionEntry *beyond_limits(FunctionEntry *list)
 {
     int64_t bytes = 0;
-    int n = 0;
-    for (FunctionEntry *x = list; x; x = x->next) {
-        bytes += of_last_call(list, x) ? 0 : x->bytes;
-        n += !of_last_call(list, x);
-        if (x->next && !of_last_call(list, x->next) &&
-            (n == MOST_FUNCTIONS - 1 || bytes + x->next->bytes > MOST_FUNCTION_BYTES)) {
-            FunctionEntry *gone = x->next;
-            x->next = NULL;
-            return gone;
+    int n = 1;
+    for (FunctionEntry **at = &list->next, *x; (x = *at); at = &x->next) {
+        if (x->group && x->group == list->group)
+            continue;
+        bytes += x->bytes;
+        if (++n > MOST_FUNCTIONS || bytes > MOST_FUNCTION_BYTES) {
+            *at = NULL;
+            return x;
         }
     }
     return NULL;
-}
-
-static void free_list(optc_engine *e, FunctionEntry *x, void *stream)
-{
-    for (FunctionEntry *next; x; x = next) {
-        next = x->next;
-        entry_free(e, x, stream);
-    }
 }
 
 /* The entry's next call waits for this one. A captured call is ordered by its graph: its event
@@ -381,7 +322,7 @@ CORE void function_put(optc_engine *e, FunctionEntry *x, void *stream, bool capt
     FunctionEntry **list = captured ? &m->captured : &m->idle;
     x->next = *list;
     *list = x;
-    FunctionEntry *gone = captured ? NULL : beyond_limits(m->idle);
+    FunctionEntry *gone = captured ? NULL : beyond_limits(x);
     pthread_mutex_unlock(&m->lock);
     free_list(e, gone, stream);
 }

@@ -12,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries that belong together may differ by 2^-bits of their size. */
-static unsigned symmetric_bits(Type t) { return (unsigned)number_type[t].digits / 2; }
-
 /* ---- rows of values ---- */
 #define LINE_F32 float
 #define LINE_F64 double
@@ -49,9 +46,9 @@ CORE void line_store(Type t, void *to, int64_t n, const void *from)
 /* ---- the CPU ---- */
 enum { CHUNK = 256 };                                      /* values of a row at a time */
 /* A copy of all matrices; flat is NULL if it only looks. */
-typedef struct CpuCopy {
-    const FunctionSlot *s; Type t; unsigned flags; char *flat; unsigned *bad;
-} CpuCopy;
+typedef struct MatrixCopy {
+    Operand s; unsigned flags; char *flat; unsigned *bad;
+} MatrixCopy;
 
 /* n values of a compute type are finite. */
 static bool line_finite(Type compute, const void *line, int64_t n)
@@ -81,31 +78,31 @@ static bool line_fits(Type t, const float *x, int64_t n)
 
 /* Copies values [from, end) of a row into f, or only looks at them, and whether they are all
  * finite. m: as stored */
-static bool load_row(const CpuCopy *x, char *m, char *f, int64_t from, int64_t end)
+static bool load_row(const MatrixCopy *x, char *m, char *f, int64_t from, int64_t end)
 {
     double line[CHUNK];
-    Type compute = number_type[x->t].compute;
-    int64_t size = number_type[x->t].bytes, wide = number_type[compute].bytes, n;
+    Type compute = number_type[x->s.type].compute;
+    int64_t size = number_type[x->s.type].bytes, wide = number_type[compute].bytes, n;
     bool fits = (x->flags & COPY_FITS) == COPY_FITS, look = x->flags & COPY_LOOK, ok = true;
     for (int64_t j = from; j < end; j += n) {
         n = end - j < CHUNK ? end - j : (int64_t)CHUNK;
         char *values = !look || fits          ? f + j * wide
-                       : x->t == compute ? m + j * size
+                       : x->s.type == compute ? m + j * size
                                          : (char *)line;
         if (!fits && values != m + j * size)
-            line_load(x->t, m + j * size, n, values);
-        if (fits && x->t != compute)
-            ok = line_fits(x->t, (const float *)(void *)values, n) && ok;
+            line_load(x->s.type, m + j * size, n, values);
+        if (fits && x->s.type != compute)
+            ok = line_fits(x->s.type, (const float *)(void *)values, n) && ok;
         else if (fits || x->flags & COPY_FINITE)
             ok = line_finite(compute, values, n) && ok;
     }
     return ok;
 }
 
-static void store_row(const CpuCopy *x, int64_t i, char *m, const char *f)
+static void store_row(const MatrixCopy *x, int64_t i, char *m, const char *f)
 {
-    const NumberType *t = &number_type[x->t];
-    const int64_t size = t->bytes, wide = number_type[t->compute].bytes, cols = x->s->cols;
+    const NumberType *t = &number_type[x->s.type];
+    const int64_t size = t->bytes, wide = number_type[t->compute].bytes, cols = x->s.cols;
     int64_t zeros = !(x->flags & COPY_UPPER) ? 0 : i < cols ? i : cols;
     if (x->flags & COPY_RAW) {
         memcpy(m, f, (size_t)(cols * size));
@@ -113,7 +110,7 @@ static void store_row(const CpuCopy *x, int64_t i, char *m, const char *f)
     }
     memset(m, 0, (size_t)(zeros * size));
     if (!(x->flags & COPY_REVERSED)) {
-        line_store(x->t, m + zeros * size, cols - zeros, f + zeros * wide);
+        line_store(x->s.type, m + zeros * size, cols - zeros, f + zeros * wide);
         return;
     }
     double line[CHUNK];
@@ -124,7 +121,7 @@ static void store_row(const CpuCopy *x, int64_t i, char *m, const char *f)
                 line[n - 1 - k] = ((const double *)(const void *)f)[j + k];
             else
                 ((float *)(void *)line)[n - 1 - k] = ((const float *)(const void *)f)[j + k];
-        line_store(x->t, m + (cols - j - n) * size, n, line);
+        line_store(x->s.type, m + (cols - j - n) * size, n, line);
     }
 }
 
@@ -151,19 +148,20 @@ static void store_row(const CpuCopy *x, int64_t i, char *m, const char *f)
 SQUARE_OF(settle_f32, float)
 SQUARE_OF(settle_f64, double)
 
-static bool settle_square(const CpuCopy *x, char *f)
+static bool settle_square(const MatrixCopy *x, char *f)
 {
-    double scale = (double)(1 << symmetric_bits(x->t));
-    return number_type[x->t].compute == T_F64
-               ? settle_f64((double *)(void *)f, x->s->rows, x->flags, scale)
-               : settle_f32((float *)(void *)f, x->s->rows, x->flags, scale);
+    /* entries that belong together may differ by 2^-bits of their size */
+    double scale = (double)(1 << number_type[x->s.type].digits / 2);
+    return number_type[x->s.type].compute == T_F64
+               ? settle_f64((double *)(void *)f, x->s.rows, x->flags, scale)
+               : settle_f32((float *)(void *)f, x->s.rows, x->flags, scale);
 }
 
 static void copy_nth(void *with, int64_t nth)
 {
-    const CpuCopy *x = (const CpuCopy *)with;
-    const FunctionSlot *s = x->s;
-    const NumberType *t = &number_type[x->t];
+    const MatrixCopy *x = (const MatrixCopy *)with;
+    const Operand *s = &x->s;
+    const NumberType *t = &number_type[x->s.type];
     int64_t line = s->cols * (x->flags & COPY_RAW ? t->bytes : number_type[t->compute].bytes);
     char *first = x->flat + nth * s->rows * line;
     bool lower = x->flags & COPY_LOWER, upper = x->flags & COPY_TRANSPOSED, ok = true;
@@ -192,10 +190,10 @@ typedef struct CopyPair { CopyArgs x[2]; long long split; } CopyPair;
 
 enum { COPY_BLOCK = 4096, COPY_THREADS = 256 };
 
-static optc_status copy_args(const FunctionForm *f, const CpuCopy *x, CopyArgs *out,
+static optc_status copy_args(const FunctionForm *f, const MatrixCopy *x, CopyArgs *out,
                              int64_t *blocks)
 {
-    const FunctionSlot *s = x->s;
+    const Operand *s = &x->s;
     int64_t all = dom_times(dom_times(s->rows, s->cols), f->batch);
     *blocks = count_up(all, COPY_BLOCK);
     if (s->rows > INT_MAX || s->cols > INT_MAX || s->ld > INT_MAX || *blocks > INT_MAX / 2)
@@ -205,13 +203,13 @@ static optc_status copy_args(const FunctionForm *f, const CpuCopy *x, CopyArgs *
     out->at = s->at, out->flat = x->flat, out->bad = x->bad, out->next = s->next, out->all = all;
     out->rows = (int)s->rows, out->cols = (int)s->cols, out->ld = (int)s->ld;
     bool fits = (x->flags & COPY_FITS) == COPY_FITS;
-    out->flags =
-        (int)(x->flags | (fits ? (unsigned)number_type[x->t].digits : symmetric_bits(x->t)) << 16);
+    int digits = number_type[s->type].digits;
+    out->flags = (int)(x->flags | (unsigned)(fits ? digits : digits / 2) << 16);
     return OPTC_OK;
 }
 
 /* One launch, in the kernel for the type of the first copy. */
-static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const CpuCopy *x, int n)
+static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const MatrixCopy *x, int n)
 {
     CopyPair args;
     int64_t blocks[2] = {0, 0};
@@ -224,29 +222,23 @@ static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const CpuCo
     args.split = blocks[0];
     void *params[] = {&args};
     TRY(e->gpu,
-        cuLaunchKernel(e->functions->kit->copy[x->t], (unsigned)(blocks[0] + blocks[1]), 1, 1,
-                       COPY_THREADS, 1, 1, 0, (CUstream)f->stream, params, NULL),
+        cuLaunchKernel(e->functions->kit->kernel[MATRIX_COPY][x->s.type],
+                       (unsigned)(blocks[0] + blocks[1]), 1, 1, COPY_THREADS, 1, 1, 0,
+                       (CUstream)f->stream, params, NULL),
         f->call);
     return OPTC_OK;
 }
 
-static CpuCopy copy_of(const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
-                       unsigned *bad)
+static bool is_empty(const FunctionForm *f, const Operand *x)
 {
-    CpuCopy x = {s, s->wide ? T_F64 : s->computed ? f->compute : f->type, flags, flat, bad};
-    return x;
+    return !x->at || !x->rows || !x->cols || !f->batch;
 }
 
-static bool is_empty(const FunctionForm *f, const FunctionSlot *s)
-{
-    return !s->rows || !s->cols || !f->batch;
-}
-
-CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
+CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const Operand *s,
                                unsigned flags, char *flat, unsigned *bad)
 {
     enum { FEW_VALUES = 1 << 16 };
-    CpuCopy x = copy_of(f, s, flags, flat, bad);
+    MatrixCopy x = {*s, flags, flat, bad};
     if (is_empty(f, s))
         return OPTC_OK;
     if (e->gpu)
@@ -257,25 +249,24 @@ CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const Func
     return OPTC_OK;
 }
 
-/* Two results may have different types. One of them is then f64 and has no gaps
- * (FunctionSlot.wide). */
-CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
+/* Two results may have different types. One of them is then f64 and has no gaps. */
+CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const Operand *s,
                                 char *const *flat, int n)
 {
-    CpuCopy x[2];
+    MatrixCopy x[2];
     int all = 0;
     for (int i = 0; i < n; i++)
-        if (s[i].at && !is_empty(f, &s[i]))
-            x[all++] = copy_of(f, &s[i], s[i].flags | COPY_STORE, flat[i], NULL);
-    if (all == 2 && x[1].t != x[0].t) {
-        CpuCopy first = x[0];
-        if (first.s->wide)
-            x[0] = x[1], x[1] = first;
+        if (!e->gpu) {                                     /* cannot fail */
+            (void)function_copy(e, f, &s[i], s[i].flags | COPY_STORE, flat[i], NULL);
+        } else if (!is_empty(f, &s[i])) {
+            const MatrixCopy y = {s[i], s[i].flags | COPY_STORE, flat[i], NULL};
+            x[all++] = y;
+        }
+    if (all == 2 && x[1].s.type != x[0].s.type) {
+        int wide = x[1].s.type != T_F64 ? 0 : 1;
+        MatrixCopy second = x[wide];
+        x[0] = x[1 - wide], x[1] = second;
         x[1].flags |= COPY_WIDE;
     }
-    if (e->gpu)
-        return all ? copies_gpu(e, f, x, all) : OPTC_OK;
-    for (int i = 0; i < all; i++)                          /* cannot fail */
-        (void)function_copy(e, f, x[i].s, x[i].flags & ~(unsigned)COPY_WIDE, x[i].flat, NULL);
-    return OPTC_OK;
+    return all ? copies_gpu(e, f, x, all) : OPTC_OK;
 }

@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static FunctionSlot slot(const char *name, const char *label, optc_matrix x, int64_t rows,
-                         int64_t cols, unsigned flags)
+static Operand matrix_operand(const FunctionForm *f, const char *name, const char *label,
+                              optc_matrix x, int64_t rows, int64_t cols, unsigned flags)
 {
-    FunctionSlot s = {name, label, (char *)x.data, rows, cols, x.ld, x.next, flags, false, false};
-    return s;
+    Operand y = operand_of(label, x.data, f->type, rows, cols, x.ld, x.next);
+    y.name = name, y.flags = flags;
+    return y;
 }
 
 static optc_status function_number(const char *call, const char *name, double x, double least)
@@ -98,8 +99,8 @@ static optc_status power_spec(const optc_function *x, bool packed, FunctionForm 
 static void square_slots(const optc_function *x, FunctionForm *f)
 {
     f->shape[1] = x->n, f->shape[2] = 1;
-    f->in[0] = slot("A", "a", x->a, x->n, x->n, symmetric_flags(x));
-    f->out[0] = slot("X", "x", x->x, x->n, x->n, 0);
+    f->in[0] = matrix_operand(f, "A", "a", x->a, x->n, x->n, symmetric_flags(x));
+    f->out[0] = matrix_operand(f, "X", "x", x->x, x->n, x->n, 0);
     f->nin = f->nout = 1;
 }
 
@@ -107,8 +108,8 @@ static void square_slots(const optc_function *x, FunctionForm *f)
 static void eigen_slots(const optc_function *x, FunctionForm *f)
 {
     square_slots(x, f);
-    f->out[0] = slot("V", "x", x->x, x->n, x->n, COPY_REVERSED);
-    f->out[1] = slot("w", "y", x->y, 1, x->n, COPY_REVERSED);
+    f->out[0] = matrix_operand(f, "V", "x", x->x, x->n, x->n, COPY_REVERSED);
+    f->out[1] = matrix_operand(f, "w", "y", x->y, 1, x->n, COPY_REVERSED);
     f->nout = 2;
 }
 
@@ -141,11 +142,11 @@ static optc_status solve_form(const optc_function *x, FunctionForm *f)
     function_spec(f, "solve", right ? "inputs = { T = \"cols\" }," : "inputs = { T = \"rows\" },",
                   body);
     f->shape[1] = rows, f->shape[2] = cols;
-    f->in[0] = slot("T", "a", x->a, x->n, x->n,
+    f->in[0] = matrix_operand(f, "T", "a", x->a, x->n, x->n,
                     x->positive ? symmetric_flags(x)
                                 : COPY_FINITE | COPY_LOWER | (x->upper ? COPY_TRANSPOSED : 0));
-    f->in[1] = slot("p", "b", x->b, rows, cols, COPY_FINITE);
-    f->out[0] = slot("p", "x", x->x, rows, cols, 0);
+    f->in[1] = matrix_operand(f, "p", "b", x->b, rows, cols, COPY_FINITE);
+    f->out[0] = matrix_operand(f, "p", "x", x->x, rows, cols, 0);
     f->nin = 2, f->nout = 1;
     f->why = x->positive ? "a is not positive definite; add something to its diagonal"
                        : "a has a 0 on its diagonal, or the solution is not finite";
@@ -198,8 +199,8 @@ static optc_status polar_form(const optc_function *x, FunctionForm *f)
     snprintf(body + at, sizeof body - at, " })");
     function_spec(f, "polar", "", body);
     f->shape[1] = x->m, f->shape[2] = x->n;
-    f->in[0] = slot("p", "a", x->a, x->m, x->n, COPY_FINITE);
-    f->out[0] = slot("p", "x", x->x, x->m, x->n, 0);
+    f->in[0] = matrix_operand(f, "p", "a", x->a, x->m, x->n, COPY_FINITE);
+    f->out[0] = matrix_operand(f, "p", "x", x->x, x->m, x->n, 0);
     f->nin = f->nout = 1;
     return OPTC_OK;
 }
@@ -213,15 +214,15 @@ static optc_status qr_form(const optc_function *x, FunctionForm *f)
         "rank = 1048576, inputs = { A = \"rows rank\" }, state = { X = zeros \"rows rank\" },",
         "X = qr(A)");
     f->shape[1] = x->m, f->shape[2] = k;
-    f->in[0] = slot("A", "a", x->a, x->m, k, COPY_FINITE);
+    f->in[0] = matrix_operand(f, "A", "a", x->a, x->m, k, COPY_FINITE);
     /* the distances are those of all columns */
     f->in[0].ld = x->a.ld ? x->a.ld : x->n;
     if (!x->a.next && __builtin_mul_overflow(x->m, f->in[0].ld, &f->in[0].next))
         return fail(OPTC_ERROR_ARGUMENT, "optc_qr: a is larger than memory can be");
-    f->in[1] = slot(NULL, "a", x->a, x->m, x->n, COPY_FINITE);
+    f->in[1] = matrix_operand(f, NULL, "a", x->a, x->m, x->n, COPY_FINITE);
     f->nin = x->n > k && (x->y.data || x->bytes) ? 2 : 1;
-    f->out[0] = slot("X", "x", x->x, x->m, k, 0);
-    f->out[1] = slot(NULL, "y", x->y, k, x->n, COPY_UPPER);
+    f->out[0] = matrix_operand(f, "X", "x", x->x, x->m, k, 0);
+    f->out[1] = matrix_operand(f, NULL, "y", x->y, k, x->n, COPY_UPPER);
     f->nout = x->y.data || x->bytes ? 2 : 1;
     return OPTC_OK;
 }

@@ -11,151 +11,106 @@
 
 enum { RESIDUAL_VECTORS = 2, MOST_PROBE_POWER = 16 };
 
-/* A matrix of the batch on the host, of f64 or f32. lower: the values above the diagonal are not
- * part of it. */
-typedef struct ProbeMatrix { char *at; int64_t rows, cols; bool f64, lower; } ProbeMatrix;
-/* b: of optc_solve. value: eigenvalues. p / q: the exponent of a power, whose operand is a plus
- * shift times the identity. v, w, more: scratch for as many values as the longest side. */
+/* One matrix of a batch on the host, in f64. from: all of them in the device's memory, in the type
+ * `compute`; NULL: the function has no such matrix */
+typedef struct ProbeMatrix { const char *from; double *v; int64_t rows, cols; } ProbeMatrix;
+/* operands a and b, the result x, and eigenvalues; p / q: the exponent of a power; v, w, more:
+ * RESIDUAL_VECTORS vectors of as many values as the longest side, as columns. */
 typedef struct Probe {
     ProbeMatrix a, b, x, value;
-    bool right, upper;
     int p, q;
-    double shift, *v, *w, *more;
+    double *v, *w, *more;
 } Probe;
-
-static double probe_value(const ProbeMatrix *m, int64_t i)
-{
-    return m->f64 ? ((const double *)(const void *)m->at)[i]
-                  : (double)((const float *)(const void *)m->at)[i];
-}
 
 /* to = m v, or m.T v */
 static void probe_apply(const ProbeMatrix *m, bool transposed, const double *v, double *to)
 {
-    memset(to, 0, sizeof *to * (size_t)(transposed ? m->cols : m->rows));
-    for (int64_t i = 0; i < m->rows; i++) {
-        int64_t end = m->lower && i < m->cols ? i + 1 : m->cols, at = i * m->cols;
-        double sum = 0;
-        for (int64_t j = 0; j < end && transposed; j++)
-            to[j] += probe_value(m, at + j) * v[i];
-        for (int64_t j = 0; j < end && !transposed; j++)
-            sum += probe_value(m, at + j) * v[j];
-        if (!transposed)
-            to[i] = sum;
-    }
+    Gemm g;
+    memset(&g, 0, sizeof g);
+    g.f64 = true, g.trans_a = transposed, g.alpha = 1;
+    g.m = transposed ? m->cols : m->rows, g.k = transposed ? m->rows : m->cols;
+    g.n = g.ldb = g.ldc = RESIDUAL_VECTORS, g.lda = m->cols;
+    g.a = m->v, g.b = v, g.c = to;
+    gemm_fallback(&g);
 }
 
-static void probe_signs(double *v, int64_t n, int nth)
+static void probe_signs(double *v, int64_t n)
 {
-    uint64_t s = 0x9e3779b97f4a7c15u * (uint64_t)(nth + 1);
-    for (int64_t i = 0; i < n; i++) {
+    uint64_t s = 0x9e3779b97f4a7c15u;
+    for (int64_t i = 0; i < n * RESIDUAL_VECTORS; i++) {
         s = s * 6364136223846793005u + 1442695040888963407u;
         v[i] = s >> 63 ? 1.0 : -1.0;
     }
 }
 
-static double squares_between(const double *x, const double *y, int64_t n)
+/* The norm of x - y. */
+static double norm_between(const double *x, const double *y, int64_t n)
 {
     double all = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n * RESIDUAL_VECTORS; i++) {
         double d = x[i] - (y ? y[i] : 0);
         all += d * d;
     }
-    return all;
+    return sqrt(all);
 }
 
-/* v = (m + shift)^times v, by way of w. */
-static void probe_power(const ProbeMatrix *m, double shift, int times, double *v, double *w)
+/* v = m^times v, by way of w. */
+static void probe_power(const ProbeMatrix *m, int times, double *v, double *w)
 {
     for (int k = 0; k < times; k++) {
         probe_apply(m, false, v, w);
-        for (int64_t i = 0; i < m->rows; i++)
-            v[i] = w[i] + shift * v[i];
+        memcpy(v, w, sizeof *v * RESIDUAL_VECTORS * (size_t)m->rows);
     }
 }
 
-/* Each of these returns the square of the error for one vector. *size: the square of what it is
- * relative to. */
-/* a x - x diag(value), to x diag(value) */
-static double probe_eigh(const Probe *x, int nth, double *size)
+/* Applies both sides of the definition to the vectors: `off` is their difference, relative to
+ * `size`, or to the vectors themselves. */
+static double probe_residual(const Probe *x, const FunctionForm *f)
 {
-    int64_t n = x->a.rows;
-    probe_signs(x->v, n, nth);
-    probe_apply(&x->x, false, x->v, x->w);
-    probe_apply(&x->a, false, x->w, x->more);
-    for (int64_t i = 0; i < n; i++)
-        x->v[i] *= probe_value(&x->value, i);
-    probe_apply(&x->x, false, x->v, x->w);
-    *size = squares_between(x->w, NULL, n);
-    return squares_between(x->more, x->w, n);
-}
-
-static double probe_cholesky(const Probe *x, int nth, double *size)        /* a - x x.T, to a */
-{
-    int64_t n = x->a.rows;
-    probe_signs(x->v, n, nth);
-    probe_apply(&x->a, false, x->v, x->more);
-    probe_apply(&x->x, true, x->v, x->w);
-    probe_apply(&x->x, false, x->w, x->v);
-    *size = squares_between(x->more, NULL, n);
-    return squares_between(x->more, x->v, n);
-}
-
-/* a x - b, or x a - b, to b */
-static double probe_solve(const Probe *x, int nth, double *size)
-{
-    int64_t n = x->a.rows;
-    probe_signs(x->v, x->right ? x->x.rows : x->x.cols, nth);
-    probe_apply(&x->b, x->right, x->v, x->more);
-    probe_apply(&x->x, x->right, x->v, x->w);
-    probe_apply(&x->a, x->upper != x->right, x->w, x->v);
-    *size = squares_between(x->more, NULL, n);
-    return squares_between(x->v, x->more, n);
-}
-
-/* x.T x - 1, or x x.T - 1 if x is wide */
-static double probe_orthogonal(const Probe *x, int nth, double *size)
-{
-    bool wide = x->x.rows < x->x.cols;
-    int64_t n = wide ? x->x.rows : x->x.cols;
-    probe_signs(x->v, n, nth);
-    probe_apply(&x->x, wide, x->v, x->w);
-    probe_apply(&x->x, !wide, x->w, x->more);
-    *size = 1.0 / RESIDUAL_VECTORS;
-    return squares_between(x->more, x->v, n) / RESIDUAL_VECTORS;
-}
-
-/* Positive exponents: x^q - a^p, to a^p; negative ones: x^q a^-p - 1. */
-static double probe_matrix_power(const Probe *x, int nth, double *size)
-{
-    int64_t n = x->a.rows;
-    probe_signs(x->v, n, nth);
-    memcpy(x->more, x->v, sizeof *x->v * (size_t)n);
-    probe_power(&x->a, x->shift, x->p < 0 ? -x->p : x->p, x->v, x->w);
-    if (x->p < 0) {
-        probe_power(&x->x, 0, x->q, x->v, x->w);
-        *size = 1.0 / RESIDUAL_VECTORS;
-        return squares_between(x->v, x->more, n) / RESIDUAL_VECTORS;
+    const bool wide = x->x.rows < x->x.cols, right = f->given->right != 0;
+    double *v = x->v, *w = x->w, *more = x->more, off, size = sqrt((double)RESIDUAL_VECTORS);
+    int64_t n = x->x.rows < x->x.cols ? x->x.rows : x->x.cols;
+    switch (f->name) {
+    case FUNCTION_EIGH:                                    /* a x - x diag(value) */
+        probe_signs(v, n);
+        probe_apply(&x->x, false, v, w);
+        probe_apply(&x->a, false, w, more);
+        for (int64_t i = 0; i < n * RESIDUAL_VECTORS; i++)
+            v[i] *= x->value.v[i / RESIDUAL_VECTORS];
+        probe_apply(&x->x, false, v, w);
+        off = norm_between(more, w, n), size = norm_between(w, NULL, n);
+        break;
+    case FUNCTION_CHOLESKY:                                /* a - x x.T */
+        probe_signs(v, n);
+        probe_apply(&x->a, false, v, more);
+        probe_apply(&x->x, true, v, w);
+        probe_apply(&x->x, false, w, v);
+        off = norm_between(more, v, n), size = norm_between(more, NULL, n);
+        break;
+    case FUNCTION_SOLVE:                                   /* a x - b, or x a - b transposed */
+        n = x->a.rows;
+        probe_signs(v, right ? x->x.rows : x->x.cols);
+        probe_apply(&x->b, right, v, more);
+        probe_apply(&x->x, right, v, w);
+        probe_apply(&x->a, (f->given->upper != 0) != right, w, v);
+        off = norm_between(v, more, n), size = norm_between(more, NULL, n);
+        break;
+    case FUNCTION_MATRIX_POWER:                            /* x^q a^-p - 1, or x^q - a^p */
+        probe_signs(v, n);
+        memcpy(more, v, sizeof *v * RESIDUAL_VECTORS * (size_t)n);
+        probe_power(&x->a, abs(x->p), v, w);
+        probe_power(&x->x, x->q, x->p < 0 ? v : more, w);
+        off = norm_between(v, more, n);
+        size = x->p < 0 ? size : norm_between(v, NULL, n);
+        break;
+    default:                                               /* x.T x - 1, or x x.T - 1 */
+        probe_signs(v, n);
+        probe_apply(&x->x, wide, v, w);
+        probe_apply(&x->x, !wide, w, more);
+        off = norm_between(more, v, n);
+        break;
     }
-    probe_power(&x->x, 0, x->q, x->more, x->w);
-    *size = squares_between(x->v, NULL, n);
-    return squares_between(x->more, x->v, n);
-}
-
-static double probe_residual(const Probe *x, FunctionName name)
-{
-    double off = 0, size = 0, one;
-    for (int i = 0; i < RESIDUAL_VECTORS; i++) {
-        switch (name) {
-        case FUNCTION_EIGH: off += probe_eigh(x, i, &one); break;
-        case FUNCTION_CHOLESKY: off += probe_cholesky(x, i, &one); break;
-        case FUNCTION_SOLVE: off += probe_solve(x, i, &one); break;
-        case FUNCTION_MATRIX_POWER: off += probe_matrix_power(x, i, &one); break;
-        default: off += probe_orthogonal(x, i, &one); break;
-        }
-        size += one;
-    }
-    double r = off == 0 ? 0 : sqrt(off) / sqrt(size);
+    double r = off == 0 ? 0 : off / size;
     return isfinite(r) ? r : (double)INFINITY;
 }
 
@@ -179,110 +134,79 @@ static double largest_row_sum(const ProbeMatrix *m)
     for (int64_t i = 0; i < m->rows; i++) {
         double sum = 0;
         for (int64_t j = 0; j < m->cols; j++)
-            sum += fabs(probe_value(m, i * m->cols + j));
+            sum += fabs(m->v[i * m->cols + j]);
         most = sum > most ? sum : most;
     }
     return most;
 }
 
-static ProbeMatrix probe_matrix(const FunctionForm *f, const FunctionSlot *s)
+/* Reads matrix `nth` of a batch, to the end of its memory, and converts it to f64 from there. */
+static optc_status read_probe(const FunctionForm *f, const FunctionEntry *e, const ProbeMatrix *m,
+                              int64_t nth)
 {
-    ProbeMatrix m = {NULL, s->rows, s->cols, f->compute == T_F64, false};
-    return m;
-}
-
-static size_t probe_bytes(const ProbeMatrix *m)
-{
-    return (size_t)(m->rows * m->cols) * (m->f64 ? sizeof(double) : sizeof(float));
-}
-
-/* Reads matrix `nth` of a batch in the device's memory. */
-static optc_status read_probe(const FunctionForm *f, const FunctionEntry *e, ProbeMatrix *m,
-                              const char *from, int64_t nth)
-{
-    size_t bytes = probe_bytes(m);
-    return !from || !bytes
-               ? OPTC_OK
-               : e->b->rule->device->read(e->b, m->at, from + (size_t)nth * bytes, bytes, f->call);
-}
-
-/* from: of a, b, x and value, in the device's memory. */
-static optc_status measure_batch(const FunctionForm *f, const FunctionEntry *e, Probe *x,
-                                 const char *const from[4], double *out)
-{
-    ProbeMatrix *m[4] = {&x->a, &x->b, &x->x, &x->value};
-    optc_status s = OPTC_OK;
-    for (int64_t nth = 0; nth < f->batch && s == OPTC_OK; nth++) {
-        for (int i = 0; i < 4 && s == OPTC_OK; i++)
-            s = read_probe(f, e, m[i], from[i], nth);
-        if (s != OPTC_OK)
-            break;
-        if (f->name == FUNCTION_MATRIX_POWER)
-            x->shift = f->given->ridge +
-                       f->given->relative * (f->given->relative ? largest_row_sum(&x->a) : 0);
-        double r = probe_residual(x, f->name);
-        *out = r > *out ? r : *out;
+    size_t n = (size_t)(m->rows * m->cols), bytes = n * (size_t)number_type[f->compute].bytes;
+    char *raw = (char *)m->v + n * sizeof(double) - bytes;
+    optc_status s = !m->from || !n
+                        ? OPTC_OK
+                        : e->b->rule->device->read(e->b, raw, m->from + (size_t)nth * bytes, bytes,
+                                                   f->call);
+    for (size_t i = 0; i < n && s == OPTC_OK && f->compute == T_F32; i++) {
+        float value;
+        memcpy(&value, raw + i * sizeof value, sizeof value);
+        m->v[i] = (double)value;
     }
     return s;
 }
 
-/* Host memory for one matrix of each kind and three vectors. NULL: no memory. */
-static char *take_probe(Probe *x)
-{
-    ProbeMatrix *m[4] = {&x->a, &x->b, &x->x, &x->value};
-    size_t all = 0, most = 1;
-    for (int i = 0; i < 4; i++) {
-        all += (probe_bytes(m[i]) + 63) / 64 * 64;
-        most = (size_t)m[i]->rows > most ? (size_t)m[i]->rows : most;
-        most = (size_t)m[i]->cols > most ? (size_t)m[i]->cols : most;
-    }
-    char *memory = (char *)malloc(all + 3 * most * sizeof(double)), *at = memory;
-    if (!memory)
-        return NULL;
-    x->v = (double *)(void *)(memory + all), x->w = x->v + most, x->more = x->w + most;
-    for (int i = 0; i < 4; i++) {
-        m[i]->at = at;
-        at += (probe_bytes(m[i]) + 63) / 64 * 64;
-    }
-    return memory;
-}
-
-static optc_status measure_function(optc_engine *e, const FunctionForm *f,
-                                    const FunctionEntry *entry, double *out)
+/* Changes a to what the definition names: a power's ridge is added, and the half of a triangular
+ * matrix that the function does not read, where its copy has the mirror image, is cleared. */
+static void settle_probe(const FunctionForm *f, const ProbeMatrix *a)
 {
     const optc_function *given = f->given;
-    const char *from[4] = {NULL, NULL, entry->result[0], NULL};
-    Probe x;
-    memset(&x, 0, sizeof x);
-    x.x = probe_matrix(f, &f->out[0]);
-    x.right = given->right != 0, x.upper = given->upper != 0;
-    if (f->name != FUNCTION_POLAR && f->name != FUNCTION_QR)
-        x.a = probe_matrix(f, &f->in[0]), from[0] = entry->in[0];
-    if (f->name == FUNCTION_EIGH)
-        x.value = probe_matrix(f, &f->out[1]), from[3] = entry->result[1];
-    x.a.lower = f->name == FUNCTION_SOLVE && !given->positive;
-    if (f->name == FUNCTION_MATRIX_POWER && !read_exponent(given, &x))
-        return OPTC_OK;
-    int64_t bytes = 0;
-    /* the step replaced its copy of b by the result */
-    void *own = NULL;
-    optc_status s = OPTC_OK;
-    if (f->name == FUNCTION_SOLVE) {
-        x.b = probe_matrix(f, &f->in[1]);
-        bytes = (int64_t)probe_bytes(&x.b) * f->batch;
-        s = matrices_take(e, f->call, bytes, f->stream, &own);
-        s = s == OPTC_OK ? function_copy(e, f, &f->in[1], 0, (char *)own, NULL) : s;
-        from[1] = (const char *)own;
+    double shift = given->ridge + given->relative * (given->relative ? largest_row_sum(a) : 0);
+    for (int64_t i = 0; i < a->rows; i++) {
+        if (f->name == FUNCTION_MATRIX_POWER)
+            a->v[i * a->cols + i] += shift;
+        for (int64_t j = i + 1; f->name == FUNCTION_SOLVE && !given->positive && j < a->cols; j++)
+            a->v[i * a->cols + j] = 0;
     }
-    char *memory = s == OPTC_OK ? take_probe(&x) : NULL;
-    if (s == OPTC_OK && !memory)
-        s = no_memory(f->call);
-    *out = s == OPTC_OK ? 0 : *out;
-    if (s == OPTC_OK)
-        s = measure_batch(f, entry, &x, from, out);
+}
+
+static optc_status measure_function(const FunctionForm *f, const FunctionEntry *entry, Probe *x,
+                                    double *out)
+{
+    ProbeMatrix *m[4] = {&x->a, &x->b, &x->x, &x->value};
+    size_t all = 0, most = 0;
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < 4; i++) {
+        all += (size_t)(m[i]->rows * m[i]->cols);
+        most += (size_t)(m[i]->rows + m[i]->cols);
+    }
+    double *memory = (double *)malloc((all + 3 * RESIDUAL_VECTORS * most) * sizeof *memory);
+    if (!memory)
+        return no_memory(f->call);
+    x->v = memory, x->w = x->v + RESIDUAL_VECTORS * most, x->more = x->w + RESIDUAL_VECTORS * most;
+    double *at = x->more + RESIDUAL_VECTORS * most;
+    for (int i = 0; i < 4; at += m[i]->rows * m[i]->cols, i++)
+        m[i]->v = at;
+    *out = 0;
+    for (int64_t nth = 0; nth < f->batch && s == OPTC_OK; nth++) {
+        for (int i = 0; i < 4 && s == OPTC_OK; i++)
+            s = read_probe(f, entry, m[i], nth);
+        if (s != OPTC_OK)
+            break;
+        settle_probe(f, &x->a);
+        double r = probe_residual(x, f);
+        *out = r > *out ? r : *out;
+    }
     free(memory);
-    matrices_give(e, own, bytes, f->stream);
     return s;
+}
+
+static ProbeMatrix probe_matrix(const Operand *x, const char *from)
+{
+    ProbeMatrix m = {from, NULL, x->rows, x->cols};
+    return m;
 }
 
 /* Whether the step computed a residual: of an inverse root by products, an inverse, or orthonormal
@@ -303,13 +227,31 @@ CORE optc_status function_residual(optc_engine *e, const FunctionForm *f, const 
                                    double *out)
 {
     optc_factors about = {0, 0, 0};
-    optc_status s = OPTC_OK;
+    optc_status s = step_measures(f, x->b) ? optc_factors_about(x->b, 0, &about) : OPTC_OK;
+    Probe probe;
+    void *own = NULL;
+    int64_t bytes = 0;
     *out = (double)NAN;
-    if (step_measures(f, x->b))
-        s = optc_factors_about(x->b, 0, &about);
+    memset(&probe, 0, sizeof probe);
     if (s != OPTC_OK || about.computed) {
         *out = s == OPTC_OK ? about.residual : *out;
         return s;
     }
-    return measure_function(e, f, x, out);
+    if (f->name == FUNCTION_MATRIX_POWER && !read_exponent(f->given, &probe))
+        return OPTC_OK;
+    probe.x = probe_matrix(&f->out[0], x->result[0]);
+    if (f->name != FUNCTION_POLAR && f->name != FUNCTION_QR)
+        probe.a = probe_matrix(&f->in[0], x->in[0]);
+    if (f->name == FUNCTION_EIGH)
+        probe.value = probe_matrix(&f->out[1], x->result[1]);
+    if (f->name == FUNCTION_SOLVE) {                       /* the step replaced its copy of b */
+        bytes = f->in[1].rows * f->in[1].cols * f->batch * number_type[f->compute].bytes;
+        s = matrices_take(e, f->call, bytes, f->stream, &own);
+        s = s == OPTC_OK ? function_copy(e, f, &f->in[1], 0, (char *)own, NULL) : s;
+        probe.b = probe_matrix(&f->in[1], (const char *)own);
+    }
+    if (s == OPTC_OK)
+        s = measure_function(f, x, &probe, out);
+    matrices_give(e, own, bytes, f->stream);
+    return s;
 }

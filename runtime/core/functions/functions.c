@@ -6,34 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- running an entry ---- */
-static optc_status set_numbers(const FunctionForm *f, FunctionEntry *x)
-{
-    optc_status s = OPTC_OK;
-    for (int i = 0; i < f->nhyper && s == OPTC_OK; i++)
-        if (x->hyper[i] != f->hyper[i].value) {
-            s = optc_set_hyper(x->b, 0, f->hyper[i].name, f->hyper[i].value);
-            x->hyper[i] = s == OPTC_OK ? f->hyper[i].value : x->hyper[i];
-        }
-    return s;
-}
-
-/* The binding uses the caller's stream until the call ends, after the work of the entry's last
- * call. In a capture the host waits for that work: an event from outside cannot be waited for
- * there. */
-static optc_status follow_stream(optc_engine *e, const FunctionForm *f, FunctionEntry *x,
-                                 bool capturing)
-{
-    if (!e->gpu)
-        return OPTC_OK;
-    if (x->pending && capturing)
-        TRY(e->gpu, cuEventSynchronize(x->done), f->call);
-    else if (x->pending)
-        TRY(e->gpu, cuStreamWaitEvent((CUstream)f->stream, x->done, 0), f->call);
-    return x->b ? optc_set_stream(x->b, f->stream) : OPTC_OK;
-}
-
-static optc_status clear_bad(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+/* ---- marks of matrices: not finite, not symmetric ---- */
+static optc_status clear_bad(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
 {
     size_t bytes = 2 * sizeof(unsigned) * (size_t)f->batch;
     if (e->gpu)
@@ -71,78 +45,103 @@ static optc_status read_bad(optc_engine *e, const FunctionForm *f, const Functio
     return OPTC_OK;
 }
 
-static optc_status copy_in(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
-{
-    optc_status s = f->unchecked ? OPTC_OK : clear_bad(e, f, x);
-    unsigned looks = COPY_FINITE | COPY_SYMMETRIC;
-    for (int i = 0; i < f->nin && s == OPTC_OK; i++)
-        s = function_copy(e, f, &f->in[i], f->unchecked ? f->in[i].flags & ~looks : f->in[i].flags,
-                          x->in[i], x->bad);
-    return s;
-}
-
-/* Numbers of messages: of a matrix, and of how many there are. */
-static long long nth_of_all(const FunctionForm *f, int64_t which)
-{
-    return (long long)(f->first + which);
-}
-static long long all_of(const FunctionForm *f) { return (long long)(f->of ? f->of : f->batch); }
-
-static optc_status check_operands(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
+/* other: "", or another operand that may be the one */
+static optc_status check_marks(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
+                               const char *label, const char *other)
 {
     int64_t which;
-    int mark;
+    int mark = 0;
     optc_status s = read_bad(e, f, x, &which, &mark);
+    long long nth = (long long)(f->first + which), all = (long long)(f->of ? f->of : f->batch);
     if (s != OPTC_OK || which < 0)
         return s;
-    if (mark)
-        return fail(
-            OPTC_ERROR_RANGE,
-            "%s: matrix %lld of %lld of %s is not symmetric; set lower = 1 if only its lower "
-            "triangle is meant",
-            f->call, nth_of_all(f, which), all_of(f), f->in[0].label);
-    bool either = f->nin > 1 && strcmp(f->in[0].label, f->in[1].label);
-    return fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s%s%s contains a NaN or an infinity",
-                f->call, nth_of_all(f, which), all_of(f), f->in[0].label, either ? " or " : "",
-                either ? f->in[1].label : "");
+    return mark ? fail(OPTC_ERROR_RANGE,
+                       "%s: matrix %lld of %lld of %s is not symmetric; set lower = 1 if only its "
+                       "lower triangle is meant",
+                       f->call, nth, all, label)
+                : fail(OPTC_ERROR_RANGE,
+                       "%s: matrix %lld of %lld of %s%s%s contains a NaN or an infinity", f->call,
+                       nth, all, label, *other ? " or " : "", other);
 }
 
-static optc_status check_results(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+CORE optc_status function_look(optc_engine *e, const FunctionForm *f, const Operand *x,
+                               unsigned flags, const FunctionEntry *entry)
+{
+    optc_status s = clear_bad(e, f, entry);
+    if (s == OPTC_OK)
+        s = function_copy(e, f, x, flags, x->at, entry->bad);
+    return s == OPTC_OK ? check_marks(e, f, entry, x->label, "") : s;
+}
+
+static optc_status copy_in(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
+{
+    const char *first = f->in[0].label, *second = f->nin > 1 ? f->in[1].label : first;
+    optc_status s = f->unchecked ? OPTC_OK : clear_bad(e, f, x);
+    unsigned looks = f->unchecked ? COPY_FINITE | COPY_SYMMETRIC : 0;
+    for (int i = 0; i < f->nin && s == OPTC_OK; i++)
+        s = function_copy(e, f, &f->in[i], f->in[i].flags & ~looks, x->in[i], x->bad);
+    return s == OPTC_OK && !f->unchecked
+               ? check_marks(e, f, x, first, strcmp(first, second) ? second : "")
+               : s;
+}
+
+static optc_status check_results(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
 {
     int64_t which;
     int mark;
     optc_status s = clear_bad(e, f, x);
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
-        FunctionSlot own;
-        memset(&own, 0, sizeof own);
-        own.label = "the result", own.at = x->result[i], own.rows = f->out[i].rows,
-        own.cols = f->out[i].cols;
-        own.ld = own.cols, own.next = own.rows * own.cols;
-        own.computed = f->out[i].computed, own.wide = f->out[i].wide;
+        const Operand *to = &f->out[i];
+        Operand own = operand_of("the result", x->result[i], to->type, to->rows, to->cols, to->cols,
+                                 to->rows * to->cols);
         s = function_copy(e, f, &own, COPY_FITS, x->result[i], x->bad);
     }
     if (s == OPTC_OK)
         s = read_bad(e, f, x, &which, &mark);
-    return s == OPTC_OK && which >= 0 ? fail(OPTC_ERROR_RANGE,
-                                             "%s: there is no result for matrix %lld of %lld: "
-                                             "%s%sa value of it exceeds the "
-                                             "range of %s",
-                                             f->call, nth_of_all(f, which), all_of(f), f->why,
-                                             *f->why ? ", or " : "", number_type[f->type].name)
-                                      : s;
+    return s == OPTC_OK && which >= 0
+               ? fail(OPTC_ERROR_RANGE,
+                      "%s: there is no result for matrix %lld of %lld: %s%sa value of it exceeds "
+                      "the range of %s",
+                      f->call, (long long)(f->first + which),
+                      (long long)(f->of ? f->of : f->batch), f->why, *f->why ? ", or " : "",
+                      number_type[f->type].name)
+               : s;
+}
+
+/* ---- running an entry ---- */
+static optc_status set_numbers(const FunctionForm *f, FunctionEntry *x)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < f->nhyper && s == OPTC_OK; i++)
+        if (x->hyper[i] != f->hyper[i].value) {
+            s = optc_set_hyper(x->b, 0, f->hyper[i].name, f->hyper[i].value);
+            x->hyper[i] = s == OPTC_OK ? f->hyper[i].value : x->hyper[i];
+        }
+    return s;
+}
+
+/* The binding uses the caller's stream until the call ends, after the work of the entry's last
+ * call. In a capture the host waits for that work: an event from outside cannot be waited for
+ * there. */
+static optc_status follow_stream(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
+                                 bool capturing)
+{
+    if (!e->gpu)
+        return OPTC_OK;
+    if (x->pending && capturing)
+        TRY(e->gpu, cuEventSynchronize(x->done), f->call);
+    else if (x->pending)
+        TRY(e->gpu, cuStreamWaitEvent((CUstream)f->stream, x->done, 0), f->call);
+    return x->b ? optc_set_stream(x->b, f->stream) : OPTC_OK;
 }
 
 static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntry *x,
                              bool capturing)
 {
     double residual = 0;
-    optc_status s = follow_stream(e, f, x, capturing);
-    if (s == OPTC_OK)
-        s = set_numbers(f, x);
+    optc_status s = set_numbers(f, x);
     if (s == OPTC_OK)
         s = copy_in(e, f, x);
-    if (s == OPTC_OK && !f->unchecked)
-        s = check_operands(e, f, x);
     if (s == OPTC_OK)
         s = optc_step(x->b);
     if (s != OPTC_OK && e->gpu && !capturing)
@@ -160,12 +159,14 @@ static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntr
     return s;
 }
 
-/* Loads the kernels for copies, and takes an entry. */
-static optc_status take_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
-                               bool *capturing)
+/* Loads the kernels for copies, takes an entry, and has it follow the stream. */
+CORE optc_status function_begin(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
+                                bool *capturing)
 {
     CUstreamCaptureStatus status = (CUstreamCaptureStatus)0;
+    MatrixKit *k;
     *capturing = false;
+    *out = NULL;
     if (e->gpu) {
         TRY(e->gpu, cuStreamIsCapturing((CUstream)f->stream, &status), f->call);
         if (status && (!f->unchecked || f->residual))
@@ -173,7 +174,6 @@ static optc_status take_inside(optc_engine *e, const FunctionForm *f, FunctionEn
                         "%s: checks and the residual wait for the device, which is not possible "
                         "in a capture; set unchecked = 1 and residual = NULL",
                         f->call);
-        MatrixKit *k;
         optc_status s = matrices_kit(e, f->call, &k);
         pthread_mutex_lock(&e->functions->lock);
         if (s == OPTC_OK)
@@ -183,34 +183,7 @@ static optc_status take_inside(optc_engine *e, const FunctionForm *f, FunctionEn
             return s;
     }
     *capturing = status != 0;
-    return function_take(e, f, *capturing, out);
-}
-
-static optc_status run_function_inside(optc_engine *e, const FunctionForm *f)
-{
-    FunctionEntry *x = NULL;
-    bool capturing;
-    optc_status s = take_inside(e, f, &x, &capturing);
-    if (s != OPTC_OK)
-        return s;
-    s = run_entry(e, f, x, capturing);
-    function_put(e, x, f->stream, capturing);
-    return s;
-}
-
-CORE optc_status function_run(optc_engine *e, const FunctionForm *f)
-{
-    optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
-    if (s != OPTC_OK || !e->gpu)
-        return s == OPTC_OK ? run_function_inside(e, f) : s;
-    gpu_enter(e->gpu);
-    return gpu_leave(e->gpu, run_function_inside(e, f));
-}
-
-static optc_status memory_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
-                                 bool *capturing)
-{
-    optc_status s = take_inside(e, f, out, capturing);
+    optc_status s = function_take(e, f, *capturing, out);
     if (s == OPTC_OK)
         s = follow_stream(e, f, *out, *capturing);
     if (s != OPTC_OK && *out) {
@@ -220,99 +193,26 @@ static optc_status memory_inside(optc_engine *e, const FunctionForm *f, Function
     return s;
 }
 
-CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out,
-                                 bool *capturing)
+CORE optc_status function_run(optc_engine *e, const FunctionForm *f)
 {
-    optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
-    *out = NULL;
-    *capturing = false;
-    if (s != OPTC_OK || !e->gpu)
-        return s == OPTC_OK ? memory_inside(e, f, out, capturing) : s;
-    gpu_enter(e->gpu);
-    return gpu_leave(e->gpu, memory_inside(e, f, out, capturing));
-}
-
-static optc_status look_inside(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
-                               unsigned flags, FunctionEntry *x)
-{
-    int64_t which = -1;
-    int mark;
-    optc_status st = clear_bad(e, f, x);
-    if (st == OPTC_OK)
-        st = function_copy(e, f, s, flags, s->at, x->bad);
-    if (st == OPTC_OK)
-        st = read_bad(e, f, x, &which, &mark);
-    return st == OPTC_OK && which >= 0
-               ? fail(OPTC_ERROR_RANGE,
-                      "%s: matrix %lld of %lld of %s contains a NaN or an infinity", f->call,
-                      (long long)which, (long long)f->batch, s->label)
-               : st;
-}
-
-static optc_status look_at_slot(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
-                                unsigned flags, FunctionEntry *x)
-{
-    if (!e->gpu)
-        return look_inside(e, f, s, flags, x);
-    gpu_enter(e->gpu);
-    return gpu_leave(e->gpu, look_inside(e, f, s, flags, x));
-}
-
-CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
-                                 FunctionEntry *x)
-{
-    return look_at_slot(e, f, s, COPY_LOOK | COPY_FINITE, x);
-}
-
-CORE optc_status function_fits(optc_engine *e, const FunctionForm *f, const FunctionSlot *s,
-                               FunctionEntry *x)
-{
-    return look_at_slot(e, f, s, COPY_FITS, x);
+    FunctionEntry *x = NULL;
+    bool capturing;
+    optc_status s = function_begin(e, f, &x, &capturing);
+    if (s != OPTC_OK)
+        return s;
+    s = run_entry(e, f, x, capturing);
+    function_put(e, x, f->stream, capturing);
+    return s;
 }
 
 /* ---- checks of the caller's struct ---- */
-static Operand slot_operand(const FunctionSlot *s)
+CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body)
 {
-    bool turned = s->flags & COPY_TRANSPOSED;
-    return operand_of(s->at, turned ? s->cols : s->rows, turned ? s->rows : s->cols, s->ld, s->next,
-                      false);
-}
-
-static optc_status check_slot(optc_engine *e, const FunctionForm *f, FunctionSlot *s, bool result)
-{
-    int64_t size = number_type[f->type].bytes;
-    Operand x = slot_operand(s);
-    optc_status st = operand_check(f->call, s->label, &x, f->batch, size, false);
-    s->ld = x.ld, s->next = x.next;
-    if (st == OPTC_OK && result && operand_folds(&x, f->batch))
-        st = fail(OPTC_ERROR_ARGUMENT,
-                  "%s: the matrices of %s overlap; its next must be at least a whole matrix",
-                  f->call, s->label);
-    return st == OPTC_OK ? operand_here(e, f->call, s->label, &x, f->batch, size) : st;
-}
-
-/* A result may be an operand's memory if it is stored in the same way: all operands are read before
- * it is written. */
-static bool same_place(const FunctionSlot *a, const FunctionSlot *b)
-{
-    return a->at == b->at && a->rows == b->rows && a->cols == b->cols && a->ld == b->ld &&
-           a->next == b->next;
-}
-
-static optc_status check_aliases(const FunctionForm *f)
-{
-    int64_t size = number_type[f->type].bytes;
-    for (int i = 0; i < f->nout; i++)
-        for (int k = 0; k < f->nin + i && f->out[i].at; k++) {
-            const FunctionSlot *other = k < f->nin ? &f->in[k] : &f->out[k - f->nin];
-            Operand x = slot_operand(&f->out[i]), y = slot_operand(other);
-            if (other->at && operands_meet(&x, &y, f->batch, size) &&
-                !(k < f->nin && same_place(&f->out[i], other)))
-                return fail(OPTC_ERROR_ARGUMENT,
-                            "%s: %s overlaps %s in memory; give it its own memory", f->call,
-                            f->out[i].label, other->label);
-        }
-    return OPTC_OK;
+    snprintf(
+        f->spec, sizeof f->spec,
+        "return optimizer { name = \"%s\", view = \"last\", %s\n  matrix = function() %s end,\n"
+        "  step = function() p = 0 end }",
+        name, declares, body);
 }
 
 /* Reads what all functions share. */
@@ -323,33 +223,21 @@ static optc_status read_function(optc_engine *e, const char *call, const optc_fu
     snprintf(sized, sizeof sized, "%s_sized", call);
     const StructVersion as = STRUCT_VERSION(sized, optc_function, call, bytes);
     memset(f, 0, sizeof *f);
-    if (!e || !from)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call,
-                    !e ? "the engine" : "the function");
-    optc_status s = struct_read(&as, x, from, size);
+    optc_status s = matrix_read(e, &as, "the function", x, from, size);
+    if (s == OPTC_OK && (x->m < 0 || x->n < 0 || x->batch < 0))
+        s = fail(OPTC_ERROR_ARGUMENT,
+                 "%s: m = %lld, n = %lld, batch = %lld; none may be negative", call,
+                 (long long)x->m, (long long)x->n, (long long)x->batch);
+    if (s == OPTC_OK)
+        s = matrix_type(call, x->type, &f->type);
     if (s != OPTC_OK)
         return s;
-    if (x->m < 0 || x->n < 0 || x->batch < 0)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: m = %lld, n = %lld, batch = %lld; none may be negative", call,
-                    (long long)x->m, (long long)x->n, (long long)x->batch);
-    f->call = call;
-    f->why = "";
-    f->batch = x->batch ? x->batch : 1;
+    f->call = call, f->why = "", f->given = x;
+    f->batch = f->shape[0] = x->batch ? x->batch : 1;
     f->unchecked = x->unchecked != 0;
     f->stream = x->stream, f->residual = x->residual, f->bytes = x->bytes;
-    s = matrix_type(call, x->type, &f->type);
-    f->compute = s == OPTC_OK ? number_type[f->type].compute : T_F32;
-    return s;
-}
-
-CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body)
-{
-    snprintf(
-        f->spec, sizeof f->spec,
-        "return optimizer { name = \"%s\", view = \"last\", %s\n  matrix = function() %s end,\n"
-        "  step = function() p = 0 end }",
-        name, declares, body);
+    f->compute = number_type[f->type].compute;
+    return OPTC_OK;
 }
 
 static bool exceeds_memory(int64_t rows, int64_t cols, int64_t batch)
@@ -359,34 +247,39 @@ static bool exceeds_memory(int64_t rows, int64_t cols, int64_t batch)
            all > INT64_MAX / 1024 || rows > INT32_MAX || cols > INT32_MAX;
 }
 
-static optc_status check_and_run(optc_engine *e, FunctionForm *f)
+/* The matrices of a call; the caller may leave the second result out. */
+static optc_status check_operands(optc_engine *e, FunctionForm *f)
 {
-    optc_status s = OPTC_OK;
+    Operand *all[4];
+    int n = 0;
     for (int i = 0; i < f->nin + f->nout; i++) {
-        const FunctionSlot *x = i < f->nin ? &f->in[i] : &f->out[i - f->nin];
+        Operand *x = i < f->nin ? &f->in[i] : &f->out[i - f->nin];
+        x->result = i >= f->nin;
         if (exceeds_memory(x->rows, x->cols, f->batch))
             return fail(OPTC_ERROR_ARGUMENT,
                         "%s: %lld matrices of %lld x %lld are larger than memory can be", f->call,
                         (long long)f->batch, (long long)x->rows, (long long)x->cols);
+        if (x->at || i <= f->nin)
+            all[n++] = x;
     }
-    if (f->bytes) {
+    return f->bytes ? OPTC_OK : operands_check(e, f->call, all, n, f->batch, true);
+}
+
+static optc_status check_and_run(optc_engine *e, FunctionForm *f)
+{
+    bool nothing = !f->in[0].rows || !f->in[0].cols || !f->shape[1] || !f->shape[2];
+    optc_status s = check_operands(e, f);
+    if (s == OPTC_OK && f->bytes) {
         *f->bytes = function_bytes(f);
         for (int i = 0; i < f->nout; i++)
             *f->bytes += f->batch * f->out[i].rows * f->out[i].cols * number_type[f->compute].bytes;
         return OPTC_OK;
     }
-    for (int i = 0; i < f->nin && s == OPTC_OK; i++)
-        s = check_slot(e, f, &f->in[i], false);
-    for (int i = 0; i < f->nout && s == OPTC_OK; i++)
-        if (f->out[i].at || i == 0)
-            s = check_slot(e, f, &f->out[i], true);
-    if (s == OPTC_OK)
-        s = check_aliases(f);
-    f->shape[0] = f->batch;
-    bool nothing = !f->in[0].rows || !f->in[0].cols || !f->shape[1] || !f->shape[2];
     if (s == OPTC_OK && nothing && f->residual)
         *f->residual = 0;
-    return s != OPTC_OK || nothing ? s : function_run(e, f);
+    if (s == OPTC_OK && !nothing)
+        s = matrix_enter(e);
+    return s == OPTC_OK && !nothing ? matrix_leave(e, function_run(e, f)) : s;
 }
 
 /* ---- the functions ---- */
@@ -395,7 +288,7 @@ static optc_status check_and_run(optc_engine *e, FunctionForm *f)
 static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
                                int64_t row, int64_t rows)
 {
-    const FunctionSlot *q = &f->out[0], *a = &f->in[f->nin - 1];
+    const Operand *q = &f->out[0], *a = &f->in[f->nin - 1];
     int64_t size = number_type[f->compute].bytes;
     optc_product p;
     memset(&p, 0, sizeof p);
@@ -429,39 +322,21 @@ static optc_status run_function(optc_engine *e, FunctionName name, const optc_fu
     optc_function x;
     FunctionForm f;
     optc_status s = read_function(e, function_call(name), from, size, &x, &f);
+    f.name = name;
     if (s == OPTC_OK)
         s = function_form(name, &x, HOST()->packed, &f);
-    f.name = name, f.given = &x;
-    f.after = s == OPTC_OK && name == FUNCTION_QR && f.nout == 2 ? make_r : NULL;
+    f.after = name == FUNCTION_QR && f.nout == 2 ? make_r : NULL;
     return s == OPTC_OK ? check_and_run(e, &f) : s;
 }
 
-optc_status optc_matrix_power_sized(optc_engine *e, const optc_function *f, size_t size)
-{
-    return run_function(e, FUNCTION_MATRIX_POWER, f, size);
-}
-
-optc_status optc_eigh_sized(optc_engine *e, const optc_function *f, size_t size)
-{
-    return run_function(e, FUNCTION_EIGH, f, size);
-}
-
-optc_status optc_cholesky_sized(optc_engine *e, const optc_function *f, size_t size)
-{
-    return run_function(e, FUNCTION_CHOLESKY, f, size);
-}
-
-optc_status optc_solve_sized(optc_engine *e, const optc_function *f, size_t size)
-{
-    return run_function(e, FUNCTION_SOLVE, f, size);
-}
-
-optc_status optc_polar_sized(optc_engine *e, const optc_function *f, size_t size)
-{
-    return run_function(e, FUNCTION_POLAR, f, size);
-}
-
-optc_status optc_qr_sized(optc_engine *e, const optc_function *f, size_t size)
-{
-    return run_function(e, FUNCTION_QR, f, size);
-}
+#define FUNCTION(name, ID) \
+    optc_status name(optc_engine *e, const optc_function *f, size_t size) \
+    { \
+        return run_function(e, ID, f, size); \
+    }
+FUNCTION(optc_matrix_power_sized, FUNCTION_MATRIX_POWER)
+FUNCTION(optc_eigh_sized, FUNCTION_EIGH)
+FUNCTION(optc_cholesky_sized, FUNCTION_CHOLESKY)
+FUNCTION(optc_solve_sized, FUNCTION_SOLVE)
+FUNCTION(optc_polar_sized, FUNCTION_POLAR)
+FUNCTION(optc_qr_sized, FUNCTION_QR)

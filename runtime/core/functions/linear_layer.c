@@ -12,54 +12,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call after the caller's struct was read. In the engine's memory: gram, act act.T and out out.T
- * of the samples of a part, and weight, a number per row, in the type that functions compute in;
- * norm in f64; scaled, out times the weights, and made, results that are stored when all of them
- * exist, in the type `product`. That is the caller's type. If it has no infinity, products would
- * end at its largest value unnoticed: product is then the type that functions compute in, and wide
- * has a copy of an operand in it. group: of the call's entries (function.h). */
+/* A call after the caller's struct was read. act, out: all rows of a side as one matrix. type: of
+ * the caller's arrays. Products and their results have the type `product`. That is the caller's
+ * type, unless it has no infinity: products would end at its largest value unnoticed, so product is
+ * then the type that functions compute in.
+ *
+ * In the memory of `scratch`: gram, act act.T of the samples of a part; wide, a copy of an operand
+ * in the type `product`; scaled, out times the weights of samples; and results that are stored when
+ * both exist: result[i] has their address and type there, to[i] the caller's matrix, whose address
+ * is NULL if it is not wanted. */
 typedef struct Linear {
     const char *call;
     optc_linear x;
-    Type type, compute, product;
-    char *gram[2], *weight, *scaled, *norm, *wide, *made[2];
+    Type type, product;
+    Operand act, out, to[2], result[2];
+    char *gram, *scaled, *wide;
     int64_t part, group;
     FunctionEntry *scratch;
     bool capturing;
 } Linear;
 
 /* ---- the caller's struct ---- */
-static optc_status check_array(optc_engine *e, const Linear *l, const char *name, const void *at,
-                               int64_t rows, int64_t cols, int64_t size)
+static Operand row_major(const char *label, const void *at, Type type, int64_t rows,
+                         int64_t cols)
 {
-    Operand x = operand_of(at, rows, cols, 0, 0, false);
-    optc_status s = operand_check(l->call, name, &x, 1, size, false);
-    return s == OPTC_OK ? operand_here(e, l->call, name, &x, 1, size) : s;
+    return operand_of(label, at, type, rows, cols, cols, rows * cols);
 }
 
-static optc_status check_apart_of(const Linear *l, const char *name, const void *at, int64_t bytes,
-                                  const char *other, const void *from, int64_t more)
-{
-    uintptr_t a = (uintptr_t)at, b = (uintptr_t)from;
-    return a < b + (uintptr_t)more && b < a + (uintptr_t)bytes
-               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give it its own memory",
-                      l->call, name, other)
-               : OPTC_OK;
-}
-
-static optc_status check_result(optc_engine *e, const Linear *l, const char *name, const void *at,
-                                int64_t rows, int64_t cols, int64_t size)
-{
-    const optc_linear *x = &l->x;
-    int64_t lines = x->batch * x->rows * number_type[l->type].bytes;
-    optc_status s = check_array(e, l, name, at, rows, cols, size);
-    if (s == OPTC_OK)
-        s = check_apart_of(l, name, at, rows * cols * size, "act", x->act, lines * x->in);
-    return s == OPTC_OK
-               ? check_apart_of(l, name, at, rows * cols * size, "out", x->out, lines * x->outs)
-               : s;
-}
-
+/* Reads the struct, all but the results. */
 static optc_status read_linear(optc_engine *e, const char *call, const optc_linear *from,
                                size_t size, Linear *l)
 {
@@ -72,9 +52,7 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
     memset(l, 0, sizeof *l);
     l->call = call;
     l->group = __atomic_add_fetch(&groups, 1, __ATOMIC_RELAXED);
-    if (!e || !from)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !e ? "the engine" : "the layer");
-    optc_status s = struct_read(&as, x, from, size);
+    optc_status s = matrix_read(e, &as, "the layer", x, from, size);
     if (s != OPTC_OK)
         return s;
     if (x->batch < 1 || x->rows < 0 || x->in < 1 || x->outs < 1 || x->workspace < 0)
@@ -92,364 +70,252 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
                     call, (long long)x->batch, (long long)x->rows, (long long)x->in,
                     (long long)x->outs);
     s = matrix_type(call, x->type, &l->type);
-    l->compute = s == OPTC_OK ? number_type[l->type].compute : T_F32;
-    l->product = s == OPTC_OK && number_type[l->type].saturates ? l->compute : l->type;
-    if (s == OPTC_OK)
-        s = check_array(e, l, "act", x->act, all, x->in, number_type[l->type].bytes);
-    return s == OPTC_OK ? check_array(e, l, "out", x->out, all, x->outs, number_type[l->type].bytes)
-                        : s;
+    l->product = s == OPTC_OK && number_type[l->type].saturates ? T_F32 : l->type;
+    l->act = row_major("act", x->act, l->type, all, x->in);
+    l->out = row_major("out", x->out, l->type, all, x->outs);
+    return s;
+}
+
+/* Checks the arrays of a call. l->to has the results; need: the one that must not be NULL */
+static optc_status check_arrays(optc_engine *e, Linear *l, int need)
+{
+    Operand *all[4] = {&l->act, &l->out};
+    int n = 2;
+    for (int i = 0; i < 2; i++) {
+        l->to[i].result = true;
+        if (l->to[i].at || i == need)
+            all[n++] = &l->to[i];
+    }
+    return operands_check(e, l->call, all, n, 1, false);
 }
 
 /* ---- memory ---- */
-static int64_t rounded(int64_t values, int64_t size)
-{
-    return count_up(dom_times(values, size), 256) * 256;
-}
-
 static FunctionForm form_of(const Linear *l, int64_t batch, int64_t rows, int64_t cols)
 {
     FunctionForm f;
     memset(&f, 0, sizeof f);
-    f.call = l->call, f.why = "", f.type = l->type, f.compute = l->compute;
+    f.call = l->call, f.why = "", f.type = l->type, f.compute = number_type[l->type].compute;
     f.shape[0] = f.batch = batch, f.shape[1] = rows, f.shape[2] = cols;
     f.unchecked = l->x.unchecked != 0, f.stream = l->x.stream, f.group = l->group;
     return f;
 }
 
-static optc_status take_linear_scratch(optc_engine *e, Linear *l, int64_t bytes)
+static int64_t rounded(int64_t values, Type t)
 {
-    FunctionForm f = form_of(l, l->x.batch, l->x.rows, 1);
-    f.scratch = bytes;
-    return function_memory(e, &f, &l->scratch, &l->capturing);
+    return count_up(dom_times(values, number_type[t].bytes), 256) * 256;
 }
 
-static void give_scratch(optc_engine *e, const Linear *l)
-{
-    if (l->scratch)
-        function_put(e, l->scratch, l->x.stream, l->capturing);
-}
-
-/* As many samples at a time as the workspace holds the squares of; the number changes no norm. */
-static optc_status take_linear_memory(optc_engine *e, Linear *l, bool sum)
+/* Takes memory for: two marks per sample, act act.T of a part, out times weights, the results, and
+ * a wide operand. As many samples are a part as the workspace holds the squares of; their number
+ * changes no norm. gram, scaled: whether the call has them */
+static optc_status take_linear_memory(optc_engine *e, Linear *l, bool gram, bool scaled)
 {
     const optc_linear *x = &l->x;
-    int64_t size = number_type[l->compute].bytes,
-            limit = x->workspace ? x->workspace : e->workspace;
-    int64_t square = dom_times(x->rows, x->rows), each = dom_times(2 * square + x->rows, size);
-    int64_t each_product = number_type[l->product].bytes,
-            scaled = sum ? rounded(x->batch * x->rows * x->outs, each_product) : 0,
-            wide = sum && l->product != l->type ? rounded(x->batch * x->rows * x->in, each_product)
-                                                : 0,
-            made = sum ? rounded(dom_times(x->outs, x->in), each_product) : 0;
-    l->part = each > limit ? 1 : limit / each < x->batch ? limit / each : x->batch;
-    int64_t gram = rounded(dom_times(square, l->part), size),
-            lines = rounded(x->batch * x->rows, size), numbers = rounded(x->batch, sizeof(double));
-    optc_status s = take_linear_scratch(e, l, 2 * gram + lines + numbers + scaled + wide + made);
+    const Type compute = number_type[l->type].compute;
+    int64_t limit = x->workspace ? x->workspace : e->workspace,
+            square = dom_times(x->rows, x->rows),
+            fit = limit / dom_times(square, number_type[compute].bytes);
+    l->part = fit < 1 ? 1 : fit < x->batch ? fit : x->batch;
+    int64_t at[6] = {rounded(2 * x->batch, T_F32),
+                     gram ? rounded(dom_times(square, l->part), compute) : 0,
+                     scaled ? rounded(l->out.rows * x->outs, l->product) : 0};
+    for (int i = 0; i < 2; i++)
+        if (l->to[i].at || gram)
+            at[3 + i] = rounded(dom_times(l->to[i].rows, l->to[i].cols), l->result[i].type);
+    if (l->product != l->type)
+        at[5] = rounded(l->act.rows * (x->in > x->outs ? x->in : x->outs), l->product);
+    FunctionForm f = form_of(l, x->batch, x->rows, 1);
+    for (int i = 0; i < 6; i++)
+        f.scratch += at[i];
+    optc_status s = function_begin(e, &f, &l->scratch, &l->capturing);
     if (s != OPTC_OK)
         return s;
-    l->gram[0] = l->scratch->memory, l->gram[1] = l->gram[0] + gram;
-    l->weight = l->gram[1] + gram, l->norm = l->weight + lines, l->scaled = l->norm + numbers;
-    l->wide = wide ? l->scaled + scaled : NULL;
-    l->made[0] = sum ? l->scaled + scaled + wide : NULL;
+    l->gram = l->scratch->memory + at[0], l->scaled = l->gram + at[1];
+    l->result[0].at = l->scaled + at[2], l->result[1].at = l->result[0].at + at[3];
+    l->wide = l->result[1].at + at[4];
     return OPTC_OK;
 }
 
 /* ---- steps ---- */
+/* The norm of a sample from act act.T (L) and its rows of `out` (p); with clip, these rows times
+ * its weight. A norm of 0 has the weight 1. */
 CORE void linear_spec(LinearStep step, FunctionForm *f)
 {
+    static const char norm[] = "s = sqrt(max(0, slice.sum(gram(p) * L)))";
+    char body[160];
+    snprintf(body, sizeof body, "%s w = where(gt(s, clip), clip / s, 1) p = w * p", norm);
     if (step == LINEAR_GRAM)
         function_spec(f, "linear", "state = { K = zeros \"rows\" },", "K = gram(p)");
-    else if (step == LINEAR_WEIGHTS)
-        function_spec(f, "linear", "hyper = { clip = 1 }, inputs = { K = \"rows\", L = \"rows\" }, "
-                                   "state = { s = zeros \"slice\", w = zeros \"row\" },",
-                      "s = sqrt(max(0, slice.sum(K * L))) w = where(gt(s, clip), clip / s, 1)");
+    else if (step == LINEAR_NORM)
+        function_spec(f, "linear", "inputs = { L = \"rows\" }, state = { s = zeros \"slice\" },",
+                      norm);
     else
-        function_spec(f, "linear", "inputs = { w = \"row\" },", "p = w * p");
+        function_spec(f, "linear",
+                      "hyper = { clip = 1 }, inputs = { L = \"rows\" }, "
+                      "state = { s = zeros \"slice\", w = zeros \"row\" },",
+                      body);
 }
 
-static FunctionSlot dense_slot(const char *name, const char *label, char *at, int64_t rows,
-                               int64_t cols, bool computed)
+/* Rows of n samples of a side, from sample `first` on. */
+static Operand samples_of(const Linear *l, const Operand *side, const char *name, int64_t first)
 {
-    FunctionSlot s = {name, label, at, rows, cols, cols, rows * cols, 0, computed, false};
-    return s;
+    Operand x = row_major(side->label, operand_at(side, 0, first * l->x.rows, 0), side->type,
+                          l->x.rows, side->cols);
+    x.name = name, x.flags = COPY_FINITE;
+    return x;
 }
 
-/* Products of the rows of one side, for n samples from `first` on. */
-static optc_status side_grams(optc_engine *e, const Linear *l, int side, int64_t first, int64_t n)
+/* Norms of n samples, and with clip their scaled rows of `out`. */
+static optc_status sample_norms(optc_engine *e, const Linear *l, bool clip, int64_t first,
+                                int64_t n)
 {
     const optc_linear *x = &l->x;
-    int64_t wide = side ? x->outs : x->in, at = first * x->rows * wide * number_type[l->type].bytes;
-    FunctionForm f = form_of(l, n, x->rows, wide);
-    f.first = first, f.of = x->batch;
+    FunctionForm f = form_of(l, n, x->rows, x->in), g = form_of(l, n, x->rows, x->outs);
+    Operand scaled = row_major("out", l->scaled, l->product, l->out.rows, x->outs);
+    f.first = g.first = first, f.of = g.of = x->batch;
     linear_spec(LINEAR_GRAM, &f);
-    f.in[0] = dense_slot("p", side ? "out" : "act",
-                         (char *)(uintptr_t)(side ? x->out : x->act) + at, x->rows, wide, false);
-    f.in[0].flags = COPY_FINITE;
-    f.out[0] = dense_slot("K", "the products of its rows", l->gram[side], x->rows, x->rows, true);
+    f.in[0] = samples_of(l, &l->act, "p", first);
+    f.out[0] = row_major("act", l->gram, f.compute, x->rows, x->rows), f.out[0].name = "K";
     f.nin = f.nout = 1;
-    return function_run(e, &f);
+    linear_spec(clip ? LINEAR_CLIP : LINEAR_NORM, &g);
+    g.why = "its gradient is too large for the type";
+    g.in[0] = samples_of(l, &l->out, "p", first);
+    g.in[1] = f.out[0], g.in[1].label = "out", g.in[1].name = "L";
+    g.out[0] = row_major("norm", operand_at(&l->result[0], 0, 0, first), T_F64, 1, 1);
+    g.out[0].name = "s";
+    g.out[1] = samples_of(l, &scaled, "p", first), g.out[1].flags = 0;
+    g.nin = 2, g.nout = clip ? 2 : 1;
+    if (clip)
+        g.hyper[g.nhyper].name = "clip", g.hyper[g.nhyper++].value = x->clip;
+    optc_status s = function_run(e, &f);
+    return s == OPTC_OK ? function_run(e, &g) : s;
 }
 
-/* Norms and weights from the products of rows. A norm of 0 has the weight 1. */
-static optc_status weights(optc_engine *e, const Linear *l, int64_t first, int64_t n)
+/* Copies a matrix of the caller's into memory of type `product`. */
+static optc_status copy_to_product(optc_engine *e, const Linear *l, const Operand *from, char *to)
 {
-    const optc_linear *x = &l->x;
-    int64_t size = number_type[l->compute].bytes;
-    FunctionForm f = form_of(l, n, x->rows, 1);
-    f.first = first, f.of = x->batch;
-    linear_spec(LINEAR_WEIGHTS, &f);
-    f.in[0] = dense_slot("K", "act", l->gram[0], x->rows, x->rows, true);
-    f.in[1] = dense_slot("L", "out", l->gram[1], x->rows, x->rows, true);
-    f.out[0] = dense_slot("s", "norm", l->norm + first * (int64_t)sizeof(double), 1, 1, true);
-    f.out[0].wide = true;
-    f.out[1] = dense_slot("w", "weight", l->weight + first * x->rows * size, 1, x->rows, true);
-    f.nin = f.nout = 2;
-    f.hyper[f.nhyper].name = "clip", f.hyper[f.nhyper++].value = x->clip;
-    f.why = "its gradient is too large for the type";
-    return function_run(e, &f);
+    FunctionForm f = form_of(l, 1, 1, 1);
+    Operand raw = *from;
+    raw.at = to;
+    return l->product != l->type
+               ? function_copy(e, &f, from, 0, to, NULL)
+               : function_copy(e, &f, &raw, COPY_STORE | COPY_RAW, from->at, NULL);
 }
 
-static optc_status norms(optc_engine *e, const Linear *l)
+/* Computes result `i`, the product a.T b, or the Gram matrix a.T a if b is NULL, and refuses it if
+ * it is not finite in the caller's type. Sides of the layer are first copied if they are not of
+ * type `product`. */
+static optc_status make_result(optc_engine *e, const Linear *l, int i, const Operand *a,
+                               const Operand *b, double scale, double add)
 {
-    optc_status s = OPTC_OK;
-    for (int64_t first = 0; first < l->x.batch && s == OPTC_OK; first += l->part) {
-        int64_t n = l->x.batch - first < l->part ? l->x.batch - first : l->part;
-        s = side_grams(e, l, 0, first, n);
-        if (s == OPTC_OK)
-            s = side_grams(e, l, 1, first, n);
-        if (s == OPTC_OK)
-            s = weights(e, l, first, n);
+    const Operand *to = &l->to[i], *side = b ? b : a;
+    const ProductNames names = {l->call, a->label, side->label, "", to->label};
+    FunctionForm f = form_of(l, 1, 1, 1);
+    Operand made = row_major(to->label, l->result[i].at, l->type, to->rows, to->cols);
+    optc_product p;
+    memset(&p, 0, sizeof p);
+    p.a = a->at, p.b = b ? b->at : NULL, p.c = made.at, p.type = (optc_type)(l->product + 1);
+    p.m = a->cols, p.n = side->cols, p.k = a->rows, p.turn_a = 1, p.scale = scale, p.add = add;
+    p.workspace = b ? 0 : l->x.workspace, p.stream = l->x.stream;
+    optc_status s = add != 0 ? copy_to_product(e, l, to, made.at) : OPTC_OK;
+    if (s == OPTC_OK && l->product != l->type) {
+        s = copy_to_product(e, l, side, l->wide);
+        *(b ? &p.b : &p.a) = l->wide;
     }
-    return s;
+    if (s == OPTC_OK)
+        s = multiply_named(e, &p, &names);
+    if (s != OPTC_OK || l->x.unchecked)
+        return s;
+    s = function_look(e, &f, &made, l->product != l->type ? COPY_FITS : COPY_LOOK | COPY_FINITE,
+                      l->scratch);
+    return s == OPTC_ERROR_RANGE ? fail(s, "%s: a value of %s exceeds the range of %s", l->call,
+                                        to->label, number_type[l->type].name)
+                                 : s;
 }
 
-static optc_status scale_out(optc_engine *e, const Linear *l)
-{
-    const optc_linear *x = &l->x;
-    FunctionForm f = form_of(l, x->batch, x->rows, x->outs);
-    linear_spec(LINEAR_SCALE, &f);
-    f.in[0] = dense_slot("p", "out", (char *)(uintptr_t)x->out, x->rows, x->outs, false);
-    f.in[1] = dense_slot("w", "weight", l->weight, 1, x->rows, true);
-    f.out[0] = dense_slot("p", "out", l->scaled, x->rows, x->outs, l->product != l->type);
-    f.nin = 2, f.nout = 1;
-    return function_run(e, &f);
-}
-
-/* Stores two results of the call, whose arrays have no gaps: both or none. */
-static optc_status store_results(optc_engine *e, const Linear *l, const FunctionSlot s[2],
-                                 char *const made[2])
+/* Both results or none: they are stored by one launch. */
+static optc_status store_results(optc_engine *e, Linear *l)
 {
     FunctionForm f = form_of(l, 1, 1, 1);
-    if (!e->gpu)
-        return function_store(e, &f, s, made, 2);
-    gpu_enter(e->gpu);
-    return gpu_leave(e->gpu, function_store(e, &f, s, made, 2));
-}
-
-/* Converts rows x cols of the caller's type to the type that functions compute in. */
-static optc_status widen_matrix(optc_engine *e, const Linear *l, const char *name, const void *from,
-                                int64_t rows, int64_t cols, char *to)
-{
-    FunctionForm f = form_of(l, 1, 1, 1);
-    FunctionSlot s = dense_slot(NULL, name, (char *)(uintptr_t)from, rows, cols, false);
-    if (!e->gpu)
-        return function_copy(e, &f, &s, 0, to, NULL);
-    gpu_enter(e->gpu);
-    return gpu_leave(e->gpu, function_copy(e, &f, &s, 0, to, NULL));
-}
-
-/* *out: one side of the layer in the type of products. */
-static optc_status product_side(optc_engine *e, const Linear *l, int side, const void **out)
-{
-    const optc_linear *x = &l->x;
-    const void *from = side ? x->out : x->act;
-    *out = l->product == l->type ? from : l->wide;
-    return *out == from ? OPTC_OK
-                        : widen_matrix(e, l, side ? "out" : "act", from, x->batch * x->rows,
-                                       side ? x->outs : x->in, l->wide);
-}
-
-/* Refuses a result that is not finite in its type. made: in the engine's memory, whose start holds
- * the marks. */
-static optc_status check_made(optc_engine *e, const Linear *l, const char *name, char *made,
-                              int64_t rows, int64_t cols)
-{
-    FunctionForm f = form_of(l, 1, 1, 1);
-    FunctionSlot s = dense_slot(NULL, name, made, rows, cols, false);
-    optc_status st = l->x.unchecked              ? OPTC_OK
-                     : l->product == l->type ? function_finite(e, &f, &s, l->scratch)
-                                             : function_fits(e, &f, &s, l->scratch);
-    return st == OPTC_ERROR_RANGE ? fail(st, "%s: a value of %s exceeds the range of %s", l->call,
-                                         name, number_type[l->type].name)
-                                  : st;
-}
-
-static FunctionSlot result_slot(const Linear *l, const char *label, void *at, int64_t rows,
-                                int64_t cols, bool wide)
-{
-    FunctionSlot s = dense_slot(NULL, label, (char *)at, rows, cols, false);
-    s.flags = wide || l->product != l->type ? 0 : COPY_RAW;
-    s.wide = wide;
-    return s;
-}
-
-static optc_status store_sum(optc_engine *e, const Linear *l)
-{
-    const optc_linear *x = &l->x;
-    const FunctionSlot s[2] = {
-        result_slot(l, "sum", l->made[0] ? x->sum : NULL, x->outs, x->in, false),
-        result_slot(l, "norm", x->norm, 1, x->batch, true)};
-    char *const made[2] = {l->made[0], l->norm};
-    return store_results(e, l, s, made);
+    char *const from[2] = {l->result[0].at, l->result[1].at};
+    for (int i = 0; i < 2; i++)
+        l->to[i].flags = l->to[i].type == l->result[i].type ? COPY_RAW : 0;
+    return function_store(e, &f, l->to, from, 2);
 }
 
 /* ---- the functions ---- */
 static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
 {
     const optc_linear *x = &l->x;
-    optc_status s = x->norm || !sum
-                        ? check_result(e, l, "norm", x->norm, 1, x->batch, sizeof(double))
-                        : OPTC_OK;
+    optc_status s = take_linear_memory(e, l, true, sum);
+    const Operand scaled = row_major("out", l->scaled, l->product, l->out.rows, x->outs);
+    for (int64_t first = 0; first < x->batch && s == OPTC_OK; first += l->part)
+        s = sample_norms(e, l, sum, first,
+                         x->batch - first < l->part ? x->batch - first : l->part);
     if (s == OPTC_OK && sum)
-        s = check_result(e, l, "sum", x->sum, x->outs, x->in, number_type[l->type].bytes);
-    if (s == OPTC_OK && sum && x->norm)
-        s = check_apart_of(l, "sum", x->sum, x->outs * x->in * number_type[l->type].bytes, "norm",
-                           x->norm, x->batch * (int64_t)sizeof(double));
-    if (s == OPTC_OK && sum && !(x->clip > 0 && isfinite(x->clip)))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: clip is %g; it must be a finite number above 0", l->call,
-                 x->clip);
-    if (s == OPTC_OK)
-        s = take_linear_memory(e, l, sum);
-    if (s == OPTC_OK)
-        s = norms(e, l);
-    if (s == OPTC_OK && sum)
-        s = scale_out(e, l);
-    if (s == OPTC_OK && sum) {
-        static const ProductNames names = {"optc_clipped_sum", "out", "act", "", "sum"};
-        optc_product p;
-        memset(&p, 0, sizeof p);
-        p.a = l->scaled, p.c = l->made[0], p.type = (optc_type)(l->product + 1), p.m = x->outs,
-        p.n = x->in;
-        p.k = x->batch * x->rows, p.turn_a = 1, p.stream = x->stream;
-        s = product_side(e, l, 0, &p.b);
-        s = s == OPTC_OK ? multiply_named(e, &p, &names) : s;
-        s = s == OPTC_OK ? check_made(e, l, "sum", l->made[0], x->outs, x->in) : s;
+        s = make_result(e, l, 1, &scaled, &l->act, 1, 0);
+    return s == OPTC_OK ? store_results(e, l) : s;
+}
+
+/* Old factors are operands too, unless decay is 0. */
+static optc_status run_factors(optc_engine *e, Linear *l)
+{
+    const optc_linear *x = &l->x;
+    const Operand *const side[2] = {&l->act, &l->out};
+    optc_status s = take_linear_memory(e, l, false, false);
+    for (int i = 0; i < 4 && s == OPTC_OK && !x->unchecked; i++) {
+        FunctionForm f = form_of(l, i < 2 ? x->batch : 1, x->rows, 1);
+        Operand look = i < 2 ? samples_of(l, side[i], NULL, 0) : l->to[i - 2];
+        if (l->to[i % 2].at && (i < 2 || x->decay != 0))
+            s = function_look(e, &f, &look, COPY_LOOK | COPY_FINITE, l->scratch);
     }
-    if (s == OPTC_OK)
-        s = store_sum(e, l);
-    give_scratch(e, l);
-    return s;
+    for (int i = 0; i < 2 && s == OPTC_OK; i++)
+        if (l->to[i].at)
+            s = make_result(e, l, i, side[i], NULL,
+                            (1 - x->decay) / (double)(i ? x->batch : l->act.rows), x->decay);
+    return s == OPTC_OK ? store_results(e, l) : s;
+}
+
+/* Checks the arrays, runs the call, and gives its memory back. */
+static optc_status run_linear(optc_engine *e, Linear *l, int need, bool factors)
+{
+    optc_status s = check_arrays(e, l, need);
+    s = s == OPTC_OK ? matrix_enter(e) : s;
+    if (s != OPTC_OK)
+        return s;
+    s = factors ? run_factors(e, l) : run_norms(e, l, need == 1);
+    if (l->scratch)
+        function_put(e, l->scratch, l->x.stream, l->capturing);
+    return matrix_leave(e, s);
+}
+
+/* The norms are computed where they are stored from, also if the caller does not want them. */
+static void set_norm(Linear *l)
+{
+    l->to[0] = row_major("norm", l->x.norm, T_F64, 1, l->x.batch);
+    l->result[0].type = T_F64;
 }
 
 optc_status optc_sample_norms_sized(optc_engine *e, const optc_linear *from, size_t size)
 {
     Linear l;
     optc_status s = read_linear(e, "optc_sample_norms", from, size, &l);
-    l.x.clip = 1;
-    return s == OPTC_OK ? run_norms(e, &l, false) : s;
+    set_norm(&l);
+    return s == OPTC_OK ? run_linear(e, &l, 0, false) : s;
 }
 
 optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *from, size_t size)
 {
     Linear l;
     optc_status s = read_linear(e, "optc_clipped_sum", from, size, &l);
-    return s == OPTC_OK ? run_norms(e, &l, true) : s;
-}
-
-/* ---- K-FAC ---- */
-static int64_t factor_side(const optc_linear *x, int side) { return side ? x->outs : x->in; }
-static char *factor_at(const optc_linear *x, int side) { return (char *)(side ? x->g : x->a); }
-
-static optc_status take_factors(optc_engine *e, Linear *l)
-{
-    const optc_linear *x = &l->x;
-    int64_t marks = rounded(2 * x->batch, sizeof(unsigned)), size = number_type[l->product].bytes,
-            bytes[2];
-    for (int i = 0; i < 2; i++)
-        bytes[i] =
-            factor_at(x, i) ? rounded(dom_times(factor_side(x, i), factor_side(x, i)), size) : 0;
-    int64_t wide = l->product == l->type
-                       ? 0
-                       : rounded(x->batch * x->rows * (x->in > x->outs ? x->in : x->outs), size);
-    optc_status s = take_linear_scratch(e, l, marks + bytes[0] + bytes[1] + wide);
-    l->made[0] = s == OPTC_OK ? l->scratch->memory + marks : NULL;
-    l->made[1] = s == OPTC_OK ? l->made[0] + bytes[0] : NULL;
-    l->wide = s == OPTC_OK ? l->made[1] + bytes[1] : NULL;
-    return s;
-}
-
-/* Old factors are operands too, unless decay is 0. */
-static optc_status check_finite(optc_engine *e, Linear *l)
-{
-    const optc_linear *x = &l->x;
-    FunctionForm f = form_of(l, x->batch, x->rows, 1);
-    const FunctionSlot slots[] = {
-        dense_slot(NULL, "act", (char *)(uintptr_t)(x->a ? x->act : NULL), x->rows, x->in, false),
-        dense_slot(NULL, "out", (char *)(uintptr_t)(x->g ? x->out : NULL), x->rows, x->outs, false),
-        dense_slot(NULL, "a", x->decay != 0 ? (char *)x->a : NULL, x->in, x->in, false),
-        dense_slot(NULL, "g", x->decay != 0 ? (char *)x->g : NULL, x->outs, x->outs, false)};
-    optc_status s = OPTC_OK;
-    for (int i = 0; i < 4 && s == OPTC_OK; i++) {
-        f.batch = i < 2 ? x->batch : 1;
-        if (slots[i].at)
-            s = function_finite(e, &f, &slots[i], l->scratch);
-    }
-    return s;
-}
-
-static optc_status copy_factor(optc_engine *e, const Linear *l, int side)
-{
-    int64_t n = factor_side(&l->x, side);
-    size_t bytes = (size_t)(n * n * number_type[l->type].bytes);
-    if (l->product != l->type)
-        return widen_matrix(e, l, side ? "g" : "a", factor_at(&l->x, side), n, n, l->made[side]);
-    if (!e->gpu) {
-        memcpy(l->made[side], factor_at(&l->x, side), bytes);
-        return OPTC_OK;
-    }
-    gpu_enter(e->gpu);
-    int rc = e->gpu->d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)l->made[side],
-                                             (CUdeviceptr)(uintptr_t)factor_at(&l->x, side), bytes,
-                                             (CUstream)l->x.stream);
-    return gpu_leave(e->gpu, rc ? gpu_error(e->gpu, "cuMemcpyDtoDAsync", rc, l->call) : OPTC_OK);
-}
-
-static optc_status make_factor(optc_engine *e, const Linear *l, int side)
-{
-    const optc_linear *x = &l->x;
-    const ProductNames names = {l->call, side ? "out" : "act", "", "", side ? "g" : "a"};
-    double per = (double)x->batch * (side ? 1.0 : (double)x->rows);
-    optc_product p;
-    memset(&p, 0, sizeof p);
-    p.c = l->made[side], p.type = (optc_type)(l->product + 1), p.m = factor_side(x, side);
-    p.k = x->batch * x->rows, p.turn_a = 1, p.scale = (1 - x->decay) / per, p.add = x->decay;
-    p.workspace = x->workspace, p.stream = x->stream;
-    optc_status s = product_side(e, l, side, &p.a);
-    if (s == OPTC_OK && x->decay != 0)
-        s = copy_factor(e, l, side);
-    return s == OPTC_OK ? multiply_named(e, &p, &names) : s;
-}
-
-/* Both factors are computed in the engine's memory, then stored: an error changes neither. */
-static optc_status run_factors(optc_engine *e, Linear *l)
-{
-    const optc_linear *x = &l->x;
-    const FunctionSlot to[2] = {result_slot(l, "a", x->a, x->in, x->in, false),
-                                result_slot(l, "g", x->g, x->outs, x->outs, false)};
-    optc_status s = take_factors(e, l);
-    if (s == OPTC_OK && !x->unchecked)
-        s = check_finite(e, l);
-    for (int side = 0; side < 2 && s == OPTC_OK; side++)
-        if (factor_at(x, side)) {
-            s = make_factor(e, l, side);
-            s = s == OPTC_OK
-                    ? check_made(e, l, to[side].label, l->made[side], to[side].rows, to[side].cols)
-                    : s;
-        }
-    if (s == OPTC_OK)
-        s = store_results(e, l, to, l->made);
-    give_scratch(e, l);
-    return s;
+    const optc_linear *x = &l.x;
+    if (s == OPTC_OK && !(x->clip > 0 && isfinite(x->clip)))
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: clip is %g; it must be a finite number above 0", l.call,
+                 x->clip);
+    set_norm(&l);
+    l.to[1] = row_major("sum", x->sum, l.type, x->outs, x->in);
+    l.result[1].type = l.product;
+    return s == OPTC_OK ? run_linear(e, &l, 1, false) : s;
 }
 
 optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *from, size_t size)
@@ -462,12 +328,8 @@ optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *from, siz
                  x->decay);
     if (s == OPTC_OK && !x->a && !x->g)
         s = fail(OPTC_ERROR_ARGUMENT, "%s: a and g are NULL", l.call);
-    if (s == OPTC_OK && x->a)
-        s = check_result(e, &l, "a", x->a, x->in, x->in, number_type[l.type].bytes);
-    if (s == OPTC_OK && x->g)
-        s = check_result(e, &l, "g", x->g, x->outs, x->outs, number_type[l.type].bytes);
-    if (s == OPTC_OK && x->a && x->g)
-        s = check_apart_of(&l, "g", x->g, x->outs * x->outs * number_type[l.type].bytes, "a", x->a,
-                           x->in * x->in * number_type[l.type].bytes);
-    return s == OPTC_OK ? run_factors(e, &l) : s;
+    l.to[0] = row_major("a", x->a, l.type, x->in, x->in);
+    l.to[1] = row_major("g", x->g, l.type, x->outs, x->outs);
+    l.result[0].type = l.result[1].type = l.product;
+    return s == OPTC_OK ? run_linear(e, &l, -1, true) : s;
 }

@@ -2,19 +2,14 @@
  * implementation. */
 #include "runtime/core/functions/multiply.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char multiply_call[] = "optc_multiply", kron_call[] = "optc_kron";
-static const ProductNames multiply_names = {multiply_call, "a", "b", "d", "c"};
-static const ProductNames kron_names = {kron_call, "a", "b", "d", "c"};
-
-CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size)
+CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col)
 {
     int64_t at = x->transposed ? col * x->ld + row : row * x->ld + col;
-    return x->at + (nth * x->next + at) * size;
+    return x->at + (nth * x->next + at) * number_type[x->type].bytes;
 }
 
 CORE optc_status too_little(const Multiply *x, int64_t least)
@@ -53,6 +48,20 @@ CORE optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out)
     return s;
 }
 
+CORE optc_status matrices_find(optc_engine *e, MatrixKit *k, MatrixKernel which, CUmodule module)
+{
+    for (int i = 0; i < NMATRIXKERNEL; i++)
+        for (int t = 0; t < NTYPES; t++) {
+            char name[64];
+            if (!number_type[t].number || (i == MATRIX_BLOCKS ? MATRIX_GRAM : i) != (int)which)
+                continue;
+            snprintf(name, sizeof name, "optc_%s_of_%s", matrix_kernel_name[i],
+                     number_type[t].name);
+            TRY(e->gpu, cuModuleGetFunction(&k->kernel[i][t], module, name), name);
+        }
+    return OPTC_OK;
+}
+
 CORE void matrices_close(optc_engine *e)
 {
     MatrixKit *k = e->functions ? e->functions->kit : NULL;
@@ -60,7 +69,7 @@ CORE void matrices_close(optc_engine *e)
         gpu_enter(e->gpu);
         if (k->handle)
             spare_keep(e->gpu, k->handle, k->cublas.cublasDestroy_v2);
-        for (int i = 0; i < NMATRIXKERNELS; i++)
+        for (int i = 0; i < NMATRIXKERNEL; i++)
             if (k->module[i])
                 e->gpu->d->cuModuleUnload(k->module[i]);
         gpu_leave(e->gpu, OPTC_OK);
@@ -72,19 +81,17 @@ CORE void matrices_close(optc_engine *e)
     e->functions = NULL;
 }
 
-CORE const char *matrix_kernel_name(MatrixKernels which, bool second)
+CORE optc_status matrix_enter(optc_engine *e)
 {
-    return second ? which == MATRIX_GRAM ? "blocks" : "" : which == MATRIX_COPY ? "copy"
-           : which == MATRIX_GRAM                        ? "gram"
-                                                         : "kron";
+    optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
+    if (e->gpu && s == OPTC_OK)
+        gpu_enter(e->gpu);
+    return s;
 }
 
-CORE CUfunction *matrix_kernel_at(MatrixKit *k, MatrixKernels which, bool second)
+CORE optc_status matrix_leave(optc_engine *e, optc_status s)
 {
-    return second                 ? k->blocks
-           : which == MATRIX_COPY ? k->copy
-           : which == MATRIX_GRAM ? k->gram
-                                  : k->kron;
+    return e->gpu ? gpu_leave(e->gpu, s) : s;
 }
 
 /* ---- memory ---- */
@@ -92,7 +99,6 @@ CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, 
                                void **out)
 {
     char why[MOST_MESSAGE];
-    *out = NULL;
     optc_status s = e->device->take(e, (size_t)bytes, stream, out);
     if (s == OPTC_OK)
         return s;
@@ -110,84 +116,12 @@ CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *strea
 }
 
 /* ---- checks ---- */
-/* Bytes from the first value of all matrices to the end of the last; -1: overflow. */
-static int64_t extent(const Operand *x, int64_t batch, int64_t size)
+CORE optc_status matrix_read(optc_engine *e, const StructVersion *as, const char *what, void *to,
+                             const void *from, size_t size)
 {
-    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all,
-            more;
-    if (!rows || !cols || !batch)
-        return 0;
-    if (__builtin_mul_overflow(rows - 1, x->ld, &all) ||
-        __builtin_mul_overflow(batch - 1, x->next, &more) ||
-        __builtin_add_overflow(all, more, &all) || __builtin_add_overflow(all, cols, &all) ||
-        __builtin_mul_overflow(all, size, &all))
-        return -1;
-    return all;
-}
-
-CORE optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch,
-                               int64_t size, bool one)
-{
-    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols;
-    if (!x->at)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, name);
-    if ((uintptr_t)x->at % (size_t)size)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is not aligned to its type", call, name);
-    x->ld = x->ld ? x->ld : cols;
-    if (x->ld < cols)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: rows of %s have %lld values, but its leading dimension is %lld", call,
-                    name, (long long)cols, (long long)x->ld);
-    if (x->next < (one ? (int64_t)OPTC_ONE : 0))
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: the distance between matrices of %s is %lld values; it must be 0 or "
-                    "more%s",
-                    call, name, (long long)x->next, one ? ", or OPTC_ONE" : "");
-    if (!x->next && __builtin_mul_overflow(rows, x->ld, &x->next))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name);
-    x->next = x->next == OPTC_ONE ? 0 : x->next;
-    return extent(x, batch, size) < 0
-               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name)
-               : OPTC_OK;
-}
-
-CORE bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size)
-{
-    uintptr_t a = (uintptr_t)x->at, b = (uintptr_t)y->at;
-    return a < b + (uintptr_t)extent(y, batch, size) && b < a + (uintptr_t)extent(x, batch, size);
-}
-
-CORE bool operand_folds(const Operand *c, int64_t batch)
-{
-    return batch > 1 && c->rows && c->cols && c->next < (c->rows - 1) * c->ld + c->cols;
-}
-
-CORE optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x,
-                              int64_t batch, int64_t size)
-{
-    bool here = true;
-    optc_status s =
-        e->gpu && extent(x, batch, size) ? gpu_owns_pointer(e->gpu, x->at, call, &here) : OPTC_OK;
-    return s == OPTC_OK && !here
-               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is not in the memory of %s", call, name, e->name)
-               : s;
-}
-
-static optc_status check_memory(optc_engine *e, const ProductNames *n, const Multiply *m)
-{
-    const struct { const char *name; const Operand *x; } all[] = {
-        {n->a, &m->a}, {n->b, &m->b}, {n->d, &m->d}, {n->c, &m->c}};
-    for (int i = 0; i < 4; i++) {
-        if ((all[i].x == &m->b && m->gram) || (all[i].x == &m->d && !m->chain))
-            continue;
-        if (i < 3 && operands_meet(all[i].x, &m->c, m->batch, m->size))
-            return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give %s its own memory",
-                        n->call, n->c, all[i].name, n->c);
-        optc_status s = operand_here(e, n->call, all[i].name, all[i].x, m->batch, m->size);
-        if (s != OPTC_OK)
-            return s;
-    }
-    return OPTC_OK;
+    return e && from ? struct_read(as, to, from, size)
+                     : fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", as->usual,
+                            !e ? "the engine" : what);
 }
 
 CORE optc_status matrix_type(const char *call, optc_type t, Type *out)
@@ -202,23 +136,92 @@ CORE optc_status matrix_type(const char *call, optc_type t, Type *out)
     return OPTC_OK;
 }
 
-/* ---- products ---- */
-static optc_status read_product(optc_engine *e, const optc_product *p, const ProductNames *names,
-                                Multiply *m)
+/* Bytes from the first value of all matrices to the end of the last; -1: overflow. */
+static int64_t extent(const Operand *x, int64_t batch)
 {
-    const char *call = names->call;
-    Type type = T_F32;
-    int64_t n = p->b ? p->n : p->m;
-    optc_status s = matrix_type(call, p->type, &type);
-    if (s != OPTC_OK)
-        return s;
+    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all,
+            more;
+    if (!rows || !cols || !batch)
+        return 0;
+    if (__builtin_mul_overflow(rows - 1, x->ld, &all) ||
+        __builtin_mul_overflow(batch - 1, x->next, &more) ||
+        __builtin_add_overflow(all, more, &all) || __builtin_add_overflow(all, cols, &all) ||
+        __builtin_mul_overflow(all, number_type[x->type].bytes, &all))
+        return -1;
+    return all;
+}
+
+static optc_status operand_check(const char *call, Operand *x, int64_t batch)
+{
+    int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols;
+    if (!x->at)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, x->label);
+    if ((uintptr_t)x->at % (size_t)number_type[x->type].bytes)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is not aligned to its type", call, x->label);
+    x->ld = x->ld ? x->ld : cols;
+    if (x->ld < cols)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: rows of %s have %lld values, but its leading dimension is %lld", call,
+                    x->label, (long long)cols, (long long)x->ld);
+    if (x->next < (x->shared ? (int64_t)OPTC_ONE : 0))
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the distance between matrices of %s is %lld values; it must be 0 or "
+                    "more%s",
+                    call, x->label, (long long)x->next, x->shared ? ", or OPTC_ONE" : "");
+    bool large = !x->next && __builtin_mul_overflow(rows, x->ld, &x->next);
+    x->next = x->next == OPTC_ONE ? 0 : x->next;
+    if (large || extent(x, batch) < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, x->label);
+    return x->result && batch > 1 && extent(x, 1) && x->next < (x->rows - 1) * x->ld + x->cols
+               ? fail(OPTC_ERROR_ARGUMENT,
+                      "%s: the matrices of %s overlap; its next must be at least a whole matrix",
+                      call, x->label)
+               : OPTC_OK;
+}
+
+static bool operands_meet(const Operand *x, const Operand *y, int64_t batch)
+{
+    uintptr_t a = (uintptr_t)x->at, b = (uintptr_t)y->at;
+    return a < b + (uintptr_t)extent(y, batch) && b < a + (uintptr_t)extent(x, batch);
+}
+
+static bool same_place(const Operand *a, const Operand *b)
+{
+    return a->at == b->at && a->rows == b->rows && a->cols == b->cols && a->ld == b->ld &&
+           a->next == b->next && !a->result;
+}
+
+CORE optc_status operands_check(optc_engine *e, const char *call, Operand *const *x, int n,
+                                int64_t batch, bool in_place)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < n && s == OPTC_OK; i++) {
+        bool here = true;
+        s = operand_check(call, x[i], batch);
+        for (int k = 0; k < i && x[i]->result && s == OPTC_OK; k++)
+            if (operands_meet(x[i], x[k], batch) && !(in_place && same_place(x[k], x[i])))
+                s = fail(OPTC_ERROR_ARGUMENT,
+                         "%s: %s overlaps %s in memory; give it its own memory", call, x[i]->label,
+                         x[k]->label);
+        if (s == OPTC_OK && e->gpu && extent(x[i], batch))
+            s = gpu_owns_pointer(e->gpu, x[i]->at, call, &here);
+        if (!here)
+            s = fail(OPTC_ERROR_ARGUMENT, "%s: %s is not in the memory of %s", call, x[i]->label,
+                     e->name);
+    }
+    return s;
+}
+
+/* ---- products ---- */
+static optc_status check_product(const optc_product *p, const char *call, Type type, int64_t n)
+{
+    const bool tf32 = p->products && !strcmp(p->products, "tf32");
     if (p->m < 0 || n < 0 || p->k < 1 || p->batch < 0 || (p->d && (p->p < 0 || n < 1)))
         return fail(OPTC_ERROR_ARGUMENT,
                     "%s: the sizes m = %lld, n = %lld, k = %lld, batch = %lld are not "
                     "allowed",
                     call, (long long)p->m, (long long)n, (long long)p->k, (long long)p->batch);
-    bool tf32 = p->products && !strcmp(p->products, "tf32");
-    if ((p->products && !tf32) || (tf32 && type != T_F32))
+    if (p->products && (!tf32 || type != T_F32))
         return fail(OPTC_ERROR_ARGUMENT,
                     "%s: products = '%.40s' is not possible for %s; only \"tf32\" with f32 "
                     "is",
@@ -229,43 +232,51 @@ static optc_status read_product(optc_engine *e, const optc_product *p, const Pro
     if (p->workspace < 0)
         return fail(OPTC_ERROR_ARGUMENT, "%s: workspace is %lld bytes; it must be 0 or more", call,
                     (long long)p->workspace);
-    if (p->d && !p->b)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
-                    "matrix",
-                    call);
-    m->call = call;
-    m->type = type;
-    m->product = product_of_type(tf32 ? PRODUCT_TF32 : PRODUCT_F32, (int)type);
-    m->size = number_type[type].bytes;
+    return p->d && !p->b
+               ? fail(OPTC_ERROR_ARGUMENT,
+                      "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
+                      "matrix",
+                      call)
+               : OPTC_OK;
+}
+
+static optc_status read_product(optc_engine *e, const optc_product *p, const ProductNames *names,
+                                Multiply *m)
+{
+    Operand *all[4] = {&m->a};
+    int used = 1;
+    int64_t n = p->b ? p->n : p->m;
+    Type t = T_F32;
+    optc_status s = matrix_type(names->call, p->type, &t);
+    if (s == OPTC_OK)
+        s = check_product(p, names->call, t, n);
+    if (s != OPTC_OK)
+        return s;
+    m->call = names->call, m->type = t, m->stream = p->stream;
+    m->product = product_of_type(p->products ? PRODUCT_TF32 : PRODUCT_F32, (int)t);
     m->batch = p->batch ? p->batch : 1;
     m->limit = p->workspace ? p->workspace : e->workspace;
-    m->gram = !p->b;
-    m->chain = p->d != NULL;
-    m->scale = p->scale != 0 ? p->scale : 1;
-    m->add = p->add;
-    m->stream = p->stream;
-    m->a = operand_of(p->a, p->m, p->k, p->lda, p->next_a, p->turn_a != 0);
-    m->b = operand_of(p->b, p->k, n, p->ldb, p->next_b, p->turn_b != 0);
-    m->d = operand_of(p->d, n, p->p, p->ldd, p->next_d, p->turn_d != 0);
-    m->c = operand_of(p->c, p->m, p->d ? p->p : n, p->ldc, p->next_c, false);
-    s = operand_check(call, names->a, &m->a, m->batch, m->size, true);
-    if (s == OPTC_OK && m->gram) {
+    m->gram = !p->b, m->chain = p->d != NULL;
+    m->scale = p->scale != 0 ? p->scale : 1, m->add = p->add;
+    m->a = operand_of(names->a, p->a, t, p->m, p->k, p->lda, p->next_a);
+    m->b = operand_of(names->b, p->b, t, p->k, n, p->ldb, p->next_b);
+    m->d = operand_of(names->d, p->d, t, n, p->p, p->ldd, p->next_d);
+    m->c = operand_of(names->c, p->c, t, p->m, p->d ? p->p : n, p->ldc, p->next_c);
+    m->a.transposed = p->turn_a != 0, m->b.transposed = p->turn_b != 0,
+    m->d.transposed = p->turn_d != 0;
+    m->a.shared = m->b.shared = m->d.shared = m->c.result = true;
+    if (!m->gram)
+        all[used++] = &m->b;
+    if (m->chain)
+        all[used++] = &m->d;
+    all[used++] = &m->c;
+    s = operands_check(e, names->call, all, used, m->batch, false);
+    if (m->gram) {
         m->b = m->a;
         m->b.transposed = !m->a.transposed;
         m->b.rows = p->k, m->b.cols = p->m;
-    } else if (s == OPTC_OK) {
-        s = operand_check(call, names->b, &m->b, m->batch, m->size, true);
     }
-    if (s == OPTC_OK && m->chain)
-        s = operand_check(call, names->d, &m->d, m->batch, m->size, true);
-    if (s == OPTC_OK)
-        s = operand_check(call, names->c, &m->c, m->batch, m->size, false);
-    if (s == OPTC_OK && operand_folds(&m->c, m->batch))
-        s = fail(OPTC_ERROR_ARGUMENT,
-                 "%s: the matrices of %s overlap; next_c must be at least a whole matrix", call,
-                 names->c);
-    return s == OPTC_OK ? check_memory(e, names, m) : s;
+    return s;
 }
 
 /* Consecutive matrices that are multiplied by the same b (and d) become one tall matrix. */
@@ -288,21 +299,20 @@ CORE optc_status multiply_named(optc_engine *e, const optc_product *x, const Pro
         return s;
     fold_batch(&m);
     s = matrices_kit(e, names->call, &k);
-    if (s != OPTC_OK)
-        return s;
-    return e->gpu ? multiply_gpu(e, k, &m) : multiply_cpu(e, &k->blas, &m);
+    if (s == OPTC_OK && !e->gpu)
+        return multiply_cpu(e, &k->blas, &m);
+    s = s == OPTC_OK ? matrix_enter(e) : s;
+    return s == OPTC_OK ? matrix_leave(e, multiply_gpu(e, k, &m)) : s;
 }
 
 optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size)
 {
+    static const ProductNames names = {"optc_multiply", "a", "b", "d", "c"};
     const StructVersion as =
-        STRUCT_VERSION("optc_multiply_sized", optc_product, multiply_call, stream);
+        STRUCT_VERSION("optc_multiply_sized", optc_product, names.call, stream);
     optc_product all;
-    if (!e || !x)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", multiply_call,
-                    !e ? "the engine" : "the product");
-    optc_status s = struct_read(&as, &all, x, size);
-    return s == OPTC_OK ? multiply_named(e, &all, &multiply_names) : s;
+    optc_status s = matrix_read(e, &as, "the product", &all, x, size);
+    return s == OPTC_OK ? multiply_named(e, &all, &names) : s;
 }
 
 /* (a (x) b) x = a x b.T for x and the result as matrices: a chain of two products. */
@@ -312,10 +322,7 @@ optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *from, 
     const StructVersion as =
         STRUCT_VERSION("optc_kron_apply_sized", optc_kron_vector, names.call, stream);
     optc_kron_vector x;
-    if (!e || !from)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call,
-                    !e ? "the engine" : "the product");
-    optc_status s = struct_read(&as, &x, from, size);
+    optc_status s = matrix_read(e, &as, "the product", &x, from, size);
     if (s != OPTC_OK)
         return s;
     if (!x.b || !x.x)
@@ -336,11 +343,12 @@ optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *from, 
 }
 
 /* ---- Kronecker products ---- */
-static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
+static optc_status read_kron(optc_engine *e, const optc_kronecker *x, const char *call, Multiply *m)
 {
-    Type type = T_F32;
-    int64_t rows, cols;
-    optc_status s = matrix_type(kron_call, x->type, &type);
+    Operand *all[] = {&m->a, &m->b, &m->c};
+    Type t = T_F32;
+    int64_t rows = 0, cols = 0;
+    optc_status s = matrix_type(call, x->type, &t);
     if (s != OPTC_OK)
         return s;
     if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 ||
@@ -348,45 +356,35 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
         return fail(OPTC_ERROR_ARGUMENT,
                     "%s: %lld x %lld and %lld x %lld, batch = %lld; a size is negative, or the "
                     "result too large",
-                    kron_call, (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q,
+                    call, (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q,
                     (long long)x->batch);
-    x->batch = x->batch ? x->batch : 1;
-    m->type = type;
-    m->size = number_type[type].bytes;
-    m->batch = x->batch;
-    m->a = operand_of(x->a, x->m, x->n, 0, x->next_a, false);
-    m->b = operand_of(x->b, x->p, x->q, 0, x->next_b, false);
-    m->c = operand_of(x->c, rows, cols, 0, 0, false);
-    if (!rows || !cols)
-        return OPTC_OK;
-    s = operand_check(kron_call, "a", &m->a, m->batch, m->size, true);
-    if (s == OPTC_OK)
-        s = operand_check(kron_call, "b", &m->b, m->batch, m->size, true);
-    if (s == OPTC_OK)
-        s = operand_check(kron_call, "c", &m->c, m->batch, m->size, false);
-    x->next_a = m->a.next, x->next_b = m->b.next;
-    return s == OPTC_OK ? check_memory(e, &kron_names, m) : s;
+    m->call = call, m->type = t, m->stream = x->stream;
+    m->batch = x->batch ? x->batch : 1;
+    m->a = operand_of("a", x->a, t, x->m, x->n, 0, x->next_a);
+    m->b = operand_of("b", x->b, t, x->p, x->q, 0, x->next_b);
+    m->c = operand_of("c", x->c, t, rows, cols, 0, 0);
+    m->a.shared = m->b.shared = m->c.result = true;
+    return rows && cols ? operands_check(e, call, all, 3, m->batch, false) : OPTC_OK;
 }
 
-optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size)
+optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *from, size_t size)
 {
-    const StructVersion as = STRUCT_VERSION("optc_kron_sized", optc_kronecker, kron_call, stream);
-    optc_kronecker all;
+    static const char call[] = "optc_kron";
+    const StructVersion as = STRUCT_VERSION("optc_kron_sized", optc_kronecker, call, stream);
+    optc_kronecker x;
     Multiply m;
     MatrixKit *k = NULL;
-    if (!e || !x)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", kron_call,
-                    !e ? "the engine" : "the product");
     memset(&m, 0, sizeof m);
-    optc_status s = struct_read(&as, &all, x, size);
+    optc_status s = matrix_read(e, &as, "the product", &x, from, size);
     if (s == OPTC_OK)
-        s = read_kron(e, &all, &m);
+        s = read_kron(e, &x, call, &m);
     if (s != OPTC_OK || !m.c.rows || !m.c.cols)
         return s;
     if (!e->gpu) {
-        kron_cpu(e, &all, m.type);
+        kron_cpu(e, &m);
         return OPTC_OK;
     }
-    s = matrices_kit(e, kron_call, &k);
-    return s == OPTC_OK ? kron_gpu(e, k, &all, m.type) : s;
+    s = matrices_kit(e, call, &k);
+    s = s == OPTC_OK ? matrix_enter(e) : s;
+    return s == OPTC_OK ? matrix_leave(e, kron_gpu(e, &m)) : s;
 }

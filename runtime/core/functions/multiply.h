@@ -1,4 +1,5 @@
-/* Products without a rule (optc_multiply, optc_kron), after the caller's struct was read. */
+/* Matrices without a rule: operands and their checks, memory, kernels of GPUs, and products
+ * (optc_multiply, optc_kron) after the caller's struct was read. */
 #ifndef OPTC_MATRICES_H
 #define OPTC_MATRICES_H
 #include "runtime/core/base/core.h"
@@ -7,16 +8,6 @@
 
 #include <math.h>
 #include <pthread.h>
-
-/* rows x cols after a transpose. ld: row stride in memory; next: distance of matrices; both in
- * values. next 0: one matrix for the whole batch. */
-typedef struct Operand { char *at; int64_t rows, cols, ld, next; bool transposed; } Operand;
-OPTC_COUNT Operand operand_of(const void *at, int64_t rows, int64_t cols, int64_t ld, int64_t next,
-                              bool transposed)
-{
-    Operand x = {(char *)(uintptr_t)at, rows, cols, ld, next, transposed};
-    return x;
-}
 
 /* A storage type of matrices: types whose values stand for themselves. compute: the type that
  * functions compute in; digits: significant bits; saturates: it has no infinity, and larger values
@@ -35,36 +26,73 @@ static const NumberType number_type[NTYPES] __attribute__((unused)) = {
 #include "gen/abi/types.def"
 #undef NUMBER
 };
-/* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. size: bytes of a
- * value. product: the precision on a GPU (products.def); NPRODUCT: cuBLAS has no products of this
- * type. */
+
+/* A batch of matrices, rows x cols after a transpose. label: in messages; name: in the spec of a
+ * function, NULL: the spec does not have it. ld: row stride in memory; next: distance of matrices;
+ * both in values. next 0: one matrix for the whole batch, which the caller may ask for if it is
+ * `shared`. result: the call writes it. flags: of its copy (function.h). */
+typedef struct Operand {
+    const char *label, *name;
+    char *at;
+    Type type;
+    int64_t rows, cols, ld, next;
+    bool transposed, shared, result;
+    unsigned flags;
+} Operand;
+OPTC_COUNT Operand operand_of(const char *label, const void *at, Type type, int64_t rows,
+                              int64_t cols, int64_t ld, int64_t next)
+{
+    Operand x = {label, NULL, (char *)(uintptr_t)at, type, rows, cols, ld, next, false, false,
+                 false, 0};
+    return x;
+}
+/* Address of value (row, col) of the nth matrix. */
+CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col);
+/* Fills in ld and next, and checks all matrices of a call: NULL, alignment, strides, size, memory
+ * of the engine's device. A result must not overlap what precedes it. in_place: except for an
+ * operand that is stored in the same way. */
+CORE optc_status operands_check(optc_engine *e, const char *call, Operand *const *x, int n,
+                                int64_t batch, bool in_place);
+/* The compiler's type of a caller's; refuses types that no matrix is stored in. */
+CORE optc_status matrix_type(const char *call, optc_type t, Type *out);
+/* Reads the struct of a call of as->usual, or says what is NULL; what: the struct in messages. */
+CORE optc_status matrix_read(optc_engine *e, const StructVersion *as, const char *what, void *to,
+                             const void *from, size_t size);
+
+/* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. product: the
+ * precision on a GPU (products.def); NPRODUCT: cuBLAS has no products of this type. */
 typedef struct Multiply {
     const char *call;                                      /* of messages */
     Type type;
     Product product;
-    int64_t size, batch, limit;
+    int64_t batch, limit;
     Operand a, b, d, c;
     bool gram, chain;
     double scale, add;
     void *stream;
 } Multiply;
-
 /* How messages name a call and its matrices. */
 typedef struct ProductNames { const char *call, *a, *b, *d, *c; } ProductNames;
 CORE optc_status multiply_named(optc_engine *e, const optc_product *x, const ProductNames *names);
+CORE optc_status too_little(const Multiply *x, int64_t least);
 
-/* Kernels that belong to no rule, by template. Host.kernels loads them. */
-typedef enum MatrixKernels { MATRIX_COPY, MATRIX_GRAM, MATRIX_KRON, NMATRIXKERNELS } MatrixKernels;
+/* Kernels that belong to no rule. Each of them but MATRIX_BLOCKS, which belongs to MATRIX_GRAM,
+ * names the template that has it. */
+typedef enum MatrixKernel {
+    MATRIX_COPY, MATRIX_GRAM, MATRIX_KRON, MATRIX_BLOCKS, NMATRIXKERNEL
+} MatrixKernel;
+static const char *const matrix_kernel_name[] __attribute__((unused)) = {"copy", "gram", "kron",
+                                                                        "blocks"};
 /* An engine's resources for products without a rule. On a GPU, under the lock of MatrixFunctions:
- * cuBLAS's handle, and our kernels by storage type. loaded: by MatrixKernels; module: what the host
- * unloads, or NULL. */
+ * cuBLAS's handle, and our kernels by storage type. loaded, and module, which the host unloads: by
+ * template. */
 typedef struct MatrixKit {
     Blas blas;
     Cublas cublas;
     cublasHandle_t handle;
-    CUmodule module[NMATRIXKERNELS];
-    bool loaded[NMATRIXKERNELS];
-    CUfunction kron[NTYPES], copy[NTYPES], gram[NTYPES], blocks[NTYPES];
+    CUmodule module[NMATRIXKERNEL];
+    bool loaded[NMATRIXKERNEL];
+    CUfunction kernel[NMATRIXKERNEL][NTYPES];
 } MatrixKit;
 /* An engine's memory and caches for products and functions without a rule. functions: see
  * function.h. */
@@ -79,39 +107,29 @@ CORE optc_status matrices_open(optc_engine *e);
 CORE void matrices_close(optc_engine *e);                  /* after functions_close */
 /* makes it on first use */
 CORE optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out);
-/* The names of kernels of a template and type, and where the kit has them; second: "" or another
- * one's. */
-CORE const char *matrix_kernel_name(MatrixKernels which, bool second);
-CORE CUfunction *matrix_kernel_at(MatrixKit *k, MatrixKernels which, bool second);
-/* Loads kernels on first use. That allocates memory, so it must not happen in a capture. Inside
- * gpu_enter and the lock. */
-CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernels which);
-/* Fills in ld and next, and checks an operand: NULL, alignment, strides, size. one: next may be
- * OPTC_ONE. */
-CORE optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch,
-                               int64_t size, bool one);
-/* their memory overlaps */
-CORE bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size);
-CORE bool operand_folds(const Operand *x, int64_t batch);       /* its own matrices overlap */
-CORE optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x,
-                              int64_t batch, int64_t size);
+/* Loads the kernels of a template on first use, by Host.kernels. That allocates memory, so it must
+ * not happen in a capture. Between matrix_enter and matrix_leave. */
+CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernel which);
+/* for Host.kernels: finds the kernels of a template in a module */
+CORE optc_status matrices_find(optc_engine *e, MatrixKit *k, MatrixKernel which, CUmodule module);
+/* Every call is between these two. On a GPU they are gpu_enter and gpu_leave, which may be nested.
+ * No matrix_leave follows an error of matrix_enter. */
+CORE optc_status matrix_enter(optc_engine *e);
+CORE optc_status matrix_leave(optc_engine *e, optc_status s);
 /* Memory of the device for one call, or for as long as an entry lives. `call` is named in
  * messages. */
 CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream,
                                void **out);
 /* memory NULL: nothing */
 CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream);
-/* The compiler's type of a caller's; refuses types that no matrix is stored in. */
-CORE optc_status matrix_type(const char *call, optc_type t, Type *out);
-/* Address of value (row, col) of the nth matrix. */
-CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size);
-CORE optc_status too_little(const Multiply *x, int64_t least);
 
 /* Converts a row of values from a storage type to its compute type, and back. */
 CORE void line_load(Type t, const void *from, int64_t n, void *to);
 CORE void line_store(Type t, void *to, int64_t n, const void *from);
+/* c = scale a b + add c, or the Kronecker product c = a (x) b, whose scale and add are not read. On
+ * a GPU inside matrix_enter. */
 CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x);
-CORE void kron_cpu(optc_engine *e, const optc_kronecker *x, Type type);
 CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x);
-CORE optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type);
+CORE void kron_cpu(optc_engine *e, const Multiply *x);
+CORE optc_status kron_gpu(optc_engine *e, const Multiply *x);
 #endif

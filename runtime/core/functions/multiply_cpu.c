@@ -24,14 +24,14 @@ static bool is_packed(const Multiply *x) { return number_type[x->type].compute !
 /* ---- types that are computed in f32 ---- */
 /* Converts rows x cols of an operand from (row, col) on to f32, without gaps, in the order of
  * memory. */
-static ProductOperand widen(const Multiply *x, const Operand *o, int64_t nth, int64_t row,
-                            int64_t col, int64_t rows, int64_t cols, float *to)
+static ProductOperand widen(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t rows,
+                            int64_t cols, float *to)
 {
-    const char *from = operand_at(o, nth, row, col, x->size);
-    int64_t lines = o->transposed ? cols : rows, values = o->transposed ? rows : cols;
-    ProductOperand y = {(const char *)to, values, o->transposed};
+    const char *from = operand_at(x, nth, row, col);
+    int64_t lines = x->transposed ? cols : rows, values = x->transposed ? rows : cols;
+    ProductOperand y = {(const char *)to, values, x->transposed};
     for (int64_t i = 0; i < lines; i++)
-        line_load(x->type, from + i * o->ld * x->size, values, to + i * values);
+        line_load(x->type, from + i * x->ld * number_type[x->type].bytes, values, to + i * values);
     return y;
 }
 
@@ -47,12 +47,12 @@ static void packed_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_
     g.m = rows, g.n = cols, g.c = (char *)c, g.ldc = cols, g.alpha = 1;
     for (int64_t at = 0; at < x->a.cols; at += PACKED_DEEP, g.beta = 1) {
         g.k = less(x->a.cols - at, PACKED_DEEP);
-        g.a = widen(x, &x->a, nth, row, at, rows, g.k, a);
-        g.b = widen(x, &x->b, nth, at, col, g.k, cols, b);
+        g.a = widen(&x->a, nth, row, at, rows, g.k, a);
+        g.b = widen(&x->b, nth, at, col, g.k, cols, b);
         product_panel(blas, &g, product_cut(&g), 0);
     }
     for (int64_t i = 0; i < rows; i++, c += cols) {
-        char *to = operand_at(&x->c, nth, row + i, col, x->size);
+        char *to = operand_at(&x->c, nth, row + i, col);
         for (int64_t j = 0; j < cols; j++)
             c[j] = (float)x->scale * c[j];
         if (x->add != 0)
@@ -73,21 +73,21 @@ static void packed_rows(const Blas *blas, const Multiply *x, int64_t nth, int64_
         packed_tile(blas, x, nth, row, j, rows, less(end - j, PACKED_COLS), room);
     for (int64_t i = row; x->gram && i < end; i++)
         for (int64_t j = 0; j < i; j++)
-            memcpy(operand_at(&x->c, nth, j, i, x->size), operand_at(&x->c, nth, i, j, x->size),
-                   (size_t)x->size);
+            memcpy(operand_at(&x->c, nth, j, i), operand_at(&x->c, nth, i, j),
+                   (size_t)number_type[x->type].bytes);
 }
 
 /* ---- jobs: each thread takes the next one ---- */
 /* A matrix of f32 or f64 as the core's product. */
 static MatrixProduct nth_product(const Multiply *x, int64_t nth)
 {
-    const ProductOperand a = {operand_at(&x->a, nth, 0, 0, x->size), x->a.ld, x->a.transposed},
-                         b = {operand_at(&x->b, nth, 0, 0, x->size), x->b.ld, x->b.transposed};
+    const ProductOperand a = {operand_at(&x->a, nth, 0, 0), x->a.ld, x->a.transposed},
+                         b = {operand_at(&x->b, nth, 0, 0), x->b.ld, x->b.transposed};
     MatrixProduct y;
     memset(&y, 0, sizeof y);
     y.f64 = x->type == T_F64, y.symmetric = y.gram = x->gram, y.single = true;
     y.m = x->c.rows, y.n = x->c.cols, y.k = x->a.cols;
-    y.a = a, y.b = b, y.c = operand_at(&x->c, nth, 0, 0, x->size), y.ldc = x->c.ld;
+    y.a = a, y.b = b, y.c = operand_at(&x->c, nth, 0, 0), y.ldc = x->c.ld;
     y.alpha = x->scale, y.beta = x->add;
     return y;
 }
@@ -95,12 +95,12 @@ static MatrixProduct nth_product(const Multiply *x, int64_t nth)
 /* How a call is divided: jobs of one matrix, rows of a job, columns of a b that a chain stores at a
  * time, bytes of scratch per thread. Packed types sum up in f32 over all of a row, so a chain
  * stores whole rows of them. */
-typedef struct Cut { int64_t jobs, rows, cols, room; Panels panels; } Cut;
+typedef struct ProductCut { int64_t jobs, rows, cols, room; Panels panels; } ProductCut;
 
-static Cut cut_of(const Multiply *x)
+static ProductCut cut_of(const Multiply *x)
 {
-    Cut y = {0, PACKED_ROWS, x->b.cols, is_packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0,
-             {0, 0, 0, 0, 0}};
+    int64_t room = is_packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0;
+    ProductCut y = {0, PACKED_ROWS, x->b.cols, room, {0, 0, 0, 0, 0}};
     if (!is_packed(x) && !x->chain) {
         MatrixProduct p = nth_product(x, 0);
         y.panels = product_cut(&p), y.jobs = y.panels.count;
@@ -114,7 +114,7 @@ static Cut cut_of(const Multiply *x)
     y.rows = less(x->c.rows, y.rows);
     y.jobs = count_up(x->c.rows, y.rows);
     if (x->chain)
-        y.room += count_up(dom_times(y.rows * x->size, y.cols), 64) * 64;
+        y.room += count_up(dom_times(y.rows * number_type[x->type].bytes, y.cols), 64) * 64;
     return y;
 }
 
@@ -133,7 +133,7 @@ static void multiply_alone(const Blas *blas, const Multiply *x, char *room)
 
 /* Rows [row, row + rows) of c = scale (a b) d + add c, over the columns of a b in order. room: of
  * packed products, then a part of a b */
-static void chain_rows(const Blas *blas, const Multiply *x, const Cut *cut, int64_t nth,
+static void chain_rows(const Blas *blas, const Multiply *x, const ProductCut *cut, int64_t nth,
                        int64_t row, int64_t rows, char *room)
 {
     char *between = room + (is_packed(x) ? sizeof(float) * PACKED_FLOATS : 0);
@@ -141,15 +141,15 @@ static void chain_rows(const Blas *blas, const Multiply *x, const Cut *cut, int6
         Multiply first = *x, second;
         first.chain = false;
         first.a.rows = first.c.rows = rows;
-        first.a.at = operand_at(&x->a, nth, row, 0, x->size);
-        first.b.at = operand_at(&x->b, nth, 0, at, x->size);
+        first.a.at = operand_at(&x->a, nth, row, 0);
+        first.b.at = operand_at(&x->b, nth, 0, at);
         first.b.cols = less(x->b.cols - at, cut->cols);
         second = first;
-        first.c = second.a = operand_of(between, rows, first.b.cols, first.b.cols, 0, false);
+        first.c = second.a = operand_of("", between, x->type, rows, first.b.cols, first.b.cols, 0);
         first.scale = 1, first.add = 0;
         second.b = x->d;
-        second.b.at = operand_at(&x->d, nth, at, 0, x->size);
-        second.c.at = operand_at(&x->c, nth, row, 0, x->size);
+        second.b.at = operand_at(&x->d, nth, at, 0);
+        second.c.at = operand_at(&x->c, nth, row, 0);
         second.add = at ? 1 : x->add;
         multiply_alone(blas, &first, room);
         multiply_alone(blas, &second, room);
@@ -158,7 +158,7 @@ static void chain_rows(const Blas *blas, const Multiply *x, const Cut *cut, int6
 
 /* A thread takes the next job until none is left. */
 typedef struct Jobs {
-    const Blas *blas; const Multiply *x; Cut cut; int64_t n, next; char *room;
+    const Blas *blas; const Multiply *x; ProductCut cut; int64_t n, next; char *room;
 } Jobs;
 
 static void run_jobs(void *with, int64_t thread)
@@ -192,7 +192,7 @@ CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *
     int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, p.n);
     team = threads_allowed((int)(room ? less(team, x->limit / room) : team));
     void *all = NULL;
-    optc_status s = room ? matrices_take(e, "optc_multiply", room * team, NULL, &all) : OPTC_OK;
+    optc_status s = room ? matrices_take(e, x->call, room * team, NULL, &all) : OPTC_OK;
     if (s != OPTC_OK)
         return s;
     p.room = (char *)all;
@@ -203,57 +203,51 @@ CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *
 
 /* ---- Kronecker products: every row of c comes from a row of a and a row of b ---- */
 #define KRON_ROW(NAME, T) \
-    static void NAME(const optc_kronecker *x, const T *__restrict a, const T *__restrict b, \
+    static void NAME(const Multiply *x, const T *__restrict a, const T *__restrict b, \
                      T *__restrict c) \
     { \
-        for (int64_t k = 0; k < x->n; k++) { \
+        for (int64_t k = 0; k < x->a.cols; k++, c += x->b.cols) { \
             const T y = a[k]; \
-            for (int64_t l = 0; l < x->q; l++) c[k * x->q + l] = y * b[l]; \
+            for (int64_t l = 0; l < x->b.cols; l++) c[l] = y * b[l]; \
         } \
     }
 KRON_ROW(kron_f32, float)
 KRON_ROW(kron_f64, double)
 
-static void kron_packed(const optc_kronecker *x, Type t, const char *a, const char *b, char *c)
+static void kron_packed(const Multiply *x, const char *a, const char *b, char *c)
 {
     float right[PACKED_COLS], y[PACKED_COLS];
-    const int64_t size = number_type[t].bytes;
-    for (int64_t l = 0; l < x->q; l += PACKED_COLS) {
-        int64_t n = less(x->q - l, PACKED_COLS);
-        line_load(t, b + l * size, n, right);
-        for (int64_t k = 0; k < x->n; k++) {
-            float left = (float)type_load((int)t, a, k);
+    const int64_t size = number_type[x->type].bytes;
+    for (int64_t l = 0; l < x->b.cols; l += PACKED_COLS) {
+        int64_t n = less(x->b.cols - l, PACKED_COLS);
+        line_load(x->type, b + l * size, n, right);
+        for (int64_t k = 0; k < x->a.cols; k++) {
+            float left = (float)type_load((int)x->type, a, k);
             for (int64_t i = 0; i < n; i++)
                 y[i] = left * right[i];
-            line_store(t, c + (k * x->q + l) * size, n, y);
+            line_store(x->type, c + (k * x->b.cols + l) * size, n, y);
         }
     }
 }
 
-typedef struct Kron { const optc_kronecker *x; Type t; } Kron;
-
-static void kron_nth(void *with, int64_t r)
+static void kron_line(void *with, int64_t line)
 {
-    const Kron *k = (const Kron *)with;
-    const optc_kronecker *x = k->x;
-    int64_t size = number_type[k->t].bytes, rows = x->m * x->p, nth = r / rows, i = r % rows / x->p,
-            j = r % rows % x->p;
-    const void *a = (const char *)x->a + (nth * x->next_a + i * x->n) * size,
-               *b = (const char *)x->b + (nth * x->next_b + j * x->q) * size;
-    void *c = (char *)x->c + r * x->n * x->q * size;
-    if (k->t == T_F32)
+    const Multiply *x = (const Multiply *)with;
+    int64_t nth = line / x->c.rows, i = line % x->c.rows;
+    void *a = operand_at(&x->a, nth, i / x->b.rows, 0),
+         *b = operand_at(&x->b, nth, i % x->b.rows, 0), *c = operand_at(&x->c, nth, i, 0);
+    if (x->type == T_F32)
         kron_f32(x, (const float *)a, (const float *)b, (float *)c);
-    else if (k->t == T_F64)
+    else if (x->type == T_F64)
         kron_f64(x, (const double *)a, (const double *)b, (double *)c);
     else
-        kron_packed(x, k->t, (const char *)a, (const char *)b, (char *)c);
+        kron_packed(x, (const char *)a, (const char *)b, (char *)c);
 }
 
-CORE void kron_cpu(optc_engine *e, const optc_kronecker *x, Type t)
+CORE void kron_cpu(optc_engine *e, const Multiply *x)
 {
-    int64_t wide = x->n * x->q, all = x->m * x->p * x->batch;
-    Kron k = {x, t};
-    parallel_for(
-        (double)all * (double)wide < FEW_VALUES ? 1 : threads_allowed((int)less(e->threads, all)),
-        all, kron_nth, &k);
+    int64_t all = x->c.rows * x->batch;
+    bool few = (double)all * (double)x->c.cols < FEW_VALUES;
+    Multiply with = *x;
+    parallel_for(few ? 1 : threads_allowed((int)less(e->threads, all)), all, kron_line, &with);
 }

@@ -8,8 +8,9 @@
 #include <string.h>
 
 /* LEAST_SPACE: the smallest workspace for cuBLAS (its manual: with 16 KiB its calls do not fail).
- * MOST_BATCH: matrices per call; some of its kernels count them in 16 bits. */
-enum { LEAST_SPACE = 1 << 16, MOST_BATCH = 65535 };
+ * MOST_BATCH: matrices per call; some of its kernels count them in 16 bits. THREADS: of our
+ * kernels */
+enum { LEAST_SPACE = 1 << 16, MOST_BATCH = 65535, THREADS = 256 };
 
 static optc_status product_refused(const MatrixKit *k, const char *call, const char *function,
                                    int rc)
@@ -19,22 +20,7 @@ static optc_status product_refused(const MatrixKit *k, const char *call, const c
     return cublas_refused(&k->cublas, what, rc, "");
 }
 
-static optc_status open_blas(optc_engine *e, MatrixKit *k)
-{
-    static const char call[] = "optc_multiply";
-    char why[400];
-    cublasHandle_t h;
-    if (!cublas_open(&k->cublas, e->gpu->d->version, NULL, why, sizeof why))
-        return fail(OPTC_ERROR_UNAVAILABLE, "%s: products without a rule need cuBLAS on a GPU: %s",
-                    call, why);
-    int rc = cublas_handle_take(&k->cublas, e->gpu, &h);
-    if (rc && h)
-        spare_keep(e->gpu, h, k->cublas.cublasDestroy_v2);
-    else
-        k->handle = h;
-    return rc ? product_refused(k, call, "cublasCreate", rc) : OPTC_OK;
-}
-
+/* ---- loading ---- */
 static optc_status refuse_capture(optc_engine *e, void *stream, const char *call)
 {
     CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)0;
@@ -46,7 +32,7 @@ static optc_status refuse_capture(optc_engine *e, void *stream, const char *call
                      : OPTC_OK;
 }
 
-CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernels which)
+CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernel which)
 {
     MatrixKit *k = e->functions->kit;
     if (k->loaded[which])
@@ -58,54 +44,86 @@ CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, M
     return s;
 }
 
-static optc_status load_blas(optc_engine *e, MatrixKit *k, void *stream, const char *call)
+/* Opens cuBLAS on first use, and has it use the call's stream and memory. */
+static optc_status use_blas(optc_engine *e, MatrixKit *k, const Multiply *x, CUdeviceptr at,
+                            int64_t space)
 {
-    optc_status s = k->handle ? OPTC_OK : refuse_capture(e, stream, call);
-    return s == OPTC_OK && !k->handle ? open_blas(e, k) : s;
+    char why[400];
+    cublasHandle_t h = NULL;
+    optc_status s = k->handle ? OPTC_OK : refuse_capture(e, x->stream, x->call);
+    if (s == OPTC_OK && !k->handle &&
+        !cublas_open(&k->cublas, e->gpu->d->version, NULL, why, sizeof why))
+        return fail(OPTC_ERROR_UNAVAILABLE, "%s: products without a rule need cuBLAS on a GPU: %s",
+                    x->call, why);
+    int rc = s == OPTC_OK && !k->handle ? cublas_handle_take(&k->cublas, e->gpu, &h) : 0;
+    if (rc && h)
+        spare_keep(e->gpu, h, k->cublas.cublasDestroy_v2);
+    else if (h)
+        k->handle = h;
+    if (s != OPTC_OK || rc)
+        return rc ? product_refused(k, x->call, "cublasCreate", rc) : s;
+    rc = cublas_handle_use(&k->cublas, k->handle, (CUstream)x->stream, (void *)(uintptr_t)at,
+                           (size_t)space);
+    return rc ? product_refused(k, x->call, "cublasSetStream", rc) : OPTC_OK;
 }
 
-/* ---- one call ---- */
-static GemmMatrices gemm_matrices(const Operand *x, int64_t from, int64_t size)
+/* args: as many bytes as a launch of a stage takes */
+static optc_status launch_matrices(const optc_engine *e, const Multiply *x, MatrixKernel which,
+                                   int64_t blocks, void *args)
 {
-    GemmMatrices y = {(CUdeviceptr)(uintptr_t)operand_at(x, from, 0, 0, size), x->next};
-    return y;
+    void *params[] = {args};
+    TRY(e->gpu,
+        cuLaunchKernel(e->functions->kit->kernel[which][x->type], (unsigned)blocks, 1, 1, THREADS,
+                       1, 1, 0, (CUstream)x->stream, params, NULL),
+        x->call);
+    return OPTC_OK;
 }
 
-static GemmMatrices gemm_addresses(CUdeviceptr at)
-{
-    GemmMatrices y = {at, 0};
-    return y;
-}
-
-/* Multiplies n matrices of x, from number `from` on. Inside gpu_enter; the handle's stream is
- * set. */
-static optc_status multiply_matrices(const MatrixKit *k, const Multiply *x, const char *call,
-                                     int64_t from, int64_t n)
+/* ---- one product, of a batch ---- */
+static GpuGemm gemm_of(const Multiply *x, int64_t m, int64_t n)
 {
     GpuGemm y;
     memset(&y, 0, sizeof y);
-    y.type = call_type_of(x->product), y.strided = true, y.trans_a = x->a.transposed,
-    y.trans_b = x->b.transposed;
-    y.m = x->c.rows, y.n = x->c.cols, y.k = x->a.cols, y.lda = x->a.ld, y.ldb = x->b.ld,
-    y.ldc = x->c.ld;
-    y.count = n, y.alpha = x->scale, y.beta = x->add;
-    y.a = gemm_matrices(&x->a, from, x->size), y.b = gemm_matrices(&x->b, from, x->size);
-    y.c = gemm_matrices(&x->c, from, x->size);
-    if (gemm_is_long(&y) && !k->cublas.cublasGemmStridedBatchedEx_64)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: a length exceeds 32 bits, which %.300s does not support", call,
-                    k->cublas.path);
-    int rc = cublas_gemm(&k->cublas, k->handle, &y);
-    return rc ? product_refused(k, call, "cublasGemmStridedBatchedEx", rc) : OPTC_OK;
+    y.type = call_type_of(x->product), y.trans_a = x->a.transposed, y.trans_b = x->b.transposed;
+    y.m = m, y.n = n, y.k = x->a.cols, y.lda = x->a.ld, y.ldb = x->b.ld, y.ldc = x->c.ld;
+    y.alpha = x->scale, y.beta = x->add;
+    return y;
 }
 
-static optc_status multiply_batch(const MatrixKit *k, const Multiply *x, const char *call)
+/* Multiplies `all` matrices. */
+static optc_status run_gemm(const MatrixKit *k, const Multiply *x, GpuGemm *y, int64_t all)
 {
-    optc_status s = OPTC_OK;
-    for (int64_t at = 0; at < x->batch && s == OPTC_OK; at += MOST_BATCH)
-        s = multiply_matrices(k, x, call, at,
-                              x->batch - at < MOST_BATCH ? x->batch - at : (int64_t)MOST_BATCH);
-    return s;
+    GemmMatrices *const each[] = {&y->a, &y->b, &y->c};
+    if (gemm_is_long(y) && !k->cublas.cublasGemmStridedBatchedEx_64)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: a length exceeds 32 bits, which %.300s does not support", x->call,
+                    k->cublas.path);
+    for (; all > 0; all -= y->count) {
+        y->count = all < MOST_BATCH ? all : (int64_t)MOST_BATCH;
+        int rc = cublas_gemm(&k->cublas, k->handle, y);
+        if (rc)
+            return product_refused(
+                k, x->call, y->strided ? "cublasGemmStridedBatchedEx" : "cublasGemmBatchedEx", rc);
+        for (int i = 0; i < 3; i++)
+            each[i]->at += (CUdeviceptr)(
+                y->count * (y->strided ? each[i]->stride * number_type[x->type].bytes
+                                       : (int64_t)sizeof(void *)));
+    }
+    return OPTC_OK;
+}
+
+static GemmMatrices gemm_matrices(const Operand *x)
+{
+    GemmMatrices y = {(CUdeviceptr)(uintptr_t)x->at, x->next};
+    return y;
+}
+
+static optc_status multiply_batch(const MatrixKit *k, const Multiply *x)
+{
+    GpuGemm y = gemm_of(x, x->c.rows, x->c.cols);
+    y.strided = true;
+    y.a = gemm_matrices(&x->a), y.b = gemm_matrices(&x->b), y.c = gemm_matrices(&x->c);
+    return run_gemm(k, x, &y, x->batch);
 }
 
 /* ---- Gram matrices: blocks on and below the diagonal, then a mirror ---- */
@@ -118,9 +136,8 @@ typedef struct GramArgs {
 static_assert(sizeof(GramArgs) == sizeof(Args), "all launches are of one size");
 
 /* rows: of a block; down: whole blocks a side; each: blocks of a matrix; bytes: of their addresses;
- * tiles: of a mirror,
- * 0: no mirror, because this is no Gram matrix or has no code. rows 0: one product computes all of
- * it. */
+ * tiles: of a mirror, 0: no mirror, because this is no Gram matrix or has no code. rows 0: one
+ * product computes all of it. */
 typedef struct Gram { int64_t rows, down, each, bytes, tiles; } Gram;
 
 /* cuBLAS does not check the alignment of matrices that it is given by address
@@ -128,7 +145,7 @@ typedef struct Gram { int64_t rows, down, each, bytes, tiles; } Gram;
 static bool aligned_blocks(const Multiply *x, const CallType *t)
 {
     int64_t all = (int64_t)(uintptr_t)x->a.at | (int64_t)(uintptr_t)x->c.at |
-                  (x->a.ld | x->a.next | x->c.ld | x->c.next) * x->size;
+                  (x->a.ld | x->a.next | x->c.ld | x->c.next) * number_type[x->type].bytes;
     return (t->bytes > 2 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32) ||
            (all % 16 == 0 && x->a.cols % 8 == 0);
 }
@@ -153,103 +170,69 @@ static Gram gram_of(const optc_engine *e, const Multiply *x)
     return g;
 }
 
-static optc_status launch_gram(const optc_engine *e, const Multiply *x, CUfunction fn,
-                               unsigned blocks, GramArgs *args)
+/* at: memory of the addresses of whole blocks, which are multiplied in as few calls as possible */
+static optc_status multiply_gram(const optc_engine *e, const MatrixKit *k, const Multiply *x,
+                                 const Gram *g, CUdeviceptr at)
 {
-    void *params[] = {args};
-    TRY(e->gpu, cuLaunchKernel(fn, blocks, 1, 1, 256, 1, 1, 0, (CUstream)x->stream, params, NULL),
-        "optc_multiply");
-    return OPTC_OK;
-}
-
-/* The whole blocks, in as few calls as possible. at: the addresses */
-static optc_status multiply_blocks(const optc_engine *e, const MatrixKit *k, const Multiply *x,
-                                   const Gram *g, CUdeviceptr at, const char *call)
-{
-    int64_t all = g->each * x->batch, size = sizeof(void *);
+    int64_t top = g->rows * g->down, all = g->each * x->batch;
+    optc_status s = OPTC_OK;
     GramArgs args = {
         x->a.at,     x->c.at,      (void *)(uintptr_t)at, x->a.next,
         x->c.next,   (int)g->down, (int)g->rows,          x->a.transposed ? 1 : (int)x->a.ld,
         (int)x->c.ld};
-    optc_status s = launch_gram(e, x, k->blocks[x->type], (unsigned)x->batch, &args);
-    for (int64_t i = 0; i < all && s == OPTC_OK; i += MOST_BATCH) {
-        GpuGemm y;
-        memset(&y, 0, sizeof y);
-        y.type = call_type_of(x->product), y.trans_a = x->a.transposed, y.trans_b = x->b.transposed;
-        y.m = y.n = g->rows, y.k = x->a.cols, y.lda = x->a.ld, y.ldb = x->b.ld, y.ldc = x->c.ld;
-        y.count = all - i < MOST_BATCH ? all - i : (int64_t)MOST_BATCH, y.alpha = x->scale,
-        y.beta = x->add;
-        y.a = gemm_addresses(at + (CUdeviceptr)(i * size)),
-        y.b = gemm_addresses(at + (CUdeviceptr)((all + i) * size));
-        y.c = gemm_addresses(at + (CUdeviceptr)((2 * all + i) * size));
-        int rc = cublas_gemm(&k->cublas, k->handle, &y);
-        s = rc ? product_refused(k, call, "cublasGemmBatchedEx", rc) : OPTC_OK;
+    if (g->rows) {
+        GpuGemm y = gemm_of(x, g->rows, g->rows);
+        y.a.at = at;
+        y.b.at = at + (CUdeviceptr)all * sizeof(void *), y.c.at = 2 * y.b.at - at;
+        s = launch_matrices(e, x, MATRIX_BLOCKS, x->batch, &args);
+        s = s == OPTC_OK ? run_gemm(k, x, &y, all) : s;
     }
-    return s;
-}
-
-static optc_status multiply_gram(const optc_engine *e, const MatrixKit *k, const Multiply *x,
-                                 const Gram *g, CUdeviceptr at, const char *call)
-{
-    int64_t top = g->rows * g->down, left = x->c.rows - top;
-    Multiply rest = *x;                        /* the rows below the last whole block */
-    rest.a.at = operand_at(&x->a, 0, top, 0, x->size);
-    rest.c.at = operand_at(&x->c, 0, top, 0, x->size);
-    rest.a.rows = rest.c.rows = left;
-    optc_status s = g->rows ? multiply_blocks(e, k, x, g, at, call) : OPTC_OK;
-    if (s == OPTC_OK && left)
-        s = multiply_batch(k, &rest, call);
-    GramArgs args = {x->a.at,        x->c.at,       NULL, x->a.next,   x->c.next,
-                     (int)x->c.rows, (int)g->tiles, 0,    (int)x->c.ld};
-    int64_t tiles = g->tiles * (g->tiles + 1) / 2 * x->batch;
-    return s == OPTC_OK ? launch_gram(e, x, k->gram[x->type], (unsigned)tiles, &args) : s;
+    if (s == OPTC_OK && top < x->c.rows) {     /* the rows below the last whole block */
+        Multiply rest = *x;
+        rest.a.at = operand_at(&x->a, 0, top, 0), rest.c.at = operand_at(&x->c, 0, top, 0);
+        rest.a.rows = rest.c.rows = x->c.rows - top;
+        s = multiply_batch(k, &rest);
+    }
+    args.to = NULL, args.n = (int)x->c.rows, args.rows = (int)g->tiles, args.down = 0;
+    return s == OPTC_OK ? launch_matrices(e, x, MATRIX_GRAM,
+                                          g->tiles * (g->tiles + 1) / 2 * x->batch, &args)
+                        : s;
 }
 
 /* ---- chains: a b is stored between the two products ---- */
-/* rows, and matrices, per round */
-typedef struct Between { CUdeviceptr at; int64_t rows, matrices; } Between;
+/* matrices, and rows, per round */
+typedef struct Between { int64_t matrices, rows; } Between;
 
-static Multiply part_of(const Multiply *x, int64_t nth, int64_t matrices, int64_t row, int64_t rows)
-{
-    Multiply y = *x;
-    y.batch = matrices;
-    y.a.at = operand_at(&x->a, nth, row, 0, x->size);
-    y.c.at = operand_at(&x->c, nth, row, 0, x->size);
-    y.b.at += nth * x->b.next * x->size;
-    y.d.at += nth * x->d.next * x->size;
-    y.a.rows = y.c.rows = rows;
-    return y;
-}
-
-static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, const Between *t,
-                                  const char *call)
+static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, Between t, CUdeviceptr at)
 {
     optc_status s = OPTC_OK;
-    for (int64_t nth = 0; nth < x->batch; nth += t->matrices)
-        for (int64_t row = 0; row < x->c.rows && s == OPTC_OK; row += t->rows) {
-            int64_t n = x->batch - nth < t->matrices ? x->batch - nth : t->matrices;
-            int64_t rows = x->c.rows - row < t->rows ? x->c.rows - row : t->rows, wide = x->b.cols;
-            Multiply first = part_of(x, nth, n, row, rows), second = first;
-            first.c = second.a =
-                operand_of((const void *)(uintptr_t)t->at, rows, wide, wide, rows * wide, false);
+    for (int64_t nth = 0; nth < x->batch; nth += t.matrices)
+        for (int64_t row = 0; row < x->c.rows && s == OPTC_OK; row += t.rows) {
+            int64_t rows = x->c.rows - row < t.rows ? x->c.rows - row : t.rows, wide = x->b.cols;
+            Multiply first = *x, second;
+            first.batch = x->batch - nth < t.matrices ? x->batch - nth : t.matrices;
+            first.a.at = operand_at(&x->a, nth, row, 0), first.a.rows = first.c.rows = rows;
+            first.b.at = operand_at(&x->b, nth, 0, 0);
+            second = first;
+            first.c = second.a = operand_of("", (const void *)(uintptr_t)at, x->type, rows, wide,
+                                            wide, rows * wide);
             first.scale = 1, first.add = 0;
-            second.b = first.d;
-            s = multiply_batch(k, &first, call);
-            s = s == OPTC_OK ? multiply_batch(k, &second, call) : s;
+            second.b = x->d, second.b.at = operand_at(&x->d, nth, 0, 0);
+            second.c.at = operand_at(&x->c, nth, row, 0);
+            s = multiply_batch(k, &first);
+            s = s == OPTC_OK ? multiply_batch(k, &second) : s;
         }
     return s;
 }
 
-/* Selects how much of a b is computed at a time, within `bytes` of workspace. */
-static optc_status fit_between(const Multiply *x, int64_t bytes, Between *t)
+/* How much of a b is computed at a time, of rows of `line` bytes, within `bytes` of workspace. */
+static Between fit_between(const Multiply *x, int64_t bytes, int64_t line)
 {
-    int64_t line = dom_times(x->b.cols, x->size), rows = bytes / line;
-    if (!rows)
-        return too_little(x, line + 2 * LEAST_SPACE);
-    t->matrices = rows / x->c.rows;
-    t->matrices = t->matrices < 1 ? 1 : t->matrices > x->batch ? x->batch : t->matrices;
-    t->rows = rows < x->c.rows ? (rows >= 64 ? rows / 64 * 64 : rows) : x->c.rows;
-    return OPTC_OK;
+    int64_t rows = bytes / line, whole = rows / x->c.rows;
+    Between t = {whole < 1 ? 1 : whole < x->batch ? whole : x->batch, x->c.rows};
+    if (rows < x->c.rows)
+        t.rows = rows >= 64 ? rows / 64 * 64 : rows;
+    return t;
 }
 
 /* ---- a product ---- */
@@ -260,44 +243,22 @@ static int64_t blas_space(const optc_engine *e, int64_t limit)
     return (share < full ? share : full) / 256 * 256;
 }
 
-static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply *x,
-                                   const char *call)
+/* at: `space` bytes for cuBLAS, then addresses of blocks or a part of a b */
+static optc_status multiply_at(optc_engine *e, MatrixKit *k, const Multiply *x, Gram *g, Between t,
+                               CUdeviceptr at, int64_t space)
 {
-    Gram g = gram_of(e, x);
-    int64_t space = blas_space(e, x->limit - g.bytes), line = dom_times(x->b.cols, x->size),
-            bytes = space + g.bytes;
-    Between t = {0, 0, 0};
-    CUdeviceptr at = 0;
-    if (x->limit < LEAST_SPACE)
-        return too_little(x, LEAST_SPACE + (x->chain ? line : 0));
-    optc_status s = x->chain ? fit_between(x, x->limit - space, &t) : OPTC_OK;
-    if (s == OPTC_OK && x->chain)
-        bytes += t.rows * t.matrices * line;
-    if (s == OPTC_OK)
-        s = gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "the workspace of a product", &at);
-    t.at = at + (CUdeviceptr)space;
-    if (s == OPTC_OK) {
-        pthread_mutex_lock(&e->functions->lock);
-        s = load_blas(e, k, x->stream, call);
-        int rc = s == OPTC_OK ? cublas_handle_use(&k->cublas, k->handle, (CUstream)x->stream,
-                                                  (void *)(uintptr_t)at, (size_t)space)
-                              : 0;
-        if (rc)
-            s = product_refused(k, call, "cublasSetStream", rc);
-        if (s == OPTC_OK && g.tiles) {
-            s = matrices_load(e, x->stream, call, MATRIX_GRAM);
-            /* without NVRTC the product computes both halves */
-            if (s == OPTC_ERROR_UNAVAILABLE)
-                g.tiles = 0, s = OPTC_OK;
-        }
-        if (s == OPTC_OK)
-            s = x->chain  ? multiply_chain(k, x, &t, call)
-                : g.tiles ? multiply_gram(e, k, x, &g, at + (CUdeviceptr)space, call)
-                          : multiply_batch(k, x, call);
-        pthread_mutex_unlock(&e->functions->lock);
+    optc_status s = use_blas(e, k, x, at, space);
+    if (s == OPTC_OK && g->tiles) {
+        s = matrices_load(e, x->stream, x->call, MATRIX_GRAM);
+        /* without NVRTC the product computes both halves */
+        if (s == OPTC_ERROR_UNAVAILABLE)
+            g->tiles = 0, s = OPTC_OK;
     }
-    gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);
-    return s;
+    at += (CUdeviceptr)space;
+    return s != OPTC_OK ? s
+           : x->chain   ? multiply_chain(k, x, t, at)
+           : g->tiles   ? multiply_gram(e, k, x, g, at)
+                        : multiply_batch(k, x);
 }
 
 /* cuBLAS reports one error for every launch that fails. The stream, and the memory that is left,
@@ -322,15 +283,31 @@ static optc_status explain_refusal(const optc_engine *e, const Multiply *x, optc
 
 CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 {
-    optc_status s = gpu_alive(e->gpu);
-    if (s == OPTC_OK && x->product == NPRODUCT)
-        s = fail(OPTC_ERROR_UNAVAILABLE, "optc_multiply: cuBLAS has no products of %s",
-                 number_type[x->type].name);
-    if (s != OPTC_OK)
-        return s;
-    gpu_enter(e->gpu);
-    s = multiply_inside(e, k, x, "optc_multiply");
-    return gpu_leave(e->gpu, s == OPTC_ERROR_DEVICE ? explain_refusal(e, x, s) : s);
+    Gram g = gram_of(e, x);
+    Between t = {0, 0};
+    int64_t space = blas_space(e, x->limit - g.bytes), bytes = space + g.bytes,
+            line = x->chain ? dom_times(x->b.cols, number_type[x->type].bytes) : 0;
+    CUdeviceptr at = 0;
+    if (x->product == NPRODUCT)
+        return fail(OPTC_ERROR_UNAVAILABLE, "%s: cuBLAS has no products of %s", x->call,
+                    number_type[x->type].name);
+    if (x->limit < LEAST_SPACE)
+        return too_little(x, LEAST_SPACE + line);
+    if (x->limit - space < line)
+        return too_little(x, line + 2 * LEAST_SPACE);
+    if (x->chain) {
+        t = fit_between(x, x->limit - space, line);
+        bytes += t.rows * t.matrices * line;
+    }
+    optc_status s =
+        gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "the workspace of a product", &at);
+    if (s == OPTC_OK) {
+        pthread_mutex_lock(&e->functions->lock);
+        s = multiply_at(e, k, x, &g, t, at, space);
+        pthread_mutex_unlock(&e->functions->lock);
+    }
+    gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);
+    return s == OPTC_ERROR_DEVICE ? explain_refusal(e, x, s) : s;
 }
 
 /* ---- Kronecker products ---- */
@@ -339,39 +316,24 @@ typedef struct KronArgs {
     const void *a, *b;
     void *c;
     long long all;
-    int m, n, p, q, flags, unused;
+    int m, n, p, q, next_a, next_b;
 } KronArgs;
 static_assert(sizeof(KronArgs) == sizeof(Args), "all launches are of one size");
 
-static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
+CORE optc_status kron_gpu(optc_engine *e, const Multiply *x)
 {
-    enum { OF_A_BLOCK = 4096, THREADS = 256 };
-    int64_t high = x->m * x->p, wide = x->n * x->q, all;
-    if (high > INT_MAX || wide > INT_MAX || __builtin_mul_overflow(high * x->batch, wide, &all) ||
-        count_up(all, OF_A_BLOCK) > INT_MAX)
+    enum { OF_A_BLOCK = 4096 };
+    int64_t high = x->c.rows, wide = x->c.cols, all;
+    if (high > INT_MAX || wide > INT_MAX || x->a.next > INT_MAX || x->b.next > INT_MAX ||
+        __builtin_mul_overflow(high * x->batch, wide, &all) || count_up(all, OF_A_BLOCK) > INT_MAX)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_kron: a result of %lld x %lld, batch = %lld is too large for one launch",
                     (long long)high, (long long)wide, (long long)x->batch);
     pthread_mutex_lock(&e->functions->lock);
-    optc_status s = matrices_load(e, x->stream, "optc_kron", MATRIX_KRON);
+    optc_status s = matrices_load(e, x->stream, x->call, MATRIX_KRON);
     pthread_mutex_unlock(&e->functions->lock);
-    if (s != OPTC_OK)
-        return s;
-    KronArgs args = {x->a, x->b, x->c, all, (int)x->m, (int)x->n, (int)x->p, (int)x->q, 0, 0};
-    args.flags = (x->next_a ? 0 : 1) | (x->next_b ? 0 : 2);
-    void *params[] = {&args};
-    TRY(e->gpu,
-        cuLaunchKernel(k->kron[type], (unsigned)count_up(all, OF_A_BLOCK), 1, 1, THREADS, 1, 1, 0,
-                       (CUstream)x->stream, params, NULL),
-        "optc_kron");
-    return OPTC_OK;
-}
-
-CORE optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
-{
-    optc_status s = gpu_alive(e->gpu);
-    if (s != OPTC_OK)
-        return s;
-    gpu_enter(e->gpu);
-    return gpu_leave(e->gpu, kron_inside(e, k, x, type));
+    KronArgs args = {x->a.at,          x->b.at,          x->c.at,          all,
+                     (int)x->a.rows,   (int)x->a.cols,   (int)x->b.rows,   (int)x->b.cols,
+                     (int)x->a.next,   (int)x->b.next};
+    return s == OPTC_OK ? launch_matrices(e, x, MATRIX_KRON, count_up(all, OF_A_BLOCK), &args) : s;
 }

@@ -66,15 +66,15 @@ CORE optc_status no_gpu_products(const char *call)
 
 CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 {
-    return (void)e, (void)k, (void)x, no_gpu_products("optc_multiply");
+    return (void)e, (void)k, no_gpu_products(x->call);
 }
 
-CORE optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
+CORE optc_status kron_gpu(optc_engine *e, const Multiply *x)
 {
-    return (void)e, (void)k, (void)x, (void)type, no_gpu_products("optc_kron");
+    return (void)e, no_gpu_products(x->call);
 }
 
-CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernels which)
+CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernel which)
 {
     return (void)e, (void)stream, (void)which, no_gpu_products(call);
 }

@@ -18,29 +18,19 @@ optc_status library_function(optc_engine *e, const FunctionForm *f, optc_rule **
 
 /* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt. call: in
  * messages. */
-typedef struct Kernels { const char *name, *call; MatrixKernels which; MatrixKit *kit; } Kernels;
+typedef struct Kernels { const char *name, *call; MatrixKernel which; MatrixKit *kit; } Kernels;
 
 static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
 {
     GpuEngine *g = e->gpu;
     CUmodule module;
     TRY(g, cuModuleLoadData(&module, cubin), "kernels of matrices with no rule");
-    for (int t = 0; t < 2 * NTYPES; t++) {
-        char name[64];
-        bool second = t >= NTYPES;
-        const char *kernel = matrix_kernel_name(k->which, second);
-        if (!number_type[t % NTYPES].number || !*kernel)
-            continue;
-        snprintf(name, sizeof name, "optc_%s_of_%s", kernel, number_type[t % NTYPES].name);
-        int rc = g->d->cuModuleGetFunction(&matrix_kernel_at(k->kit, k->which, second)[t % NTYPES],
-                                           module, name);
-        if (rc) {
-            g->d->cuModuleUnload(module);
-            return gpu_error(g, "cuModuleGetFunction", rc, name);
-        }
-    }
-    k->kit->module[k->which] = module;
-    return OPTC_OK;
+    optc_status s = matrices_find(e, k->kit, k->which, module);
+    if (s == OPTC_OK)
+        k->kit->module[k->which] = module;
+    else
+        g->d->cuModuleUnload(module);
+    return s;
 }
 
 static optc_status compiled(optc_engine *e, const Kernels *k, const Nvrtc *n, const char *source,
@@ -113,6 +103,6 @@ optc_status library_kernels(optc_engine *e, MatrixKit *k, int which)
     static const char *const calls[] = {[MATRIX_COPY] = "functions of matrices",
                                         [MATRIX_GRAM] = "optc_multiply",
                                         [MATRIX_KRON] = "optc_kron"};
-    MatrixKernels w = (MatrixKernels)which;
-    return load_kernels(e, &(Kernels){matrix_kernel_name(w, false), calls[w], w, k});
+    return load_kernels(e, &(Kernels){matrix_kernel_name[which], calls[which], (MatrixKernel)which,
+                                      k});
 }
