@@ -15,7 +15,7 @@
 #include "runtime/core/functions/multiply.h"
 
 enum {
-    MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024, MOST_FUNCTION_RULES = 64
+    MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024
 };
 
 /* Operand.flags. templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC,

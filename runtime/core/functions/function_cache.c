@@ -55,33 +55,6 @@ CORE int64_t function_bytes(const FunctionForm *f)
 }
 
 /* ---- rules: entries of different sizes share one ---- */
-/* Frees the rules without entries beyond the `most` last ones. Rules of the table are not counted
- * as the engine's, so that the engine can be closed without the caller's help. */
-static void trim_rules(optc_engine *e, int most)
-{
-    MatrixFunctions *m = e->functions;
-    FunctionRule *gone = NULL;
-    int n = 0;
-    pthread_mutex_lock(&m->lock);
-    for (FunctionRule **at = &m->rules; *at;) {
-        FunctionRule *r = *at;
-        if (++n <= most || r->users) {
-            at = &r->next;
-            continue;
-        }
-        *at = r->next;
-        r->next = gone;
-        gone = r;
-    }
-    pthread_mutex_unlock(&m->lock);
-    for (FunctionRule *next; gone; gone = next) {
-        next = gone->next;
-        __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
-        (void)optc_release(gone->rule);
-        free(gone);
-    }
-}
-
 static FunctionKey text_key(const char *text, size_t n)
 {
     FunctionKey k = {{hash_bytes(1, text, n), hash_bytes(2, text, n)}};
@@ -91,6 +64,26 @@ static FunctionKey text_key(const char *text, size_t n)
 static bool same_key(FunctionKey a, FunctionKey b)
 {
     return a.hash[0] == b.hash[0] && a.hash[1] == b.hash[1];
+}
+
+/* Frees the rule with its last entry. Rules of the table are not counted as the engine's, so that
+ * the engine can be closed without the caller's help. */
+static void give_rule(optc_engine *e, FunctionRule *r)
+{
+    MatrixFunctions *m = e->functions;
+    pthread_mutex_lock(&m->lock);
+    bool used = !r || --r->users;
+    for (FunctionRule **at = &m->rules; !used && *at; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            break;
+        }
+    pthread_mutex_unlock(&m->lock);
+    if (used)
+        return;
+    __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
+    (void)optc_release(r->rule);
+    free(r);
 }
 
 static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionKey key,
@@ -122,7 +115,6 @@ static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionKey 
     r->next = m->rules;
     m->rules = r;
     pthread_mutex_unlock(&m->lock);
-    trim_rules(e, MOST_FUNCTION_RULES);
     *out = r;
     return OPTC_OK;
 }
@@ -144,11 +136,7 @@ static void entry_free(optc_engine *e, FunctionEntry *x, void *stream)
     if (x->b)
         (void)optc_set_stream(x->b, stream);
     (void)optc_unbind(x->b);
-    if (x->rule) {
-        pthread_mutex_lock(&e->functions->lock);
-        x->rule->users--;
-        pthread_mutex_unlock(&e->functions->lock);
-    }
+    give_rule(e, x->rule);
     matrices_give(e, x->memory, x->own_bytes, stream);
     free(x);
 }
@@ -337,7 +325,6 @@ optc_status optc_functions_drop(optc_engine *e)
     m->idle = NULL;
     pthread_mutex_unlock(&m->lock);
     free_list(e, all, NULL);
-    trim_rules(e, 0);
     return OPTC_OK;
 }
 

@@ -43,12 +43,13 @@ CORE void line_store(Type t, void *to, int64_t n, const void *from)
     }
 }
 
+/* A copy of all matrices of s. */
+typedef struct MatrixCopy { Operand s; unsigned flags; char *flat; unsigned *bad; } MatrixCopy;
+
+static bool copy_fits(const MatrixCopy *x) { return (x->flags & COPY_FITS) == COPY_FITS; }
+
 /* ---- the CPU ---- */
 enum { CHUNK = 256 };                                      /* values of a row at a time */
-/* A copy of all matrices; flat is NULL if it only looks. */
-typedef struct MatrixCopy {
-    Operand s; unsigned flags; char *flat; unsigned *bad;
-} MatrixCopy;
 
 /* n values of a compute type are finite. */
 static bool line_finite(Type compute, const void *line, int64_t n)
@@ -83,7 +84,7 @@ static bool load_row(const MatrixCopy *x, char *m, char *f, int64_t from, int64_
     double line[CHUNK];
     Type compute = number_type[x->s.type].compute;
     int64_t size = number_type[x->s.type].bytes, wide = number_type[compute].bytes, n;
-    bool fits = (x->flags & COPY_FITS) == COPY_FITS, look = x->flags & COPY_LOOK, ok = true;
+    bool fits = copy_fits(x), look = x->flags & COPY_LOOK, ok = true;
     for (int64_t j = from; j < end; j += n) {
         n = end - j < CHUNK ? end - j : (int64_t)CHUNK;
         char *values = !look || fits          ? f + j * wide
@@ -109,20 +110,10 @@ static void store_row(const MatrixCopy *x, int64_t i, char *m, const char *f)
         return;
     }
     memset(m, 0, (size_t)(zeros * size));
-    if (!(x->flags & COPY_REVERSED)) {
+    if (!(x->flags & COPY_REVERSED))
         line_store(x->s.type, m + zeros * size, cols - zeros, f + zeros * wide);
-        return;
-    }
-    double line[CHUNK];
-    for (int64_t j = 0, n; j < cols; j += n) {
-        n = cols - j < CHUNK ? cols - j : (int64_t)CHUNK;
-        for (int64_t k = 0; k < n; k++)
-            if (wide == sizeof(double))
-                line[n - 1 - k] = ((const double *)(const void *)f)[j + k];
-            else
-                ((float *)(void *)line)[n - 1 - k] = ((const float *)(const void *)f)[j + k];
-        line_store(x->s.type, m + (cols - j - n) * size, n, line);
-    }
+    for (int64_t j = 0; (x->flags & COPY_REVERSED) && j < cols; j++)
+        line_store(x->s.type, m + (cols - 1 - j) * size, 1, f + j * wide);
 }
 
 /* The flat copy of a square matrix: compares its triangles, or replaces the one that was not
@@ -167,7 +158,7 @@ static void copy_nth(void *with, int64_t nth)
     bool lower = x->flags & COPY_LOWER, upper = x->flags & COPY_TRANSPOSED, ok = true;
     for (int64_t i = 0; i < s->rows; i++) {
         char *m = s->at + (nth * s->next + i * s->ld) * t->bytes, *f = first + i * line;
-        if (x->flags & COPY_STORE && (x->flags & COPY_FITS) != COPY_FITS)
+        if (x->flags & COPY_STORE && !copy_fits(x))
             store_row(x, i, m, f);
         else
             ok = load_row(x, m, f, upper ? i : 0, lower && !upper ? i + 1 : s->cols) && ok;
@@ -188,41 +179,34 @@ typedef struct CopyArgs {
 } CopyArgs;
 typedef struct CopyPair { CopyArgs x[2]; long long split; } CopyPair;
 
-enum { COPY_BLOCK = 4096, COPY_THREADS = 256 };
-
-static optc_status copy_args(const FunctionForm *f, const MatrixCopy *x, CopyArgs *out,
-                             int64_t *blocks)
-{
-    const Operand *s = &x->s;
-    int64_t all = dom_times(dom_times(s->rows, s->cols), f->batch);
-    *blocks = count_up(all, COPY_BLOCK);
-    if (s->rows > INT_MAX || s->cols > INT_MAX || s->ld > INT_MAX || *blocks > INT_MAX / 2)
-        return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: %s, %lld x %lld, batch = %lld, is too large for one launch", f->call,
-                    s->label, (long long)s->rows, (long long)s->cols, (long long)f->batch);
-    out->at = s->at, out->flat = x->flat, out->bad = x->bad, out->next = s->next, out->all = all;
-    out->rows = (int)s->rows, out->cols = (int)s->cols, out->ld = (int)s->ld;
-    bool fits = (x->flags & COPY_FITS) == COPY_FITS;
-    int digits = number_type[s->type].digits;
-    out->flags = (int)(x->flags | (unsigned)(fits ? digits : digits / 2) << 16);
-    return OPTC_OK;
-}
-
-/* One launch, in the kernel for the type of the first copy. */
+/* One launch, in the kernel for the type of a copy. If the other one has another type, that is f64
+ * without gaps. */
 static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const MatrixCopy *x, int n)
 {
+    enum { COPY_BLOCK = 4096, COPY_THREADS = 256 };
     CopyPair args;
     int64_t blocks[2] = {0, 0};
+    const Type kernel = x[n - 1].s.type == T_F64 ? x->s.type : x[n - 1].s.type;
     memset(&args, 0, sizeof args);
     for (int i = 0; i < n; i++) {
-        optc_status s = copy_args(f, &x[i], &args.x[i], &blocks[i]);
-        if (s != OPTC_OK)
-            return s;
+        const Operand *s = &x[i].s;
+        const int digits = number_type[s->type].digits;
+        CopyArgs *to = &args.x[i];
+        to->all = dom_times(dom_times(s->rows, s->cols), f->batch);
+        blocks[i] = count_up(to->all, COPY_BLOCK);
+        if (s->rows > INT_MAX || s->cols > INT_MAX || s->ld > INT_MAX || blocks[i] > INT_MAX / 2)
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "%s: %s, %lld x %lld, batch = %lld, is too large for one launch", f->call,
+                        s->label, (long long)s->rows, (long long)s->cols, (long long)f->batch);
+        to->at = s->at, to->flat = x[i].flat, to->bad = x[i].bad, to->next = s->next;
+        to->rows = (int)s->rows, to->cols = (int)s->cols, to->ld = (int)s->ld;
+        to->flags = (int)(x[i].flags | (s->type != kernel ? COPY_WIDE : 0) |
+                          (unsigned)(copy_fits(&x[i]) ? digits : digits / 2) << 16);
     }
     args.split = blocks[0];
     void *params[] = {&args};
     TRY(e->gpu,
-        cuLaunchKernel(e->functions->kit->kernel[MATRIX_COPY][x->s.type],
+        cuLaunchKernel(e->functions->kit->kernel[MATRIX_COPY][kernel],
                        (unsigned)(blocks[0] + blocks[1]), 1, 1, COPY_THREADS, 1, 1, 0,
                        (CUstream)f->stream, params, NULL),
         f->call);
@@ -249,24 +233,17 @@ CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const Oper
     return OPTC_OK;
 }
 
-/* Two results may have different types. One of them is then f64 and has no gaps. */
 CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const Operand *s,
                                 char *const *flat, int n)
 {
     MatrixCopy x[2];
     int all = 0;
-    for (int i = 0; i < n; i++)
-        if (!e->gpu) {                                     /* cannot fail */
-            (void)function_copy(e, f, &s[i], s[i].flags | COPY_STORE, flat[i], NULL);
-        } else if (!is_empty(f, &s[i])) {
-            const MatrixCopy y = {s[i], s[i].flags | COPY_STORE, flat[i], NULL};
-            x[all++] = y;
-        }
-    if (all == 2 && x[1].s.type != x[0].s.type) {
-        int wide = x[1].s.type != T_F64 ? 0 : 1;
-        MatrixCopy second = x[wide];
-        x[0] = x[1 - wide], x[1] = second;
-        x[1].flags |= COPY_WIDE;
+    for (int i = 0; i < n; i++) {
+        MatrixCopy one = {s[i], s[i].flags | COPY_STORE, flat[i], NULL};
+        if (!e->gpu)                                       /* cannot fail */
+            (void)function_copy(e, f, &s[i], one.flags, flat[i], NULL);
+        else if (!is_empty(f, &s[i]))
+            x[all++] = one;
     }
     return all ? copies_gpu(e, f, x, all) : OPTC_OK;
 }

@@ -18,50 +18,44 @@ static optc_status clear_bad(optc_engine *e, const FunctionForm *f, const Functi
     return OPTC_OK;
 }
 
-/* Reads the marks of all matrices; the device has then done everything before. *which: the first
- * marked matrix, -1: none. *mark: 0: not finite, 1: not symmetric. */
-static optc_status read_bad(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
-                            int64_t *which, int *mark)
-{
-    size_t bytes = 2 * sizeof(unsigned) * (size_t)f->batch;
-    unsigned *bad = e->gpu ? (unsigned *)malloc(bytes) : x->bad;
-    *which = -1;
-    if (!bad)
-        return no_memory(f->call);
-    if (e->gpu) {
-        int rc = e->gpu->d->cuMemcpyDtoHAsync_v2(bad, (CUdeviceptr)(uintptr_t)x->bad, bytes,
-                                                 (CUstream)f->stream);
-        rc = rc ? rc : e->gpu->d->cuStreamSynchronize((CUstream)f->stream);
-        if (rc) {
-            free(bad);
-            return gpu_error(e->gpu, "cuStreamSynchronize", rc, f->call);
-        }
-    }
-    for (int64_t i = 2 * f->batch - 1; i >= 0; i--)
-        if (bad[i])
-            *which = i / 2, *mark = (int)(i % 2);
-    if (e->gpu)
-        free(bad);
-    return OPTC_OK;
-}
-
-/* other: "", or another operand that may be the one */
+/* Reads the marks of all matrices, when the device has done everything before, and refuses the
+ * first marked one. label: of an operand; NULL: the results were looked at. other: "", or another
+ * operand that may be the one */
 static optc_status check_marks(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
                                const char *label, const char *other)
 {
-    int64_t which;
-    int mark = 0;
-    optc_status s = read_bad(e, f, x, &which, &mark);
-    long long nth = (long long)(f->first + which), all = (long long)(f->of ? f->of : f->batch);
-    if (s != OPTC_OK || which < 0)
-        return s;
-    return mark ? fail(OPTC_ERROR_RANGE,
-                       "%s: matrix %lld of %lld of %s is not symmetric; set lower = 1 if only its "
-                       "lower triangle is meant",
-                       f->call, nth, all, label)
-                : fail(OPTC_ERROR_RANGE,
-                       "%s: matrix %lld of %lld of %s%s%s contains a NaN or an infinity", f->call,
-                       nth, all, label, *other ? " or " : "", other);
+    size_t n = 2 * (size_t)f->batch, bytes = n * sizeof(unsigned), at = 0;
+    unsigned *bad = e->gpu ? (unsigned *)malloc(bytes) : x->bad;
+    int rc = 0;
+    if (!bad)
+        return no_memory(f->call);
+    if (e->gpu) {
+        rc = e->gpu->d->cuMemcpyDtoHAsync_v2(bad, (CUdeviceptr)(uintptr_t)x->bad, bytes,
+                                             (CUstream)f->stream);
+        rc = rc ? rc : e->gpu->d->cuStreamSynchronize((CUstream)f->stream);
+    }
+    while (at < n && !rc && !bad[at])
+        at++;
+    if (e->gpu)
+        free(bad);
+    if (rc)
+        return gpu_error(e->gpu, "cuStreamSynchronize", rc, f->call);
+    if (at == n)
+        return OPTC_OK;
+    long long nth = (long long)f->first + (long long)at / 2,
+              all = (long long)(f->of ? f->of : f->batch);
+    if (!label)
+        return fail(OPTC_ERROR_RANGE,
+                    "%s: there is no result for matrix %lld of %lld: %s%sa value of it exceeds "
+                    "the range of %s",
+                    f->call, nth, all, f->why, *f->why ? ", or " : "", number_type[f->type].name);
+    return at % 2 ? fail(OPTC_ERROR_RANGE,
+                         "%s: matrix %lld of %lld of %s is not symmetric; set lower = 1 if only "
+                         "its lower triangle is meant",
+                         f->call, nth, all, label)
+                  : fail(OPTC_ERROR_RANGE,
+                         "%s: matrix %lld of %lld of %s%s%s contains a NaN or an infinity",
+                         f->call, nth, all, label, *other ? " or " : "", other);
 }
 
 CORE optc_status function_look(optc_engine *e, const FunctionForm *f, const Operand *x,
@@ -87,8 +81,6 @@ static optc_status copy_in(optc_engine *e, const FunctionForm *f, const Function
 
 static optc_status check_results(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
 {
-    int64_t which;
-    int mark;
     optc_status s = clear_bad(e, f, x);
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
         const Operand *to = &f->out[i];
@@ -96,16 +88,7 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, const Fu
                                  to->rows * to->cols);
         s = function_copy(e, f, &own, COPY_FITS, x->result[i], x->bad);
     }
-    if (s == OPTC_OK)
-        s = read_bad(e, f, x, &which, &mark);
-    return s == OPTC_OK && which >= 0
-               ? fail(OPTC_ERROR_RANGE,
-                      "%s: there is no result for matrix %lld of %lld: %s%sa value of it exceeds "
-                      "the range of %s",
-                      f->call, (long long)(f->first + which),
-                      (long long)(f->of ? f->of : f->batch), f->why, *f->why ? ", or " : "",
-                      number_type[f->type].name)
-               : s;
+    return s == OPTC_OK ? check_marks(e, f, x, NULL, "") : s;
 }
 
 /* ---- running an entry ---- */
