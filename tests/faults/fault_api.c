@@ -3,6 +3,7 @@
 #include "tests/faults/faults.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,14 +81,49 @@ static optc_status save_and_load(optc_binding *b, Outcome *out)
 }
 
 /* A sharded binding of one rank. The loopback lives as long as the binding. */
-static optc_status bind_one_rank(optc_rule *r, const optc_group *all, optc_loopback **l,
-                                 optc_binding **b)
+static optc_status bind_one_rank(optc_engine *e, optc_rule *r, const optc_group *all,
+                                 optc_loopback **l, optc_binding **b)
 {
     optc_comm comm;
-    optc_status s = optc_loopback_open(1, NULL, l);
+    optc_status s = optc_loopback_open(1, e, l);
     if (s == OPTC_OK)
         s = optc_loopback_comm(*l, 0, &comm);
     return s == OPTC_OK ? optc_bind_sharded(r, all, 1, &comm, b) : s;
+}
+
+/* A function of the emulated driver that a caller uses itself. false: it failed. */
+static bool calls(const char *name, void *a, void *b, void *c)
+{
+    int (*f)(void *, void *, void *);
+    void *found = dlsym(RTLD_DEFAULT, name);
+    memcpy(&f, &found, sizeof f);
+    return f && !f(a, b, c);
+}
+
+/* Captures a step and runs the graph twice. If optc_step fails, the capture is ended. */
+static optc_status capture(optc_binding *b)
+{
+    void *stream = NULL, *graph = NULL, *exec = NULL;
+    bool ok = calls("cuStreamCreate", &stream, (void *)1, NULL);
+    optc_status s = ok ? optc_set_stream(b, stream) : OPTC_OK;
+    if (ok && s == OPTC_OK && (ok = calls("cuStreamBeginCapture_v2", stream, (void *)1, NULL))) {
+        s = optc_step(b);
+        ok = calls("cuStreamEndCapture", stream, &graph, NULL);
+    }
+    if (ok && s == OPTC_OK)
+        ok = calls("cuGraphInstantiateWithFlags", &exec, graph, NULL) &&
+             calls("cuGraphLaunch", exec, stream, NULL) &&
+             calls("cuGraphLaunch", exec, stream, NULL);
+    ok = (!stream || calls("cuStreamSynchronize", stream, NULL, NULL)) && ok;
+    if (exec)
+        ok = calls("cuGraphExecDestroy", exec, NULL, NULL) && ok;
+    if (graph)
+        ok = calls("cuGraphDestroy", graph, NULL, NULL) && ok;
+    optc_status back = optc_set_stream(b, NULL);
+    if (stream)
+        ok = calls("cuStreamDestroy_v2", stream, NULL, NULL) && ok;
+    s = s == OPTC_OK ? back : s;
+    return s == OPTC_OK && !ok ? OPTC_ERROR_DEVICE : s;
 }
 
 /* Two tensors. One is excluded from a step and is one step behind from then on. */
@@ -97,15 +133,22 @@ static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float 
     static float back[COUNT];
     optc_binding *b = NULL;
     int64_t shape[2] = {scene->wide ? 2 : ROWS / 2, scene->wide ? 27 : COLS}, t = 0;
-    float *half = g + COUNT / 2;
+    float *half = g + COUNT / 2, *guard = NULL;
     optc_tensor w[2] = {
         {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape},
         {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
     optc_group all = {.tensors = w, .ntensors = 2};
     optc_loopback *l = NULL;
-    optc_status s = scene->sharded ? bind_one_rank(r, &all, &l, &b) : optc_bind(r, &all, 1, &b);
+    optc_status s =
+        scene->sharded ? bind_one_rank(e, r, &all, &l, &b) : optc_bind(r, &all, 1, &b);
+    if (s == OPTC_OK && scene->guarded)
+        s = optc_alloc(e, sizeof *guard, NULL, (void **)&guard);
+    if (guard)
+        s = optc_set_guard(b, guard, OPTC_F32);
     for (int i = 0; i < 3 && s == OPTC_OK; i++) {
         s = optc_set_hyper(b, -1, "lr", 0.01 * (i + 1));
+        if (s == OPTC_OK && guard)
+            s = optc_fill(e, guard, 1, OPTC_F32, i == 2, 0, NULL);
         if (s == OPTC_OK)
             s = optc_set_grad(b, 0, g, COUNT / 2);
         if (s == OPTC_OK)
@@ -113,6 +156,10 @@ static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float 
         if (s == OPTC_OK)
             s = optc_step(b);
     }
+    if (s == OPTC_OK && guard)
+        s = optc_fill(e, guard, 1, OPTC_F32, 0, 0, NULL);
+    if (s == OPTC_OK && scene->captured)
+        s = capture(b);
     if (s == OPTC_OK)
         s = optc_sync(b);
     if (s == OPTC_OK)
@@ -124,10 +171,12 @@ static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float 
         s = read_states(r, b, out);
     if (s == OPTC_OK && scene->saves)
         s = save_and_load(b, out);
-    snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : optc_message());
+    /* a call of the caller itself has no message of optc */
+    const char *why = s == OPTC_OK || *optc_message() ? optc_message() : "the caller's call failed";
+    snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : why);
     (void)optc_unbind(b);
     optc_loopback_close(l);
-    return s;
+    return guard && optc_free(e, guard, NULL) != OPTC_OK && s == OPTC_OK ? OPTC_ERROR_ARGUMENT : s;
 }
 
 /* The tensors are two connected bindings. They are a joint graph from the third step on. One has no
@@ -174,7 +223,9 @@ static void whole(const Scene *s, const optc_engine_options *eo, Outcome *out)
         out->status = put_tensors(e, &p, &g);
     snprintf(out->message, sizeof out->message, "%s", out->status == OPTC_OK ? "" : optc_message());
     if (out->status == OPTC_OK)
-        out->status = s->connected ? step_connected(e, r, p, g, out) : step(s, e, r, p, g, out);
+        out->status = s->connected   ? step_connected(e, r, p, g, out)
+                      : s->two_ranks ? step_two_ranks(s, e, r, p, g, out)
+                                     : step(s, e, r, p, g, out);
     if (e && (optc_free(e, p, NULL) != OPTC_OK || optc_free(e, g, NULL) != OPTC_OK)) {
         out->status = OPTC_ERROR_ARGUMENT;
         snprintf(out->message, sizeof out->message, "optc_free failed: %.500s", optc_message());
@@ -282,6 +333,19 @@ static void products(const Scene *s, Outcome *out)
             "mm(gram(g), m)) end,\n"
             "  step = function() m = 0.5 * m + g p = p - lr * m end }\n",
             (optc_engine_options){.workspace = 1 << 16}, out);
+}
+
+/* Every kind of op but copies: stages, a product for the tensor whose turn it is, and with ranks
+ * exchanges beside stages, for which the workspace is small. */
+static void ops(const Scene *s, Outcome *out)
+{
+    by_spec(s,
+            "return optimizer { name = 'ops', products = 'f32', hyper = { lr = 0.1 }, state = { m "
+            "= zeros, l = eye(1, 'rows') },\n"
+            "  matrix = function() every(2, { stagger = true }, function() l = 0.5 * l + gram(g) "
+            "end) m = 0.5 * m + g p = p - lr * mm(l, m) end,\n"
+            "  step = function() p = p - lr * g end }\n",
+            (optc_engine_options){.workspace = 1 << 12}, out);
 }
 
 /* Eigenvectors by cuSOLVER and a power computed from them, for more matrices than one call
@@ -472,6 +536,28 @@ const Scene api_scenes[] = {
      .samples = 5,
      .gpu = true,
      .wide = true},
+    {.name = "ops on a GPU",
+     .run = ops,
+     .kinds = 1 << ALLOCATIONS | 1 << DRIVER,
+     .spec = "ops.lua",
+     .samples = 15,
+     .gpu = true,
+     .guarded = true,
+     .captured = true},
+    {.name = "ops of ranks",
+     .run = ops,
+     .kinds = 1 << ALLOCATIONS,
+     .spec = "ops.lua",
+     .samples = 15,
+     .two_ranks = true},
+    {.name = "ops of ranks on a GPU",
+     .run = ops,
+     .kinds = 1 << ALLOCATIONS | 1 << DRIVER,
+     .spec = "ops.lua",
+     .samples = 15,
+     .gpu = true,
+     .two_ranks = true,
+     .guarded = true},
     {.name = "functions", .run = functions, .kinds = 1 << ALLOCATIONS, .samples = 25},
     {.name = "functions on a GPU",
      .run = functions,

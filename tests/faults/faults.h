@@ -3,6 +3,7 @@
  *    inject.c        calls that fail
  *    fault_run.c     trials, each in its own process, and the checks below
  *    fault_api.c     scenarios that use optc.h
+ *    fault_ranks.c   a step of two ranks
  *    fault_tools.c   scenarios of the command
  * Every trial must hold: no crash and no hang. It succeeds with exactly the result of an
  * undisturbed run, or fails with the right status (never with an error about the spec or an
@@ -40,6 +41,9 @@ typedef struct Scene {
     bool gpu;                      /* needs the emulated GPU */
     bool sharded;                  /* a sharded binding of one rank */
     bool connected;                /* two connected bindings that run together */
+    bool two_ranks;                /* a sharded binding of two ranks, which are threads */
+    bool guarded;                  /* a guard skips the third step */
+    bool captured;                 /* then a step is captured and replayed (only on a GPU) */
     bool saves;                    /* also saves a checkpoint and loads it */
     bool wide;                     /* matrices of 2 x 27, so that one side is large enough for a
                                     * library */
@@ -55,6 +59,10 @@ uint64_t mix_files(uint64_t h, const char *path);
 void fresh_folder(const char *name);                     /* makes an empty folder below scratch */
 /* the path below scratch; only the last few results stay valid */
 const char *below(const char *name);
+
+/* fault_ranks.c */
+optc_status step_two_ranks(const Scene *scene, optc_engine *e, optc_rule *r, float *p, float *g,
+                           Outcome *out);
 
 /* fault_tools.c: makes scratch/shipped with adamw and clip(1) */
 void make_package(void);

@@ -28,7 +28,8 @@ static const char *const libraries[NKIND] = {[DRIVER] = "libcuda.so.1",
 
 static Kind kind;
 static int at, seen;
-static bool say, resting;
+static bool say;
+static _Thread_local bool resting;
 static long held;
 /* Exempt code: OpenMP ends the program if it gets no memory, and the emulated GPU is test code. */
 static struct { uintptr_t from, to; } exempt[16];

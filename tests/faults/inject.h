@@ -15,6 +15,7 @@ void inject_begin(Kind k, int at);
 int inject_end(void);              /* Returns the number of calls of that kind; none fails any
                                     * more. */
 long inject_held(void);            /* allocations that are held by this process */
-void inject_rest(bool rest);        /* rest = true: calls are neither counted nor fail */
+void inject_rest(bool rest);        /* rest = true: this thread's calls are not counted and do not
+                                    * fail, but those of DRIVER and later kinds */
 void inject_say_where(bool say);   /* prints the stack of the failing call to stderr */
 #endif
