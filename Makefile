@@ -128,6 +128,7 @@ help:
 	@echo "make faults     every allocation, file call and driver call of every scenario fails once"
 	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
 	@echo "make logs BASE=COMMIT  what the emulated GPU launches, compared with another commit"
+	@echo "make mutants    changes FILES in N places, one at a time: which test notices? (SEED=…)"
 	@echo "make test-emu   the GPU suite on an emulated GPU; make test-gpu runs it on a real one"
 	@echo "make install    PREFIX=$(PREFIX); make uninstall removes what it wrote"
 	@echo "make python     the files of the Python wheel (pip install ./runtime/python runs this)"
@@ -373,6 +374,14 @@ BASE ?= HEAD
 logs: $(BUILD)/liboptc.a $(EMULATED)
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/parts/launch_log.sh $(BASE) $(CASES)
 
+# Changes FILES in one place at a time; which test notices? The first run measures which test
+# executes which line.
+.PHONY: mutants
+mutants: $(BUILD)/run-tests $(BUILD)/gpu-test $(EMULATED)
+	@BUILD=$(BUILD) CC="$(CC)" FLAGS="$(filter-out -g -MMD -MP,$(ALL_CFLAGS))" TESTS="$(TEST_OBJ)" \
+	    GPU_TESTS="$(GPU_TEST_OBJ)" LIBS="$(CHECK_LIBS) $(LDLIBS)" \
+	    sh tests/parts/mutate_source.sh $(or $(SEED),1) $(or $(N),60) $(FILES)
+
 bench: all
 	$(BUILD)/optc bench --against torch
 
@@ -425,7 +434,8 @@ GPU_HARNESS := $(addprefix $(BUILD)/obj/tests/harness/,assert_points.o reference
                                                        help.o network.o random_spec.o random_squares.o rank_threads.o \
                                                        shard_rank.o shard_world.o type_grid.o forget_states.o \
                                                        pipeline_world.o)
-$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(GPU_HARNESS) $(BUILD)/liboptc.a
+GPU_TEST_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(GPU_HARNESS)
+$(BUILD)/gpu-test: $(GPU_TEST_OBJ) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ -Wl,--wrap=_mark_point $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on an emulated GPU (tests/emu). The first prerequisite is the source.
