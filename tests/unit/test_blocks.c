@@ -379,6 +379,41 @@ START_TEST(without_gradient)
 }
 END_TEST
 
+/* Blocks are views of the caller's memory: they move with it. The old memory becomes NaN. */
+START_TEST(moved)
+{
+    char text[1200];
+    Bound x[2];
+    void *params[NTENSOR];
+    const optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
+    snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
+    for (int k = 0; k < 2; k++) {
+        bind_all(&x[k], text, &eo, shape, NTENSOR);
+        for (int64_t i = 0; i < x[k].at[NTENSOR]; i++)
+            x[k].g[i] = (float)ref_value(1, 1, i);
+        OK(optc_step(x[k].b));
+    }
+    const int64_t n = x[1].at[NTENSOR];
+    float *p = malloc(sizeof *p * (size_t)n), *g = malloc(sizeof *g * (size_t)n);
+    memcpy(p, x[1].p, sizeof *p * (size_t)n);
+    memcpy(g, x[1].g, sizeof *g * (size_t)n);
+    for (int t = 0; t < NTENSOR; t++)
+        params[t] = p + x[1].at[t];
+    OK(optc_set_params(x[1].b, params, NTENSOR));
+    for (int t = 0; t < NTENSOR; t++)
+        OK(optc_set_grad(x[1].b, t, g + x[1].at[t], 0));
+    for (int64_t i = 0; i < n; i++)
+        x[1].p[i] = x[1].g[i] = NAN;
+    for (int k = 0; k < 2; k++)
+        OK(optc_step(x[k].b));
+    ck_assert(!memcmp(x[0].p, p, sizeof *p * (size_t)n));
+    unbind_all(&x[0]);
+    unbind_all(&x[1]);
+    free(p);
+    free(g);
+}
+END_TEST
+
 /* ---- counts beyond all bounds ---- */
 START_TEST(too_many)
 {
@@ -535,6 +570,7 @@ Suite *blocks_suite(void)
     tcase_add_test(t, not_larger);
     tcase_add_test(t, split);
     tcase_add_test(t, without_gradient);
+    tcase_add_test(t, moved);
     tcase_add_test(t, too_many);
     tcase_add_test(t, memory_ends);
     tcase_add_test(t, as_text);
