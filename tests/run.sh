@@ -13,7 +13,7 @@ export OPTC_TEST_CACHE="$PWD/$BUILD/test-cache"
 export LC_ALL=C                        # globs are sorted the same everywhere
 unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS OPTC_WORKSPACE \
     2>/dev/null || true
-export OPTC_TUNE= OPTC_TUNE_SITE=      # no results measured on this machine
+export OPTC_TUNE=      # no results measured on this machine
 export OMP_WAIT_POLICY=passive         # lanes share the cores: waiting threads release them
 # timeouts only end tests that hang, however busy the machine is
 export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-5}"

@@ -16,17 +16,13 @@ static const Command actions[] = {
      "greater gain over the model stays, then the one of more samples. All files are read and "
      "checked first: one that "
      "is wrong changes nothing.",
-     "optc tune merge results.txt\noptc tune merge --dry-run a.txt b.txt\noptc tune merge --into "
-     "/etc/optc/tune a.txt",
+     "optc tune merge results.txt\noptc tune merge --dry-run a.txt b.txt\n"
+     "optc tune merge --into all.txt a.txt",
      tune_merge},
-    {"tune show", "[FILE]", "results as a table, trials by parameter",
-     "Without --stage: the results that are used here, or those of FILE. With it: for every "
-     "parameter the best time of "
-     "any trial by value.\n"
-     "Trials are kept beside the results (FILE.trials) by the machine that made them.",
-     "optc tune show\noptc tune show --stage 'adamw step_1'\noptc tune show --stage 0123abcd "
-     "--device H200\noptc tune "
-     "show --json results.txt",
+    {"tune show", "[FILE]", "results as a table",
+     "Shows the results that are used here, or those of FILE.",
+     "optc tune show\noptc tune show --stage 'adamw step_1'\n"
+     "optc tune show --stage 0123abcd --device H200\noptc tune show --json results.txt",
      tune_show},
     {NULL, NULL, NULL, NULL, NULL, NULL}};
 

@@ -149,11 +149,10 @@ const Command cli_commands[] = {
      "measure which launches are fastest here, and keep the results",
      "export  writes results as text\n"
      "merge   adds the results of such files, entry by entry\n"
-     "show    lists results, or the launches that were tried for a stage\n"
+     "show    lists results\n"
      "'optc help tune export' and so on describe them. Results are read from $OPTC_TUNE or "
-     "~/.config/optc/tune, then\n"
-     "$OPTC_TUNE_SITE or /etc/optc/tune, then from the built-in list. Other stages use the model's "
-     "launches.",
+     "~/.config/optc/tune,\n"
+     "then from the built-in list. Other stages use the model's launches.",
      "optc tune show\noptc tune show --stage adamw\noptc tune export -o results.txt\noptc tune "
      "merge results.txt",
      cmd_tune},

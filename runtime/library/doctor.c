@@ -234,9 +234,9 @@ static void say_tuned(Buf *b)
     TunedSet t;
     char path[4200];
     tuned_open(&t);
-    buf_printf(b, "tuned      %d result%s of the user (%s), %d of the site, %d built in\n",
+    buf_printf(b, "tuned      %d result%s of the user (%s), %d built in\n",
                t.user.n, t.user.n == 1 ? "" : "s",
-               tuned_path(path, sizeof path) && *path ? path : "none", t.site.n, t.builtin.n);
+               tuned_path(path, sizeof path) && *path ? path : "none", t.builtin.n);
     for (char *s = t.why; *s;) {
         size_t n = strcspn(s, "\n");
         buf_printf(b, "           not used: %.*s\n", (int)n, s);

@@ -268,7 +268,6 @@ static void settings(void)
     for (size_t i = 0; i < sizeof unset / sizeof *unset; i++)
         unsetenv(unset[i]);
     setenv("OPTC_TUNE", "", 1);
-    setenv("OPTC_TUNE_SITE", "", 1);
     setenv("OMP_NUM_THREADS", "1", 1);
     setenv("TMPDIR", below("tmp"), 1);
     setenv("OPTC_CACHE", below("cache"), 1);

@@ -30,7 +30,7 @@ for job in $cases; do
         wrong "OPTC_GPU_CASES: '$job' must be CASE:NUMBER"
 done
 export OPTC_TEST_CACHE=$build/test-cache OPTC_CACHE=${OPTC_CACHE:-$(realpath "$build")/cache} \
-    OPTC_TUNE= OPTC_TUNE_SITE=
+    OPTC_TUNE=
 PATH=$PATH:/usr/local/cuda/bin         # compute-sanitizer, fatbinary
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 # The CPU's side of a test needs a BLAS: without one some rules take a hundred times as long. numpy

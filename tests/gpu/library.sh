@@ -2,13 +2,13 @@
 # Tunes the rules of the library on this GPU, then compares whole steps with and without the
 # results, alternating in one process. Takes about four minutes.
 #   sh tests/gpu/library.sh [BUILD [SECONDS]] after `make`; SECONDS: per stage of a rule (default 4)
-# The files `library` and `library.trials` in $OUT (default: a new folder) are the input of
-# runtime/tuned/ after a change of the kernels.
+# The file `library` in $OUT (default: a new folder) is the input of runtime/tuned/ after a change
+# of the kernels; `library.tried` has every launch that was tried.
 set -eu
 build=${1:-build}
 optc=$build/optc
 work=${OUT:-$(mktemp -d)}
-export OPTC_TUNE_SITE= OPTC_TUNE= OPTC_TUNE_BUILTIN=
+export OPTC_TUNE= OPTC_TUNE_BUILTIN=
 # Rules with factors are left out: they spend their time in calls, which have no launch shape, and
 # the first steps of some are long.
 rules= left=
@@ -20,10 +20,11 @@ done
 echo "left out:$left"
 for rule in $rules; do
     stages=$("$optc" explain "$rule" --hashes | grep -cE ' (map|fold|tile|rows) ')
-    "$optc" tune "$rule" --budget "$(awk "BEGIN {print $stages * ${2:-4}}")s" --into "$work/library"
+    "$optc" tune "$rule" --budget "$(awk "BEGIN {print $stages * ${2:-4}}")s" \
+        --into "$work/library" --log "$work/library.tried"
 done
 echo "== the model over the best that was tried, the worst first"
-sh tests/gpu/model.sh "$build" "$work/library.trials" | head -20
+sh tests/gpu/model.sh "$build" "$work/library.tried" | head -20
 echo "== whole steps without results over steps with them"
 for work_or_size in "--size 1M" "--size 16M" "--work gpt2-124m"; do
     OPTC_TUNE="$work/library" "$optc" bench --device cuda $work_or_size --rounds 7 --against \

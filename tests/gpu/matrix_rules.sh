@@ -52,7 +52,7 @@ ncu=
 [ "${1:-}" != ncu ] || { ncu=yes; shift; }
 device=${MATRIX_RULES_DEVICE:-cuda} python=${OPTC_PYTHON:-python3}
 export OPTC_CACHE=${OPTC_CACHE:-$(realpath "$build")/cache} \
-    OPTC_TUNE= OPTC_TUNE_SITE= PYTHONDONTWRITEBYTECODE=1
+    OPTC_TUNE= PYTHONDONTWRITEBYTECODE=1
 unset OPTC_CACHE_BASE OPTC_NO_GRAPHS OPTC_PEER_PRECISION OPTC_PROFILE OPTC_TUNE_LIVE
 names=$(echo "$rows" | sed -n 's/|.*//p')
 for name; do
@@ -119,7 +119,7 @@ kernels_of() {
     kernels "$csv"
 }
 
-echo "every command: OPTC_CACHE=$OPTC_CACHE OPTC_TUNE= OPTC_TUNE_SITE="
+echo "every command: OPTC_CACHE=$OPTC_CACHE OPTC_TUNE="
 [ -n "$torch" ] || echo "no torch with this device ($python): rows that need it are left out"
 began=$(date +%s)
 while IFS='|' read -r name limit row; do

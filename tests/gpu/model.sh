@@ -1,8 +1,8 @@
 #!/bin/sh
-# Compares the launches that the model chooses with the best that `optc tune` tried on a GPU. Needs
-# no GPU, so that changes of the model can be judged anywhere. "Best" is the second best time per
-# stage and size, since the very best of many is luck.
-#   sh tests/gpu/model.sh BUILD FILE.trials…
+# Compares the launches that the model chooses with the best that `optc tune --log` tried on a GPU.
+# Needs no GPU, so that changes of the model can be judged anywhere. "Best" is the second best time
+# per stage and size, since the very best of many is luck.
+#   sh tests/gpu/model.sh BUILD FILE…
 set -eu
 build=$1
 shift

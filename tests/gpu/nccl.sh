@@ -13,7 +13,7 @@ print(*[f for d in (s.submodule_search_locations if s else [])
 : "${OPTC_NCCL:=$("${OPTC_PYTHON:-python3}" -c "$find" 2>/dev/null || true)}"
 if [ -n "$OPTC_NCCL" ]; then export OPTC_NCCL; else unset OPTC_NCCL; fi
 echo "NCCL: ${OPTC_NCCL:-libnccl.so.2 of the loader}"
-export OPTC_TEST_CACHE="$build/test-cache" OPTC_TUNE= OPTC_TUNE_SITE=
+export OPTC_TEST_CACHE="$build/test-cache" OPTC_TUNE=
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT

@@ -4,7 +4,7 @@
 #   sh tests/gpu/products.sh [BUILD]        after `make BUILD/gpu-test`
 set -eu
 build=${1:-build}
-export OPTC_TEST_CACHE=${OPTC_TEST_CACHE:-$build/test-cache} OPTC_TUNE= OPTC_TUNE_SITE=
+export OPTC_TEST_CACHE=${OPTC_TEST_CACHE:-$build/test-cache} OPTC_TUNE=
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 CK_RUN_CASE=products "$build/gpu-test"
 OPTC_PRODUCT_TIMES=1 CK_RUN_CASE=product-times "$build/gpu-test"

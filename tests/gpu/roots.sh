@@ -5,6 +5,6 @@
 #   sh tests/gpu/roots.sh [BUILD]        after `make BUILD/gpu-test`
 set -eu
 build=${1:-build}
-export OPTC_TEST_CACHE=${OPTC_TEST_CACHE:-$build/test-cache} OPTC_TUNE= OPTC_TUNE_SITE=
+export OPTC_TEST_CACHE=${OPTC_TEST_CACHE:-$build/test-cache} OPTC_TUNE=
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 OPTC_ROOT_TIMES=1 CK_RUN_CASE=root-times "$build/gpu-test"

@@ -11,7 +11,7 @@ build=${1:-build}
 [ $# -gt 0 ] || set -- adamw lion lamb adafactor
 optc=$build/optc
 work=${OUT:-$(mktemp -d)}
-export OPTC_TUNE_SITE= OPTC_TUNE= OPTC_TUNE_BUILTIN=          # no earlier results
+export OPTC_TUNE= OPTC_TUNE_BUILTIN=          # no earlier results
 for rule in "$@"; do
     echo "== $rule, searched (60 s for all its stages and sizes)"
     "$optc" tune "$rule" --budget 60s --into "$work/searched"

@@ -28,8 +28,6 @@
 #define KNOBS "threads=256 vector=4 items=2 blocks=0 load=0 store=0 grid=0"
 #define TIMES " ms=1.795 model=1.801 n=25"
 #define LINE MAP KNOBS TIMES " # adamw step_1_map\n"
-#define TRIALS "optc-trials 1\n"
-#define TRY "device NVIDIA H200 | units 132 | driver 580 | " MAP KNOBS
 
 static char home[64], why[600];
 

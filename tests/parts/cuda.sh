@@ -47,18 +47,18 @@ if [ -n "$have_nvrtc" ]; then
     trap 'rm -rf "$work"' EXIT
     tune() { LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_NO_GRAPHS=1 \
         OPTC_CACHE="$work/cache" OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda \
-        --sizes 2^12,2^14 "$@"; }
+        --sizes 2^12,2^14 --log "$work/tried" "$@"; }
     tune --trials 40 > "$work/said" 2>&1 || { cat "$work/said"; exit 1; }
     [ "$(grep -c '^map .* threads=256 ' "$work/tune")" = 2 ] ||
         { cat "$work/said" "$work/tune"; echo "the search did not find what is fastest"; exit 1; }
     LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_TUNE="$work/tune" \
         "$BUILD/optc" tune show --stage sgd | grep -q 'threads' || {
-        echo "nothing of what was tried"; exit 1; }
+        echo "no result is shown"; exit 1; }
     # an older result that claims a larger gain is replaced by a new measurement
     sed -i 's/ms=[^ ]* model=[^ ]*/ms=0.1 model=9/' "$work/tune"
     tune --trials 4 --again > "$work/said" 2>&1 && ! grep -q 'model=9 ' "$work/tune" ||
         { cat "$work/said" "$work/tune"; echo "an older result was not replaced"; exit 1; }
-    echo "tuning on a fake GPU: $(grep -c . "$work/tune.trials") trials"
+    echo "tuning on a fake GPU: $(grep -c . "$work/tried") trials"
 
     # Many folds in one stage, in f64 where the stage is over matrices: it uses as many threads as
     # shared memory allows.

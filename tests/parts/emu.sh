@@ -47,12 +47,12 @@ export OPTC_CACHE="$work/cache" EMU_OPT=-O1
 # Tuning rejects candidates that give other bits. EMU_WRONG makes the kernels with 256 threads skip
 # their first block.
 EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda \
-    --sizes 2^12 --trials 12 > "$work/log" || { cat "$work/log"; exit 1; }
-[ "$(grep -c 'threads=256 .* ms=failed' "$work/tune.trials")" -gt 0 ] &&
-    ! grep 'threads=256 .* ms=[0-9]' "$work/tune.trials" &&
-    ! grep 'threads=\(128\|512\) .* ms=failed' "$work/tune.trials" ||
-    { cat "$work/log" "$work/tune.trials"; echo "other bits were not noticed"; exit 1; }
-timed=$(grep -c 'ms=[0-9]' "$work/tune.trials") refused=$(grep -c 'ms=failed' "$work/tune.trials")
+    --sizes 2^12 --trials 12 --log "$work/tried" > "$work/log" || { cat "$work/log"; exit 1; }
+[ "$(grep -c 'threads=256 .* ms=failed' "$work/tried")" -gt 0 ] &&
+    ! grep 'threads=256 .* ms=[0-9]' "$work/tried" &&
+    ! grep 'threads=\(128\|512\) .* ms=failed' "$work/tried" ||
+    { cat "$work/log" "$work/tried"; echo "other bits were not noticed"; exit 1; }
+timed=$(grep -c 'ms=[0-9]' "$work/tried") refused=$(grep -c 'ms=failed' "$work/tried")
 echo "tuning: $timed launches with equal bits timed, $refused with other bits refused"
 
 # The benchmark's table for a GPU, with bars of the command line. The clock of this GPU counts

@@ -4,4 +4,4 @@ export EMU_DIR="$here/tests/emu" EMU_PRECOMPILED="$here/$BUILD/emu" \
     LD_LIBRARY_PATH="$here/$BUILD/emu" RULES_CUBLAS="$here/$BUILD/emu" \
     RULES_CUSOLVER="$here/$BUILD/emu" OPTC_NVRTC="$here/$BUILD/emu" \
     OPTC_CUBLAS="$here/$BUILD/emu" OPTC_CUSOLVER="$here/$BUILD/emu" \
-    OPTC_NCCL="$here/$BUILD/emu/libnccl.so.2" OPTC_TUNE= OPTC_TUNE_SITE=
+    OPTC_NCCL="$here/$BUILD/emu/libnccl.so.2" OPTC_TUNE=

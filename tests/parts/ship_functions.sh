@@ -53,7 +53,7 @@ done
 # the driver are fakes.
 (
     export LD_LIBRARY_PATH="$here/$BUILD/fake/versioned:$here/$BUILD/emu" \
-        OPTC_NVRTC="$here/$BUILD/fake/nvrtc" FAKE_CUDA=works FAKE_CODE=1 OPTC_TUNE= OPTC_TUNE_SITE=
+        OPTC_NVRTC="$here/$BUILD/fake/nvrtc" FAKE_CUDA=works FAKE_CODE=1 OPTC_TUNE=
     unset OPTC_NO_CUDA OPTC_NO_NVRTC OPTC_CACHE_BASE OPTC_ALL 2> /dev/null || true
     refused() {                                # refused TEXT COMMAND…
         text=$1

@@ -9,7 +9,7 @@ import sys
 
 # has no CUDA library: products use kernels of the packages too
 HERE = os.path.dirname(os.path.abspath(__file__))
-os.environ.update(OPTC_NO_NVRTC="1", OPTC_CACHE="", OPTC_TUNE="", OPTC_TUNE_SITE="",
+os.environ.update(OPTC_NO_NVRTC="1", OPTC_CACHE="", OPTC_TUNE="",
                   OPTC_CUBLAS=HERE, OPTC_CUSOLVER=HERE)
 import optc                                            # noqa: E402
 from optc import _lib                                  # noqa: E402

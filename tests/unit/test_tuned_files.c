@@ -1,5 +1,4 @@
-/* Tuning results and trials as files: folders, precedence, concurrent writers, torn lines, killed
- * writers. */
+/* Tuning results as files: folders, precedence, concurrent writers, killed writers. */
 #include "tests/harness/tuned_home.h"
 
 static void env(const char *name, const char *value)
@@ -31,28 +30,20 @@ START_TEST(where_the_file_is)
     }
     env("OPTC_TUNE", "/a/path/that/is/longer/than/the/sixty-four/bytes/that/there/is/room/for");
     ck_assert(!tuned_path(path, sizeof path));
-    env("OPTC_TUNE_SITE", NULL);
-    ck_assert(tuned_site_path(path, sizeof path));
-    ck_assert_str_eq(path, "/etc/optc/tune");
-    env("OPTC_TUNE_SITE", "");
-    ck_assert(!tuned_site_path(path, sizeof path));
 }
 END_TEST
 
-START_TEST(user_then_site_then_built_in)
+START_TEST(user_then_built_in)
 {
+    static const char text[] = HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n"
+                                                   "map f32,f32,f32 " OTHER " 2^8 " KNOBS
+                                                   " ms=3 model=9 n=1\n";
     TunedSet s;
     const char *from = NULL;
     make_home();
-    spill(in_home("user"), HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n",
-          strlen(HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n"));
-    spill(in_home("site"),
-          HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n"
-                              "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n",
-          strlen(HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n"
-                                     "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n"));
+    spill(in_home("user"), text, strlen(text));
     env("OPTC_TUNE", in_home("user"));
-    env("OPTC_TUNE_SITE", in_home("site"));
+    env("OPTC_TUNE_SITE", "");
     tuned_open(&s);
     ck_assert_str_eq(s.why, "");                       /* the built-in ones are valid too */
     Tuned k = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0),
@@ -63,7 +54,6 @@ START_TEST(user_then_site_then_built_in)
     ck_assert_str_eq(from, "user");
     t = tuned_look(&s, &o.key, 0, 40, &from);
     ck_assert(t && t->ms == 3 && t->key.bucket == 8);
-    ck_assert_str_eq(from, "site");
     ck_assert_ptr_null(tuned_look(&s, &o.key, 10, 40, &from));         /* too far off */
     ck_assert_ptr_nonnull(tuned_look(&s, &o.key, 8, 28, &from));
     ck_assert(tuned_look(&s, &k.key, 28, 28, &from)->ms == 1);
@@ -73,18 +63,26 @@ START_TEST(user_then_site_then_built_in)
     ck_assert(t && t->ms == 7);
     ck_assert_str_eq(from, "built-in");
     ck_assert(tuned_look(&s, &k.key, 0, 40, NULL)->ms == 1);
+    o.key.bucket = 8;                                  /* the exact size goes before the nearest */
+    tuned_put(&s.builtin, &o);
+    o.key.bucket = 10;
+    ck_assert(tuned_look(&s, &o.key, 0, 40, &from)->ms == 3);
     strcpy(k.key.device, "another");
     ck_assert_ptr_null(tuned_look(&s, &k.key, 0, 40, &from));
     tuned_close(&s);
+    /* a site's file is named, not read */
+    env("OPTC_TUNE_SITE", in_home("user"));
+    env("OPTC_TUNE", "");
+    tuned_open(&s);
+    ck_assert_msg(strstr(s.why, "/user: a site's results are not read any more"), "%s", s.why);
+    ck_assert(s.user.n == 0);
+    tuned_close(&s);
+    env("OPTC_TUNE_SITE", in_home("nothing"));
+    env("OPTC_TUNE", in_home("user"));
     spill(in_home("user"), "nonsense\n", 9);
     tuned_open(&s);                                    /* one bad file does not affect the others */
     ck_assert_msg(strstr(s.why, "/user:1: not a file of tuning results"), "%s", s.why);
-    ck_assert(s.user.n == 0 && s.site.n == 2);
-    tuned_close(&s);
-    env("OPTC_TUNE", "");
-    env("OPTC_TUNE_SITE", in_home("nothing"));
-    tuned_open(&s);
-    ck_assert(!*s.why && s.user.n == 0 && s.site.n == 0);
+    ck_assert(s.user.n == 0 && s.builtin.n > 0);
     tuned_close(&s);
     drop_home();
 }
@@ -222,147 +220,11 @@ START_TEST(many_merge_at_once)
 }
 END_TEST
 
-/* ---- trials ---- */
-static Trial trial(int threads, double ms, int n)
-{
-    Tuned t = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0);
-    Trial r = {
-        .key = t.key, .launch = t.launch, .ms = ms, .samples = n, .label = "adamw step_1_map"};
-    r.launch.v[KNOB_THREADS] = threads;
-    return r;
-}
-
-START_TEST(trials_read_back)
-{
-    make_home();
-    const char *path = in_home("deep/tune.trials");
-    Trial a = trial(256, 1.5, 3), b = trial(512, INFINITY, 1), c = trial(256, 1.25, 5);
-    c.model = true;
-    ck_assert(trials_append(path, &a, why, sizeof why) &&
-              trials_append(path, &b, why, sizeof why) && trials_append(path, &c, why, sizeof why));
-    ck_assert_str_eq(slurp(path),
-                     TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n"
-                                "device NVIDIA H200 | units 132 | driver 580 | " MAP
-                                "threads=512 vector=4 items=2 blocks=0 load=0 store=0 "
-                                "grid=0 ms=failed n=1 from=search # adamw step_1_map\n" TRY
-                                " ms=1.25 n=5 from=model # adamw step_1_map\n");
-    TrialList l = {0};
-    ck_assert_msg(trials_read(&l, path, why, sizeof why), "%s", why);
-    ck_assert_int_eq(l.n, 3);
-    ck_assert(!isfinite(l.v[1].ms) && l.v[2].model && !l.v[0].model && l.v[0].ms == 1.5);
-    int n = 0;
-    for (const Trial *t = NULL; (t = trials_of(&l, &a.key, t)); n++)
-        ck_assert_ptr_eq(t, &l.v[n]);
-    ck_assert_int_eq(n, 3);
-    a.key.bucket = 26;
-    ck_assert_ptr_null(trials_of(&l, &a.key, NULL));
-    a.launch.v[0] = 77;
-    /* it would not read back */
-    ck_assert(!trials_append(path, &a, why, sizeof why));
-    ck_assert_msg(strstr(why, "threads=77"), "%s", why);
-    trials_free(&l);
-    drop_home();
-}
-END_TEST
-
-/* Wherever a kill tore the file, the complete lines before it are read, and the next appended line
- * is complete. */
-START_TEST(torn_trials)
-{
-    static const char whole[] =
-        TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n" TRY " ms=2 n=3 from=model\n";
-    size_t first = sizeof TRIALS - 1,
-           second = first + strlen(TRY " ms=1.5 n=3 from=search # adamw step_1_map\n");
-    make_home();
-    const char *path = in_home("t");
-    Trial a = trial(128, 7, 1);
-    for (size_t n = 0; n < sizeof whole; n++) {
-        TrialList l = {0};
-        int want = n < second ? 0 : n < sizeof whole - 1 ? 1 : 2;
-        spill(path, whole, n);
-        ck_assert_msg(trials_read(&l, path, why, sizeof why), "%d: %s", (int)n, why);
-        ck_assert_int_eq(l.n, want);
-        trials_free(&l);
-        ck_assert_msg(trials_append(path, &a, why, sizeof why), "%d: %s", (int)n, why);
-        ck_assert_msg(trials_read(&l, path, why, sizeof why), "%d: %s", (int)n, why);
-        ck_assert_int_eq(l.n, want + 1);
-        ck_assert(l.v[want].ms == 7);
-        trials_free(&l);
-    }
-    drop_home();
-}
-END_TEST
-
-START_TEST(bad_trials)
-{
-    static const struct { const char *text, *part;
-    } cases[] = {{"optc-trials 2\n", "f:1: of another version"},
-                 {HEAD H200 LINE, "f:1: these are results, not trials"},
-                 {"my notes", "f:1: cut short"},
-                 {"my notes\n", "f:1: not a file of trials"},
-                 {TRIALS LINE, "f:2: a trial begins with 'device'"},
-                 {TRIALS H200, "f:2: a device is"},
-                 {TRIALS TRY " ms=1 n=1\n", "f:2: from= is missing"},
-                 {TRIALS TRY " ms=1 n=1 from=luck\n", "f:2: from=luck must be model or search"},
-                 {TRIALS TRY " ms=1 n=1 from=model model=2\n", "f:2: unknown knob 'model'"},
-                 {TRIALS "\n" TRY " ms=x n=1 from=model\n", "f:3: ms=x must be"},
-                 {TRIALS TRY " ms=1 n=1 from=model\ntorn li\n" TRY " ms=1 n=1 from=model\n",
-                  "f:3: a trial begins"}};
-    make_home();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        TrialList l = {0};
-        ck_assert(!trials_parse(&l, "f", cases[i].text, strlen(cases[i].text), why, sizeof why));
-        ck_assert_msg(strstr(why, cases[i].part), "wanted '%s': %s", cases[i].part, why);
-        ck_assert_int_eq(l.n, 0);
-    }
-    /* files of another kind are not changed */
-    static const char *const strangers[] = {"my notes", "my notes\n", HEAD, "optc-trials 2\n"};
-    Trial a = trial(128, 7, 1);
-    for (int i = 0; i < 4; i++) {
-        const char *path = in_home("t");
-        spill(path, strangers[i], strlen(strangers[i]));
-        ck_assert(!trials_append(path, &a, why, sizeof why));
-        ck_assert_msg(strstr(why, "not a file of trials"), "%s", why);
-        ck_assert_str_eq(slurp(path), strangers[i]);
-    }
-    ck_assert(!trials_append(home, &a, why, sizeof why));
-    drop_home();
-}
-END_TEST
-
-START_TEST(many_append_at_once)
-{
-    make_home();
-    const char *path = in_home("t");
-    for (int p = 0; p < WRITERS; p++)
-        if (fork() == 0) {
-            int bad = 0;
-            for (int i = 0; i < EACH; i++) {
-                Trial t = trial(256, 1 + p, 1 + p * EACH + i);
-                bad += !trials_append(path, &t, why, sizeof why);
-            }
-            _exit(bad);
-        }
-    ck_assert_int_eq(wait_all(WRITERS), 0);
-    TrialList l = {0};
-    bool seen[WRITERS * EACH] = {false};
-    ck_assert_msg(trials_read(&l, path, why, sizeof why), "%s", why);
-    ck_assert_int_eq(l.n, WRITERS * EACH);
-    for (int i = 0; i < l.n; i++) {
-        ck_assert(l.v[i].samples >= 1 && l.v[i].samples <= WRITERS * EACH &&
-                  !seen[l.v[i].samples - 1]);
-        seen[l.v[i].samples - 1] = true;
-    }
-    trials_free(&l);
-    drop_home();
-}
-END_TEST
-
 /* Killed at any moment, however often: the file is readable. */
 START_TEST(killed_while_writing)
 {
     make_home();
-    const char *path = in_home("tune"), *tries = in_home("tune.trials");
+    const char *path = in_home("tune");
     for (int round = 0; round < 15; round++) {
         pid_t pid = fork();
         if (pid == 0)
@@ -372,10 +234,8 @@ START_TEST(killed_while_writing)
                 char stage[33];
                 snprintf(stage, sizeof stage, "%032x", round * 1000 + i % 1000);
                 Tuned t = entry("X", FORM_MAP, stage, 20, 1, 2, 3);
-                Trial r = trial(256, 1, 1 + i);
                 tuned_put(&one, &t);
-                if (!trials_append(tries, &r, why, sizeof why) ||
-                    !tuned_update(path, &one, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why))
+                if (!tuned_update(path, &one, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why))
                     _exit(1);
                 tuned_free(&one);
             }
@@ -384,12 +244,8 @@ START_TEST(killed_while_writing)
         int rc;
         ck_assert(waitpid(pid, &rc, 0) == pid && WIFSIGNALED(rc));
         TunedList l = {0};
-        TrialList t = {0};
-        ck_assert_msg(tuned_read(&l, path, why, sizeof why) &&
-                          trials_read(&t, tries, why, sizeof why),
-                      "%s", why);
+        ck_assert_msg(tuned_read(&l, path, why, sizeof why), "%s", why);
         tuned_free(&l);
-        trials_free(&t);
     }
     drop_home();
 }
@@ -401,14 +257,10 @@ Suite *tuned_files_suite(void)
     TCase *t = tcase_create("tuned_files");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, where_the_file_is);
-    tcase_add_test(t, user_then_site_then_built_in);
+    tcase_add_test(t, user_then_built_in);
     tcase_add_test(t, writing);
     tcase_add_test(t, update);
     tcase_add_test(t, many_merge_at_once);
-    tcase_add_test(t, trials_read_back);
-    tcase_add_test(t, torn_trials);
-    tcase_add_test(t, bad_trials);
-    tcase_add_test(t, many_append_at_once);
     tcase_add_test(t, killed_while_writing);
     suite_add_tcase(s, t);
     return s;

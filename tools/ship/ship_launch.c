@@ -129,13 +129,13 @@ static bool better(const Tuned *a, const Tuned *b)
 }
 
 /* The tuned result of a GPU of that architecture for large tensors. Of several: the largest size,
- * then the greatest gain over the model, then the first. The user's results come before the site's
- * and the built-in ones. NULL: none. */
+ * then the greatest gain over the model, then the first. The user's results come before the
+ * built-in ones. NULL: none. */
 static const Tuned *measured(const Ship *s, int rule, int fn, int arch)
 {
-    const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};
+    const TunedList *lists[] = {&s->tuned.user, &s->tuned.builtin};
     const Tuned *best = NULL;
-    for (int k = 0; k < 3 && !best; k++)
+    for (int k = 0; k < 2 && !best; k++)
         for (int i = 0; i < lists[k]->n; i++) {
             const Tuned *t = &lists[k]->v[i];
             if (is_of(s, rule, fn, t) && arch_of(t->key.device) == arch &&
@@ -164,12 +164,12 @@ void ship_choose_launches(Ship *s, PackArch *a)
 /* The tuned result for a size on a GPU of that architecture; of several, the greatest gain. */
 static const Tuned *measured_method(const Ship *s, MethodWork w, bool f64, int arch)
 {
-    const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};
+    const TunedList *lists[] = {&s->tuned.user, &s->tuned.builtin};
     const GpuEngine any = {.sms = 0};
     const Tuned *best = NULL;
     TunedKey k;
     method_key(&any, w, f64, &k);
-    for (int l = 0; l < 3 && !best; l++)
+    for (int l = 0; l < 2 && !best; l++)
         for (int i = 0; i < lists[l]->n; i++) {
             const Tuned *t = &lists[l]->v[i];
             if (t->key.form == k.form && !strcmp(t->key.types, k.types) &&
@@ -271,20 +271,18 @@ static void say_left_out(Ship *s, const Tuned *t, Names *said)
 
 void ship_say_measured(Ship *s)
 {
-    const TunedList *lists[] = {&s->tuned.user, &s->tuned.site};
+    const TunedList *user = &s->tuned.user;
     Names said = {0};
     bool any = false, given = false;
     for (int i = 0; i < s->pack.narch; i++)
         any = (!s->pack.arch[i].ptx && say_arch(s, s->pack.arch[i].arch)) || any;
     for (int i = 0; i < s->pack.narch; i++)
         say_methods(&s->pack.arch[i]);
-    for (int k = 0; k < 2; k++)
-        for (int i = 0; i < lists[k]->n; i++)
-            if (lists[k]->v[i].key.form != FORM_CPU &&
-                knob_text(lists[k]->v[i].key.form, KNOB_GRID)) {
-                given = true;
-                say_left_out(s, &lists[k]->v[i], &said);
-            }
+    for (int i = 0; i < user->n; i++)
+        if (user->v[i].key.form != FORM_CPU && knob_text(user->v[i].key.form, KNOB_GRID)) {
+            given = true;
+            say_left_out(s, &user->v[i], &said);
+        }
     if (given && !any)
         printf("  no tuned launches are used: all are the model's\n");
 }

@@ -50,9 +50,9 @@ static int gather(TunedList *out, bool all)
         return tuned_read(out, path, why, sizeof why) ? CLI_GO : cli_fail("%s", why);
     }
     tuned_open(&s);
-    const TunedList *lists[] = {&s.builtin, &s.site, &s.user};
+    const TunedList *lists[] = {&s.builtin, &s.user};
     bool ok = true;
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < 2; k++)
         for (int i = 0; ok && i < lists[k]->n; i++)
             ok = tuned_put(out, &lists[k]->v[i]);
     int rc = *s.why ? cli_fail("%s", s.why) : ok ? CLI_GO : out_of_memory();
@@ -104,7 +104,7 @@ int tune_export(const Command *self, int argc, char **argv)
         {"output", 'o', OPT_TEXT, &to, "FILE", "where to (default: standard output)"},
         {"device", 0, OPT_TEXT, &device, "NAME", "only of devices with this in their name"},
         {"all", 0, OPT_FLAG, &all, NULL,
-         "the site's and the built-in results too; of one stage and size yours, then the site's"},
+         "the built-in results too; of one stage and size yours"},
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
@@ -118,7 +118,7 @@ int tune_export(const Command *self, int argc, char **argv)
         TunedList kept = l;
         if (!l.n) {
             rc = cli_fail("tune: there are no results to export yet%s",
-                          all ? "" : "; --all takes the site's and the built-in ones too");
+                          all ? "" : "; --all takes the built-in ones too");
         } else {
             bool any = false;
             for (int i = 0; i < l.n; i++)

@@ -296,13 +296,14 @@ static int cores(void)
 static bool start(TuneRun *r)
 {
     char why[400];
+    if (r->into && strlen(r->into) >= sizeof r->path)
+        return cli_error("tune: the path '%s' is too long", r->into), false;
     if (r->into)
-        snprintf(r->path, sizeof r->path, "%s", r->into);
-    if (!trials_path(r->path, r->trials, sizeof r->trials))
-        return cli_error("tune: the path '%s' is too long", r->path), false;
-    if (*r->path && (!tuned_read(&r->known, r->path, why, sizeof why) ||
-                     !trials_read(&r->tried, r->trials, why, sizeof why)))
+        strcpy(r->path, r->into);
+    if (*r->path && !tuned_read(&r->known, r->path, why, sizeof why))
         return cli_error("tune: %s", why), false;
+    if (r->log_path && !(r->log = fopen(r->log_path, "a")))
+        return cli_error("tune: cannot write %s: %s", r->log_path, strerror(errno)), false;
     if (device_target(r->device) == &target_cuda)
         r->workers = workers_start(cores() > 2 ? cores() - 1 : cores());
     if (!lib(optc_open(&(optc_engine_options){.device = r->device, .spec_path = r->compile.path},
@@ -414,6 +415,8 @@ int tune_run(const Command *self, int argc, char **argv)
         {"again", 0, OPT_FLAG, &r.again, NULL, "also what was done before"},
         {"into", 0, OPT_TEXT, &r.into, "FILE", "keep results there (default: the user's file)"},
         {"dry-run", 0, OPT_FLAG, &r.dry, NULL, "keep nothing"},
+        {"log", 0, OPT_TEXT, &r.log_path, "FILE",
+         "append every launch that was tried, a line each"},
         {"busy", 0, OPT_FLAG, &r.crowd, NULL,
          "on the CPU: keep results even where other work had the cores meanwhile"},
         {"live", 0, OPT_FLAG, &live, NULL,
@@ -429,7 +432,7 @@ int tune_run(const Command *self, int argc, char **argv)
     if (r.into && !*r.into)
         return cli_misuse(self, "--into names no file");
     if (live && (budget || r.most || sizes || r.device || r.stage || r.exhaustive || r.again ||
-                 r.dry || r.crowd))
+                 r.dry || r.crowd || r.log_path))
         return cli_misuse(
             self, "--live goes by the program's own steps: only --slowdown and --into are for it");
     if (live)
@@ -457,6 +460,7 @@ int tune_run(const Command *self, int argc, char **argv)
     (void)optc_close(r.engine);
     workers_end(r.workers);
     tuned_free(&r.known);
-    trials_free(&r.tried);
+    if (r.log && fclose(r.log) != 0)
+        rc = cli_fail("tune: cannot write %s: %s", r.log_path, strerror(errno));
     return rc;
 }

@@ -48,6 +48,28 @@ bool tune_known(const TuneRun *r, const TunedKey *k, const Space *space)
 }
 
 /* ---- storing ---- */
+/* A line for each launch that was tried: for people and scripts, no command reads it. */
+static void log_tried(const TuneRun *r, const TunedKey *k, const Search *s, const char *label)
+{
+    for (int i = 0; i < s->n; i++) {
+        const Tried *t = &s->trial[i];
+        if (!t->samples && !t->failed)
+            continue;                      /* proposed, never tried */
+        fprintf(r->log, "device %s | units %d | driver %d | %s %s %s 2^%d", k->device, k->units,
+                k->driver, form_name[k->form], k->types, k->stage, k->bucket);
+        for (int knob = 0; knob < NKNOB; knob++)
+            if (knob_text(k->form, (Knob)knob))
+                fprintf(r->log, " %s=%d", knob_text(k->form, (Knob)knob), t->launch.v[knob]);
+        if (t->failed)
+            fputs(" ms=failed", r->log);
+        else
+            fprintf(r->log, " ms=%.17g", t->ms);
+        fprintf(r->log, " n=%d from=%s # %s\n", t->samples, i == s->model ? "model" : "search",
+                label);
+    }
+    fflush(r->log);
+}
+
 static bool keep(TuneRun *r, const TunedKey *k, const Search *s, const char *label)
 {
     char why[400];
@@ -60,20 +82,6 @@ static bool keep(TuneRun *r, const TunedKey *k, const Search *s, const char *lab
     snprintf(t.label, sizeof t.label, "%.64s%s", label, s->finished ? "" : unfinished);
     if (r->dry)
         return true;
-    for (int i = 0; i < s->n; i++) {
-        Trial x = {.key = *k,
-                   .launch = s->trial[i].launch,
-                   .ms = s->trial[i].failed || !s->trial[i].samples ? INFINITY : s->trial[i].ms,
-                   .samples = s->trial[i].samples ? s->trial[i].samples : 1,
-                   .model = i == s->model};
-        if (!s->trial[i].samples && !s->trial[i].failed)
-            continue;                      /* proposed, never tried */
-        snprintf(x.label, sizeof x.label, "%.79s", label);
-        if (!trials_append(r->trials, &x, why, sizeof why)) {
-            cli_warning("tune: %s", why);
-            break;
-        }
-    }
     TunedList one = {0};
     TunedMerge m;
     /* known: a rule may be named twice */
@@ -115,30 +123,6 @@ static void report(const TuneRun *r, const TunedKey *k, const Search *s, double 
     fflush(stdout);
 }
 
-/* The fastest launches of earlier runs, each once, the best first. */
-enum { BEFORE = 6 };
-static int best_before(const TuneRun *r, const TunedKey *k, Launch out[BEFORE])
-{
-    double ms[BEFORE];
-    int n = 0;
-    for (const Trial *t = NULL; (t = trials_of(&r->tried, k, t));) {
-        int at = 0;
-        while (at < n && memcmp(&out[at], &t->launch, sizeof *out))
-            at++;
-        if (!isfinite(t->ms) || (at < n ? t->ms >= ms[at] : n == BEFORE && t->ms >= ms[n - 1]))
-            continue;
-        /* its index: that of the same launch, or a new one, or the last one's */
-        at = at < n ? at : n < BEFORE ? n++ : n - 1;
-        for (; at > 0 && t->ms < ms[at - 1]; at--) {
-            ms[at] = ms[at - 1];
-            out[at] = out[at - 1];
-        }
-        ms[at] = t->ms;
-        out[at] = t->launch;
-    }
-    return n;
-}
-
 /* Other processes used the machine: the result would be wrong and stay in the file, so it is not
  * stored. */
 static bool crowded(TuneRun *r, const Meter *m)
@@ -162,13 +146,9 @@ bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter 
                 .stop = r->stop,
                 .progress = progress,
                 .progress_ctx = r};
-    Launch before[BEFORE + 1];
-    /* results for this size or the nearest one: in this file */
-    const Launch *near = usable(tuned_find(&r->known, k), space);
-    if (near)
-        before[s.nknown++] = *near;
-    s.nknown += best_before(r, k, before + s.nknown);
-    s.known = before;
+    /* an earlier result for this size or the nearest one, in this file */
+    s.known = usable(tuned_find(&r->known, k), space);
+    s.nknown = s.known != NULL;
     /* the result that steps use now, from all lists */
     s.used = usable(tuned_look(&r->engine->library->tuned, k, lo, hi, NULL), space);
     r->label = label;
@@ -183,6 +163,8 @@ bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter 
     r->late += ok && !s.finished && tried(&s) < 2;
     if (ok && (s.finished || tried(&s) > 1)) {
         report(r, k, &s, bytes, label);
+        if (r->log)
+            log_tried(r, k, &s, label);
         if (crowded(r, m)) {
             search_free(&s);
             return true;

@@ -11,11 +11,11 @@ typedef struct TuneRun {
     const char *device, *into, *stage;
     double budget; int most;       /* seconds for a rule; most trials of a search, 0: as many as
                                     * there is time for */
-    bool exhaustive, again, dry, json, crowd;
+    bool exhaustive, again, dry, crowd;
     int64_t size[MOST_SIZES]; int nsize;
-    char path[TUNE_PATH], trials[TUNE_PATH];
+    char path[TUNE_PATH];
+    const char *log_path; FILE *log;       /* every launch that was tried; NULL: no log */
     TunedList known;               /* results in the user's file at the start */
-    TrialList tried;
     optc_engine *engine;
     Workers *workers;              /* compile candidates for a GPU */
     bool shows;                    /* a progress line on a terminal */

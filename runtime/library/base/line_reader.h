@@ -1,4 +1,4 @@
-/* Reads text line by line: tuning results and trials, notes of cache entries, manifests of
+/* Reads text line by line: tuning results, notes of cache entries, manifests of
  * packages, bars of benchmarks. Errors name the file and the line. */
 #ifndef OPTC_LINE_READER_H
 #define OPTC_LINE_READER_H

@@ -58,7 +58,7 @@ bool file_others_write(const struct stat *st)
 }
 
 /* Reads up to one byte more than the size, to detect that the file grew. */
-static const char *read_whole(int fd, int64_t size, unsigned how, char **data, size_t *n)
+static const char *read_whole(int fd, int64_t size, char **data, size_t *n)
 {
     size_t cap = (size_t)size + 1;
     char *buf = *data = malloc(cap + 64);
@@ -75,7 +75,7 @@ static const char *read_whole(int fd, int64_t size, unsigned how, char **data, s
         *n += (size_t)k;
     }
     buf[*n] = 0;
-    return *n == cap && !(how & FILE_MAY_GROW) ? "it grew while it was read" : NULL;
+    return *n == cap ? "it grew while it was read" : NULL;
 }
 
 bool file_load(const char *path, int64_t most, unsigned how, char **data, size_t *n, char *why,
@@ -96,7 +96,7 @@ bool file_load(const char *path, int64_t most, unsigned how, char **data, size_t
                         : st.st_size > most           ? large
                         : (how & FILE_TRUSTED) && file_others_write(&st)
                             ? "another user's, or others can write it"
-                            : read_whole(fd, st.st_size, how, data, n);
+                            : read_whole(fd, st.st_size, data, n);
     if (fd >= 0)
         close(fd);
     if (!wrong)

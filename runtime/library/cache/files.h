@@ -20,8 +20,8 @@ bool file_others_write(const struct stat *st);
 /* Reads a whole file of at most `most` bytes into *data: malloc'ed, a 0 behind it. false: why says
  * "PATH: …".
  * FILE_OPTIONAL: a file that does not exist gives *data NULL and true. FILE_TRUSTED: refuses a file
- * that others can write. FILE_MAY_GROW: bytes that are appended during the call may be left out. */
-enum { FILE_OPTIONAL = 1, FILE_TRUSTED = 2, FILE_MAY_GROW = 4 };
+ * that others can write. */
+enum { FILE_OPTIONAL = 1, FILE_TRUSTED = 2 };
 bool file_load(const char *path, int64_t most, unsigned how, char **data, size_t *n, char *why,
                size_t nwhy);
 /* The same without a limit or a message. NULL: the file cannot be read. */

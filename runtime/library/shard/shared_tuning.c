@@ -1,7 +1,7 @@
 /* Sharded bindings on GPUs: all ranks use the tuned results of rank 0. A rank without these results
  * would choose other launches, and the others would wait for it. It would also choose other methods
  * for eigenvectors and roots, which differ in their last bits. Rank 0 sends the results of its
- * user's and its site's files for its device, as text. A rank whose GPU is another model keeps its
+ * user's file for its device, as text. A rank whose GPU is another model keeps its
  * own. */
 #include "runtime/library/rule/gpu_code.h"
 
@@ -29,8 +29,7 @@ static bool put_device(TunedList *to, const TunedList *from, const TunedKey *dev
 static char *own_results(const optc_engine *e, const TunedKey *device)
 {
     TunedList all = {0};
-    bool ok = put_device(&all, &e->library->tuned.site, device) &&
-              put_device(&all, &e->library->tuned.user, device);
+    bool ok = put_device(&all, &e->library->tuned.user, device);
     char *text = ok ? tuned_text(&all) : NULL;
     tuned_free(&all);
     return text;

@@ -1,5 +1,5 @@
 /* Lists of tuned results: sorted by key, searched, merged. */
-#include "runtime/library/tuned/tuned_text.h"
+#include "runtime/library/tuned/tuned.h"
 #include "runtime/library/base/line_reader.h"
 
 #include <limits.h>
@@ -59,13 +59,6 @@ void tuned_set_device(TunedKey *k, const char *name, int units, int driver)
     k->driver = driver;
 }
 
-void tuned_clean_label(char label[80])
-{
-    char text[80];
-    clean_text(text, sizeof text, label, '\n');
-    memcpy(label, text, sizeof text);
-}
-
 void tuned_free(TunedList *l)
 {
     free(l->v);
@@ -123,7 +116,7 @@ bool tuned_put(TunedList *l, const Tuned *t)
 {
     Tuned clean = *t;
     tuned_set_device(&clean.key, t->key.device, t->key.units, t->key.driver);
-    tuned_clean_label(clean.label);
+    clean_text(clean.label, sizeof clean.label, t->label, '\n');
     int at = lower(l, &clean.key);
     bool same = at < l->n && !tuned_compare(&l->v[at].key, &clean.key);
     if (!same) {
@@ -178,37 +171,16 @@ void tuned_reach(const TunedKey *k, int *lo, int *hi)
 
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from)
 {
-    static const TunedList none = {0};
     const SharedResults *shared = __atomic_load_n(&s->shared, __ATOMIC_ACQUIRE);
-    const struct {
-        const TunedList *list;
-        const char *name;
-    } order[] = {{shared ? &shared->list : &s->user, shared ? "rank 0" : "user"},
-                 {shared ? &none : &s->site, "site"},
-                 {&s->builtin, "built-in"}};
+    const TunedList *list[] = {shared ? &shared->list : &s->user, &s->builtin};
     /* first the exact size in each list, then the nearest in each */
-    for (int i = 0; i < 6; i++) {
-        const Tuned *t = find_between(order[i % 3].list, k, lo, hi);
-        if (t && (i >= 3 || t->key.bucket == k->bucket)) {
+    for (int i = 0; i < 4; i++) {
+        const Tuned *t = find_between(list[i % 2], k, lo, hi);
+        if (t && (i >= 2 || t->key.bucket == k->bucket)) {
             if (from)
-                *from = order[i % 3].name;
+                *from = i % 2 ? "built-in" : shared ? "rank 0" : "user";
             return t;
         }
     }
-    return NULL;
-}
-
-/* ---- trials ---- */
-void trials_free(TrialList *l)
-{
-    free(l->v);
-    *l = (TrialList){0};
-}
-
-const Trial *trials_of(const TrialList *l, const TunedKey *k, const Trial *after)
-{
-    for (int i = after ? (int)(after - l->v) + 1 : 0; i < l->n; i++)
-        if (!tuned_compare(&l->v[i].key, k))
-            return &l->v[i];
     return NULL;
 }

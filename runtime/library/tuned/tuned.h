@@ -10,9 +10,9 @@
  * CPU), form of the stage, storage types, hash of the stage's code, and size bucket. A key without
  * a result uses that of the neighbouring bucket.
  *
- * Three lists are searched in this order: the user's ($OPTC_TUNE, $XDG_CONFIG_HOME/optc/tune or
- * ~/.config/optc/tune), the site's ($OPTC_TUNE_SITE or /etc/optc/tune), and the built-in one
- * (runtime/tuned/, compiled in). If none has a result, launch_model decides. */
+ * Two lists are searched: first the user's ($OPTC_TUNE, $XDG_CONFIG_HOME/optc/tune or
+ * ~/.config/optc/tune), then the built-in one (runtime/tuned/, compiled in). If neither has a
+ * result, launch_model decides. */
 #ifndef OPTC_TUNED_H
 #define OPTC_TUNED_H
 #include "gen/gen.h"
@@ -45,9 +45,8 @@ int tuned_bucket(int64_t elements);
 /* The path of the user's file; false: there is none (OPTC_TUNE is empty, or there is no home
  * folder). */
 bool tuned_path(char *out, size_t n);
-bool tuned_site_path(char *out, size_t n);
 /* Sets the device. The name is cleaned for files: no control characters, no '|', no runs of spaces.
- * tuned_put and trials_append clean their entries too. */
+ * tuned_put cleans its entries too. */
 void tuned_set_device(TunedKey *k, const char *name, int units, int driver);
 /* by device, form, types, stage, bucket */
 int tuned_compare(const TunedKey *a, const TunedKey *b);
@@ -78,15 +77,13 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerg
 bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms,
                   TunedMerge *m, char *why, size_t nwhy);
 
-/* Results of rank 0 of a sharded binding (shard/shared_tuning.c). They replace the user's and the
- * site's. */
+/* Results of rank 0 of a sharded binding (shard/shared_tuning.c). They replace the user's. */
 typedef struct SharedResults {
     TunedList list; char *text; struct SharedResults *older;
 } SharedResults;
-/* The three lists. why: one line for each file that could not be read, or ""; shared: atomic, NULL:
- * none */
+/* Both lists. why: a line for each file that is not used, or ""; shared: atomic, NULL: none */
 typedef struct TunedSet {
-    TunedList user, site, builtin; char why[1200]; SharedResults *shared;
+    TunedList user, builtin; char why[1200]; SharedResults *shared;
 } TunedSet;
 void tuned_open(TunedSet *s);
 void tuned_close(TunedSet *s);
@@ -97,42 +94,7 @@ void tuned_close(TunedSet *s);
 enum { TUNED_REACH = 2, TUNED_LARGE = 28 };
 void tuned_reach(const TunedKey *k, int *lo, int *hi);
 /* The result for exactly this size from the first list that has one; otherwise the nearest size
- * from lo to hi, from the first list that has one. from: receives "user", "site", "rank 0" or
- * "built-in"; may be NULL. */
+ * from lo to hi, from the first list that has one. from: receives "user", "rank 0" or "built-in";
+ * may be NULL. */
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from);
-
-/* ---- trials ----
- * FILE.trials, beside the results in FILE, lists every launch that was timed: to inspect them, and
- * to continue a search that was stopped.
- *
- *     optc-trials 1
- *     device NVIDIA H200 | units 132 | driver 580 | map f32,f32,f32
- *     0123456789abcdef0123456789abcdef 2^28 threads=512 …
- *         grid=0 ms=1.91 n=5 from=search # adamw step_1_map        (one line)
- *
- * Each line is complete in itself; lines are appended and keep their order. A truncated last line,
- * left by a killed process, is ignored, and the next append removes it. Any other error is refused,
- * as in results. `ms=failed`: the launch did not compile, did not start, or gave other bits. */
-typedef struct Trial {
-    TunedKey key;
-    Launch launch;
-    double ms;                 /* INFINITY: it failed */
-    int samples;
-    bool model;                /* the model's choice, from=model */
-    char label[80];
-} Trial;
-typedef struct TrialList { Trial *v; int n, cap; } TrialList;
-
-/* The path of the trials that belong to a file of results; false: it is too long. */
-bool trials_path(const char *results, char *out, size_t n);
-void trials_free(TrialList *l);
-bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, char *why,
-                  size_t nwhy);
-/* Adds the trials of a file to l. false: l is unchanged. A file that does not exist counts as
- * empty. */
-bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy);
-/* Appends a trial. Several processes may append at the same time. */
-bool trials_append(const char *path, const Trial *t, char *why, size_t nwhy);
-/* The next trial of that key after `after` (NULL: the first one). NULL: no more. */
-const Trial *trials_of(const TrialList *l, const TunedKey *k, const Trial *after);
 #endif

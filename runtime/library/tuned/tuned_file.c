@@ -1,6 +1,6 @@
-/* Files of tuned results and trials: their paths, reading, writing through a temporary file,
- * merging under a lock; trials are appended line by line. */
-#include "runtime/library/tuned/tuned_text.h"
+/* Files of tuned results: their paths, reading, writing through a temporary file, merging under a
+ * lock. */
+#include "runtime/library/tuned/tuned.h"
 
 #include "runtime/library/cache/files.h"
 #include "gen/abi/embedded.h"
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_ROOM = 4200, MOST_RESULTS = 16 << 20, MOST_TRIALS = 64 << 20, APPEND_WAIT_MS = 10000 };
+enum { PATH_ROOM = 4200, MOST_RESULTS = 16 << 20 };
 
 static bool say(char *why, size_t nwhy, const char *path, const char *what)
 {
@@ -46,17 +46,6 @@ bool tuned_path(char *out, size_t n)
     return join(out, n, s && *s ? s : "", s && *s ? "/.config/optc/tune" : "");
 }
 
-bool tuned_site_path(char *out, size_t n)
-{
-    const char *s = getenv("OPTC_TUNE_SITE");
-    return join(out, n, s ? s : "/etc/optc/tune", "");
-}
-
-bool trials_path(const char *results, char *out, size_t n)
-{
-    return join(out, n, results, ".trials");
-}
-
 /* ---- reading ---- */
 bool tuned_read(TunedList *l, const char *path, char *why, size_t nwhy)
 {
@@ -65,18 +54,6 @@ bool tuned_read(TunedList *l, const char *path, char *why, size_t nwhy)
     if (!file_load(path, MOST_RESULTS, FILE_OPTIONAL, &text, &len, why, nwhy))
         return false;
     bool ok = !text || tuned_parse(l, path, text, len, why, nwhy);
-    free(text);
-    return ok;
-}
-
-bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy)
-{
-    char *text;
-    size_t len;
-    /* a line that is appended during the read may be cut; it is ignored like a truncated one */
-    if (!file_load(path, MOST_TRIALS, FILE_OPTIONAL | FILE_MAY_GROW, &text, &len, why, nwhy))
-        return false;
-    bool ok = !text || trials_parse(l, path, text, len, why, nwhy);
     free(text);
     return ok;
 }
@@ -230,14 +207,26 @@ static void note(TunedSet *s, const char *why)
     snprintf(s->why + n, sizeof s->why - n, "%s%s", n ? "\n" : "", why);
 }
 
+/* Until version 0.1 a site had results of its own. They are named while they are there, because
+ * ignoring them would make steps slower without a word. */
+static void note_site(TunedSet *s)
+{
+    char why[600];
+    const char *path = getenv("OPTC_TUNE_SITE");
+    path = path ? path : "/etc/optc/tune";
+    if (*path && access(path, F_OK) == 0)
+        note(s, (say(why, sizeof why, path,
+                     "a site's results are not read any more; take them into your own: "
+                     "optc tune merge FILE"), why));
+}
+
 void tuned_open(TunedSet *s)
 {
     char path[PATH_ROOM], why[600];
     *s = (TunedSet){0};
     if (tuned_path(path, sizeof path) && !tuned_read(&s->user, path, why, sizeof why))
         note(s, why);
-    if (tuned_site_path(path, sizeof path) && !tuned_read(&s->site, path, why, sizeof why))
-        note(s, why);
+    note_site(s);
     const char *own = getenv("OPTC_TUNE_BUILTIN");
     for (const Embedded *e = embedded_tuned; e->name && !(own && !*own); e++) {
         snprintf(path, sizeof path, "built-in %s", e->name);
@@ -249,7 +238,6 @@ void tuned_open(TunedSet *s)
 void tuned_close(TunedSet *s)
 {
     tuned_free(&s->user);
-    tuned_free(&s->site);
     tuned_free(&s->builtin);
     for (SharedResults *x = s->shared, *older; x; x = older) {
         older = x->older;
@@ -259,86 +247,4 @@ void tuned_close(TunedSet *s)
     }
     s->shared = NULL;
     s->why[0] = 0;
-}
-
-/* ---- trials ---- */
-/* The end of the last complete line. -1: this is not a file of trials, and must not be changed. */
-static off_t whole_lines(int fd, off_t size)
-{
-    static const char head[] = TRIALS_HEAD "\n";
-    char part[4096];
-    size_t n = size < (off_t)sizeof head - 1 ? (size_t)size : sizeof head - 1;
-    if (pread(fd, part, n, 0) != (ssize_t)n || memcmp(part, head, n))
-        return -1;
-    if (n < sizeof head - 1)
-        return 0;
-    for (off_t end = size; end > 0;) {
-        off_t from = end > (off_t)sizeof part ? end - (off_t)sizeof part : 0;
-        if (pread(fd, part, (size_t)(end - from), from) != (ssize_t)(end - from))
-            return -1;
-        for (off_t i = end; i > from; i--)
-            if (part[i - 1 - from] == '\n')
-                return i;
-        end = from;
-    }
-    return 0;
-}
-
-static bool append(int fd, const char *line, const char *path, char *why, size_t nwhy)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return say(why, nwhy, path, "not a file");
-    off_t end = whole_lines(fd, st.st_size);
-    if (end < 0)
-        return say(why, nwhy, path, "not a file of trials: it should begin with '" TRIALS_HEAD "'");
-    if (end + (off_t)strlen(line) + (off_t)sizeof TRIALS_HEAD > MOST_TRIALS)
-        return say(
-            why, nwhy, path,
-            "would be larger than 64 MiB: remove it, only 'optc tune show --stage' needs it");
-    if ((end != st.st_size && ftruncate(fd, end) != 0) ||
-        (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) ||
-        !file_put(fd, line, strlen(line))) {
-        snprintf(why, nwhy, "cannot write %.300s: %s", path, strerror(errno));
-        return false;
-    }
-    return true;
-}
-
-/* A line that does not parse would make the file unreadable, so it is parsed before it is
- * written. */
-static bool reads_back(const char *line, char *why, size_t nwhy)
-{
-    Buf b = {0};
-    TrialList l = {0};
-    buf_printf(&b, "%s\n%s", TRIALS_HEAD, line);
-    bool ok = b.s && !b.oom && trials_parse(&l, "what was to be written", b.s, b.len, why, nwhy);
-    trials_free(&l);
-    buf_free(&b);
-    return ok;
-}
-
-bool trials_append(const char *path, const Trial *t, char *why, size_t nwhy)
-{
-    Trial clean = *t;
-    tuned_set_device(&clean.key, t->key.device, t->key.units, t->key.driver);
-    tuned_clean_label(clean.label);
-    char *line = trial_text(&clean);
-    bool ok = line ? reads_back(line, why, nwhy) : say(why, nwhy, path, "out of memory");
-    if (ok && (strlen(path) >= PATH_ROOM || !make_folders(path))) {
-        snprintf(why, nwhy, "cannot make the folder of %.300s: %s", path, strerror(errno));
-        ok = false;
-    }
-    int fd = ok ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666) : -1;
-    if (ok && fd < 0)
-        ok = say(why, nwhy, path, strerror(errno));
-    if (fd >= 0 && !lock_within(fd, APPEND_WAIT_MS)) {
-        ok = say(why, nwhy, path, "another process is writing it and does not finish");
-        close(fd);
-    } else if (fd >= 0) {
-        ok = append(fd, line, path, why, nwhy);
-        unlock(fd);
-    }
-    free(line);
-    return ok;
 }

@@ -1,6 +1,6 @@
-/* The text of tuned results and trials: one reader and one printer for both. The reader checks
- * everything: users edit these files. */
-#include "runtime/library/tuned/tuned_text.h"
+/* The text of tuned results: reader and printer. The reader checks everything: users edit these
+ * files. */
+#include "runtime/library/tuned/tuned.h"
 
 #include "runtime/library/base/line_reader.h"
 #include "gen/gen.h"
@@ -11,27 +11,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TUNED_HEAD "optc-tune 1"
 enum { MOST_UNITS = 1 << 20, MOST_THREADS = 4096, MOST_ITEMS = 1 << 20, MOST_BUCKET = 40 };
 
-/* One line of results or trials. */
-typedef struct Line {
-    TunedKey key;
-    Launch launch;
-    double ms, model_ms;
-    int samples, line;
-    bool model;
-    char label[80];
-} Line;
+/* A search takes at most 75 samples of a launch at a time and then confirms it; live tuning stops
+ * after a few hundred. */
+enum { MOST_RUN_SAMPLES = 100000 };
+
+typedef struct Line { Tuned result; int line; } Line;
 
 typedef struct Reader {
     LineReader in;
-    bool trials;
     TunedKey device;           /* the section's device; units 0: none yet */
     Line *v;
     int n, cap;
 } Reader;
-
-static const char *head_of(bool trials) { return trials ? TRIALS_HEAD : TUNED_HEAD; }
 
 static bool unknown(const Reader *r, const char *what, const Near *near)
 {
@@ -47,53 +41,20 @@ static bool unknown(const Reader *r, const char *what, const Near *near)
 }
 
 /* ---- values ---- */
-static bool take_time(const char *s, double *out) { return line_real(s, out) && *out > 0; }
+enum { FIELD_MS, FIELD_MODEL, FIELD_N, NFIELD };
+static const struct { const char *name, *want;
+} fields[NFIELD] = {{"ms", "a time in milliseconds above 0"},
+                    {"model", "a time in milliseconds above 0"},
+                    {"n", "a whole number from 1 to 100000"}};
 
-static bool take_ms(const Reader *r, Line *e, const char *s)
+static bool take_value(Tuned *e, int field, const char *s)
 {
-    if (r->trials && !strcmp(s, "failed")) {
-        e->ms = INFINITY;
-        return true;
-    }
-    return take_time(s, &e->ms);
+    double *ms = field == FIELD_MS ? &e->ms : &e->model_ms;
+    return field == FIELD_N ? line_int(s, 1, MOST_RUN_SAMPLES, &e->samples)
+                            : line_real(s, ms) && *ms > 0;
 }
 
-static bool take_model(const Reader *r, Line *e, const char *s)
-{
-    (void)r;
-    return take_time(s, &e->model_ms);
-}
-
-static bool take_n(const Reader *r, Line *e, const char *s)
-{
-    (void)r;
-    return line_int(s, 1, INT_MAX, &e->samples);
-}
-
-static bool take_from(const Reader *r, Line *e, const char *s)
-{
-    (void)r;
-    e->model = !strcmp(s, "model");
-    return e->model || !strcmp(s, "search");
-}
-
-static const struct Field {
-    const char *name;
-    bool (*take)(const Reader *r, Line *e, const char *s);
-    const char *want;
-    bool result, trial;
-} fields[] = {{"ms", take_ms, "a time in milliseconds above 0", true, true},
-              {"model", take_model, "a time in milliseconds above 0", true, false},
-              {"n", take_n, "a whole number from 1", true, true},
-              {"from", take_from, "model or search", false, true}};
-enum { NFIELD = sizeof fields / sizeof *fields };
-
-static bool has_field(const Reader *r, int i)
-{
-    return r->trials ? fields[i].trial : fields[i].result;
-}
-
-static bool take_knob(const Reader *r, Line *e, int k, const char *s)
+static bool take_knob(const Reader *r, Tuned *e, int k, const char *s)
 {
     int allowed[MOST_VALUES], n = knob_values(e->key.form, (Knob)k, allowed), x, i = 0;
     if (!line_int(s, 0, INT_MAX, &x))
@@ -119,7 +80,7 @@ static bool take_knob(const Reader *r, Line *e, int k, const char *s)
 }
 
 /* name=value */
-static bool take_field(const Reader *r, Line *e, char *word, unsigned *seen)
+static bool take_field(const Reader *r, Tuned *e, char *word, unsigned *seen)
 {
     char *value = line_value(word);
     Near near = {.want = word};
@@ -128,8 +89,6 @@ static bool take_field(const Reader *r, Line *e, char *word, unsigned *seen)
     if (!strncmp(word, "x-", 2))               /* optional fields of later versions */
         return true;
     for (int i = 0; i < NKNOB + NFIELD; i++) {
-        if (i >= NKNOB && !has_field(r, i - NKNOB))
-            continue;
         const char *name = i < NKNOB ? knob_text(e->key.form, (Knob)i) : fields[i - NKNOB].name;
         if (!name)
             continue;
@@ -141,14 +100,14 @@ static bool take_field(const Reader *r, Line *e, char *word, unsigned *seen)
         *seen |= 1u << i;
         if (i < NKNOB)
             return take_knob(r, e, i, value);
-        return fields[i - NKNOB].take(r, e, value) ||
+        return take_value(e, i - NKNOB, value) ||
                line_bad(&r->in, "%s=%.40s must be %s", name, value, fields[i - NKNOB].want);
     }
     return unknown(r, "knob", &near);
 }
 
 /* ---- the key ---- */
-static bool take_form(const Reader *r, Line *e, const char *word)
+static bool take_form(const Reader *r, Tuned *e, const char *word)
 {
     Near near = {.want = word};
     near_try(&near, "device");
@@ -162,7 +121,7 @@ static bool take_form(const Reader *r, Line *e, const char *word)
     return unknown(r, "kind of stage", &near);
 }
 
-static bool take_types(const Reader *r, Line *e, const char *word)
+static bool take_types(const Reader *r, Tuned *e, const char *word)
 {
     int n = 0;
     const char *s = word;
@@ -189,7 +148,7 @@ static bool take_types(const Reader *r, Line *e, const char *word)
     return true;
 }
 
-static bool take_key(const Reader *r, Line *e, char **s)
+static bool take_key(const Reader *r, Tuned *e, char **s)
 {
     static const char *const names[] = {"the kind of stage", "the storage types",
                                         "the stage's hash", "the size"};
@@ -217,46 +176,46 @@ static bool named_int(const char *s, const char *name, int lo, int *out)
            line_int(s + n + strspn(s + n, " \t"), lo, MOST_UNITS, out);
 }
 
-/* Parses the text after "device": NAME | units N | driver N. In trials " | " and the rest of the
- * line follow; *rest. */
-static bool take_device(Reader *r, char *s, char **rest)
+/* Parses the text after "device": NAME | units N | driver N. */
+static bool take_device(Reader *r, char *s)
 {
-    char *part[4] = {line_trim(s)};
+    char *part[3] = {line_trim(s)};
     int n = 1;
-    for (char *at; n < (rest ? 4 : 3) && (at = strchr(part[n - 1], '|')); n++) {
+    for (char *at; n < 3 && (at = strchr(part[n - 1], '|')); n++) {
         *at = 0;
         part[n - 1] = line_trim(part[n - 1]);
         part[n] = line_trim(at + 1);
     }
-    if (n < (rest ? 4 : 3) || !named_int(part[1], "units", 1, &r->device.units) ||
+    if (n < 3 || !named_int(part[1], "units", 1, &r->device.units) ||
         !named_int(part[2], "driver", 0, &r->device.driver)) {
         r->device.units = 0;
-        return line_bad(&r->in, "a device is 'device NAME | units N | driver N'%s",
-                        rest ? " and, behind another '|', what was tried" : "");
+        return line_bad(&r->in, "a device is 'device NAME | units N | driver N'");
     }
     if (!*part[0] || strlen(part[0]) >= sizeof r->device.device)
         return line_bad(&r->in, "a device's name has 1 to %d bytes",
                         (int)sizeof r->device.device - 1);
     strcpy(r->device.device, part[0]);
-    if (rest)
-        *rest = part[3];
     return true;
 }
 
 static bool take_entry(Reader *r, char *s)
 {
-    Line e = {.key = r->device, .line = r->in.line};
+    Tuned e = {.key = r->device};
     unsigned seen = 0;
     if (!take_key(r, &e, &s))
         return false;
     for (char *word; s += strspn(s, " \t"), *s && *s != '#' && (word = line_word(&s));)
         if (!take_field(r, &e, word, &seen))
             return false;
-    for (int i = 0; i < NKNOB + NFIELD; i++)
-        if (!(seen & 1u << i) &&
-            (i < NKNOB ? knob_text(e.key.form, (Knob)i) != NULL : has_field(r, i - NKNOB)))
-            return line_bad(&r->in, "%s= is missing",
-                            i < NKNOB ? knob_text(e.key.form, (Knob)i) : fields[i - NKNOB].name);
+    for (int i = 0; i < NKNOB + NFIELD; i++) {
+        const char *name = i < NKNOB ? knob_text(e.key.form, (Knob)i) : fields[i - NKNOB].name;
+        if (name && !(seen & 1u << i))
+            return line_bad(&r->in, "%s= is missing", name);
+    }
+    /* each thread of a CPU is one of its units */
+    if (e.key.form == FORM_CPU && e.launch.v[KNOB_THREADS] > e.key.units)
+        return line_bad(&r->in, "threads=%d: no run on %d units has that many",
+                        e.launch.v[KNOB_THREADS], e.key.units);
     if (*s == '#') {
         s = line_trim(s + 1);
         if (strlen(s) >= sizeof e.label)
@@ -272,7 +231,7 @@ static bool take_entry(Reader *r, char *s)
         r->v = v;
         r->cap = cap;
     }
-    r->v[r->n++] = e;
+    r->v[r->n++] = (Line){e, r->in.line};
     return true;
 }
 
@@ -281,15 +240,8 @@ static bool take_line(Reader *r, char *s)
     s = line_trim(s);
     if (!*s || *s == '#')
         return true;
-    bool device = !strncmp(s, "device", 6) && (s[6] == ' ' || s[6] == '\t');
-    if (r->trials) {
-        char *rest;
-        if (!device)
-            return line_bad(&r->in, "a trial begins with 'device'");
-        return take_device(r, s + 6, &rest) && take_entry(r, rest);
-    }
-    if (device)
-        return take_device(r, s + 6, NULL);
+    if (!strncmp(s, "device", 6) && (s[6] == ' ' || s[6] == '\t'))
+        return take_device(r, s + 6);
     if (!r->device.units)
         return line_bad(&r->in,
                         "a result before the first line 'device NAME | units N | driver N'");
@@ -298,17 +250,13 @@ static bool take_line(Reader *r, char *s)
 
 static bool take_head(const Reader *r, const char *s)
 {
-    const char *head = head_of(r->trials), *other = head_of(!r->trials);
-    size_t n = strcspn(head, " ") + 1, m = strcspn(other, " ") + 1;
-    if (!strcmp(s, head))
+    if (!strcmp(s, TUNED_HEAD))
         return true;
-    if (!strncmp(s, head, n))
-        return line_bad(&r->in, "of another version: '%.40s'; this optc reads '%s'", s, head);
-    if (!strncmp(s, other, m))
-        return line_bad(&r->in, r->trials ? "these are results, not trials"
-                                          : "these are trials, not results");
-    return line_bad(&r->in, "not a file of %s: it should begin with '%s'",
-                    r->trials ? "trials" : "tuning results", head);
+    if (!strncmp(s, TUNED_HEAD, strcspn(TUNED_HEAD, " ") + 1))
+        return line_bad(&r->in, "of another version: '%.40s'; this optc reads '%s'", s, TUNED_HEAD);
+    if (!strncmp(s, "optc-trials ", 12))
+        return line_bad(&r->in, "these are trials, not results; no version reads them any more");
+    return line_bad(&r->in, "not a file of tuning results: it should begin with '%s'", TUNED_HEAD);
 }
 
 static bool read_lines(Reader *r)
@@ -321,7 +269,7 @@ static bool read_lines(Reader *r)
     if (r->in.line)
         return ok;
     r->in.line = 1;
-    return line_bad(&r->in, "empty: it should begin with '%s'", head_of(r->trials));
+    return line_bad(&r->in, "empty: it should begin with '%s'", TUNED_HEAD);
 }
 
 /* Lines are cut in a copy, so that the text does not change. */
@@ -343,7 +291,7 @@ static bool parse(Reader *r, const char *text, size_t len)
 static int by_key(const void *a, const void *b)
 {
     const Line *x = a, *y = b;
-    int c = tuned_compare(&x->key, &y->key);
+    int c = tuned_compare(&x->result.key, &y->result.key);
     return c ? c : x->line - y->line;
 }
 
@@ -352,7 +300,7 @@ static bool no_key_twice(Reader *r)
 {
     int again = INT_MAX, first = 0;
     for (int i = 1; i < r->n; i++)
-        if (!tuned_compare(&r->v[i - 1].key, &r->v[i].key) && r->v[i].line < again) {
+        if (!tuned_compare(&r->v[i - 1].result.key, &r->v[i].result.key) && r->v[i].line < again) {
             again = r->v[i].line;
             first = r->v[i - 1].line;
         }
@@ -364,15 +312,8 @@ static bool no_key_twice(Reader *r)
 static bool move_results(TunedList *l, const Reader *r)
 {
     TunedList got = {.v = malloc((size_t)r->n * sizeof *got.v), .n = r->n, .cap = r->n};
-    for (int i = 0; got.v && i < r->n; i++) {
-        const Line *e = &r->v[i];
-        got.v[i] = (Tuned){.key = e->key,
-                           .launch = e->launch,
-                           .ms = e->ms,
-                           .model_ms = e->model_ms,
-                           .samples = e->samples};
-        memcpy(got.v[i].label, e->label, sizeof e->label);
-    }
+    for (int i = 0; got.v && i < r->n; i++)
+        got.v[i] = r->v[i].result;
     bool ok = got.v && tuned_merge(l, &got, TUNED_NEWEST, NULL);
     tuned_free(&got);
     return ok;
@@ -391,70 +332,7 @@ bool tuned_parse(TunedList *l, const char *name, const char *text, size_t len, c
     return ok;
 }
 
-static bool move_trials(TrialList *l, const Reader *r)
-{
-    Trial *v = realloc(l->v, ((size_t)l->n + (size_t)r->n + 1) * sizeof *v);
-    if (!v)
-        return false;
-    l->v = v;
-    l->cap = l->n + r->n + 1;
-    for (int i = 0; i < r->n; i++) {
-        const Line *e = &r->v[i];
-        Trial *t = &v[l->n++];
-        *t = (Trial){.key = e->key,
-                     .launch = e->launch,
-                     .ms = e->ms,
-                     .samples = e->samples,
-                     .model = e->model};
-        memcpy(t->label, e->label, sizeof t->label);
-    }
-    return true;
-}
-
-bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, char *why,
-                  size_t nwhy)
-{
-    Reader r = {.in = {.name = name, .strict = true, .why = why, .nwhy = nwhy}, .trials = true};
-    size_t whole = len, head = sizeof TRIALS_HEAD - 1;
-    while (whole && text[whole - 1] != '\n')
-        whole--;
-    /* killed while writing the first line */
-    if (!whole && len <= head && !memcmp(text, TRIALS_HEAD, len))
-        return true;
-    bool ok = parse(&r, text, whole ? whole : len) &&
-              (move_trials(l, &r) || line_bad(&r.in, "out of memory"));
-    free(r.v);
-    return ok;
-}
-
 /* ---- printing ---- */
-static void put_key(Buf *b, const TunedKey *k, const Launch *l)
-{
-    buf_printf(b, "%s %s %s 2^%d", form_name[k->form], k->types, k->stage, k->bucket);
-    for (int i = 0; i < NKNOB; i++)
-        if (knob_text(k->form, (Knob)i))
-            buf_printf(b, " %s=%d", knob_text(k->form, (Knob)i), l->v[i]);
-}
-
-static void put_ms(Buf *b, const char *name, double ms)
-{
-    buf_printf(b, " %s=", name);
-    if (isfinite(ms))
-        buf_double(b, ms);
-    else
-        buf_puts(b, "failed");
-}
-
-static void put_end(Buf *b, const char *label)
-{
-    buf_printf(b, "%s%s\n", *label ? " # " : "", label);
-}
-
-static void put_device(Buf *b, const TunedKey *k)
-{
-    buf_printf(b, "device %s | units %d | driver %d", k->device, k->units, k->driver);
-}
-
 char *tuned_text(const TunedList *l)
 {
     Buf b = {0};
@@ -464,31 +342,19 @@ char *tuned_text(const TunedList *l)
         const Tuned *t = &l->v[i];
         const TunedKey *k = &t->key, *was = i ? &t[-1].key : NULL;
         if (!was || strcmp(was->device, k->device) || was->units != k->units ||
-            was->driver != k->driver) {
-            buf_puts(&b, i ? "\n" : "");
-            put_device(&b, k);
-            buf_puts(&b, "\n");
-        }
-        put_key(&b, k, &t->launch);
-        put_ms(&b, "ms", t->ms);
-        put_ms(&b, "model", t->model_ms);
-        buf_printf(&b, " n=%d", t->samples);
-        put_end(&b, t->label);
+            was->driver != k->driver)
+            buf_printf(&b, "%sdevice %s | units %d | driver %d\n", i ? "\n" : "", k->device,
+                       k->units, k->driver);
+        buf_printf(&b, "%s %s %s 2^%d", form_name[k->form], k->types, k->stage, k->bucket);
+        for (int knob = 0; knob < NKNOB; knob++)
+            if (knob_text(k->form, (Knob)knob))
+                buf_printf(&b, " %s=%d", knob_text(k->form, (Knob)knob), t->launch.v[knob]);
+        buf_puts(&b, " ms=");
+        buf_double(&b, t->ms);
+        buf_puts(&b, " model=");
+        buf_double(&b, t->model_ms);
+        buf_printf(&b, " n=%d%s%s\n", t->samples, *t->label ? " # " : "", t->label);
     }
-    locale_back(mark);
-    return buf_take(&b);
-}
-
-char *trial_text(const Trial *t)
-{
-    Buf b = {0};
-    LocaleMark mark = locale_plain();
-    put_device(&b, &t->key);
-    buf_puts(&b, " | ");
-    put_key(&b, &t->key, &t->launch);
-    put_ms(&b, "ms", t->ms);
-    buf_printf(&b, " n=%d from=%s", t->samples, t->model ? "model" : "search");
-    put_end(&b, t->label);
     locale_back(mark);
     return buf_take(&b);
 }
