@@ -52,17 +52,6 @@ void cli_put_clean(FILE *f, const char *s, bool lines)
     }
 }
 
-void cli_json(const char *s)
-{
-    putchar('"');
-    for (; *s; s++)
-        if ((unsigned char)*s < 32 || *s == 127)
-            printf("\\u%04x", (unsigned char)*s);
-        else
-            printf("%s%c", *s == '"' || *s == '\\' ? "\\" : "", *s);
-    putchar('"');
-}
-
 /* Texts of usual length need no allocation: reports of work that is done must not fail. */
 void cli_print(const char *fmt, ...)
 {

@@ -1,6 +1,6 @@
 /* optc cache: lists, verifies and removes compiled code on disk. Removes only files with names of
  * cache entries. */
-#include "tools/tools.h"
+#include "tools/page/json.h"
 
 #include <errno.h>
 #include <math.h>
@@ -103,34 +103,39 @@ static void ls_text(const Job *j, const CacheList *l, int64_t now)
 
 static void ls_json(const Job *j, const CacheList *l, int64_t now)
 {
-    printf("{\n  \"dir\": ");
-    cli_json(j->place);
-    printf(",\n  \"count\": %d, \"bytes\": %lld, \"max\": ", l->entries, (long long)l->bytes);
-    j->cap >= 0 ? printf("%lld", (long long)j->cap) : printf("null");
-    printf(", \"unfinished\": %d,\n  \"entries\": [", l->n - l->entries);
-    const char *comma = "";
+    Buf b = {0};
+    JsonText t = {.b = &b};
+    json_object(&t, NULL, true);
+    json_string(&t, "dir", j->place);
+    json_int(&t, "count", l->entries);
+    json_int(&t, "bytes", l->bytes);
+    json_real(&t, "max", j->cap >= 0 ? (double)j->cap : NAN);
+    json_int(&t, "unfinished", l->n - l->entries);
+    json_list(&t, "entries", true);
     for (int i = l->n; i-- > 0;) {
         const CacheEntry *e = &l->entry[i];
         CacheNote n;
+        char key[CACHE_PATH];
         if (!e->kind)
             continue;
         bool ok = cache_read_note(j->place, e->name, &n);
-        printf("%s\n    {\"key\": \"%.*s\", \"kind\": \"%s\", \"bytes\": %lld, "
-               "\"used_seconds_ago\": %lld, "
-               "\"readable\": %s",
-               comma, (int)strcspn(e->name, "."), e->name, e->kind, (long long)e->bytes,
-               (long long)((now - e->used_ns) / 1000000000), ok ? "true" : "false");
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(e->name, "."), e->name);
+        json_object(&t, NULL, false);
+        json_string(&t, "key", key);
+        json_string(&t, "kind", e->kind);
+        json_int(&t, "bytes", e->bytes);
+        json_int(&t, "used_seconds_ago", (now - e->used_ns) / 1000000000);
+        json_bool(&t, "readable", ok);
         const struct { const char *name, *text;
         } field[] = {{"rule", n.rule},   {"with", n.with},     {"options", n.options},
                      {"types", n.types}, {"target", n.target}, {"compiler", n.compiler}};
-        for (size_t k = 0; ok && k < sizeof field / sizeof *field; k++) {
-            printf(", \"%s\": ", field[k].name);
-            cli_json(field[k].text);
-        }
-        putchar('}');
-        comma = ",";
+        for (size_t k = 0; ok && k < sizeof field / sizeof *field; k++)
+            json_string(&t, field[k].name, field[k].text);
+        json_end(&t);
     }
-    printf("%s  ]\n}\n", *comma ? "\n" : "");
+    json_end(&t);
+    json_end(&t);
+    json_print(&t);
 }
 
 static int do_ls(const Job *j)

@@ -1,5 +1,5 @@
 /* optc check: compiles specs, and prints a summary and warnings about probable mistakes. */
-#include "tools/tools.h"
+#include "tools/explain/explain.h"
 
 #include <string.h>
 
@@ -46,10 +46,28 @@ static void summary(const Spec *s, const char *label, int width)
     }
 }
 
+/* Warnings of a spec that compiles, and the members of its facts; otherwise the reason. */
+static void check_json(JsonText *t, const Spec *s, const char *label, bool ok)
+{
+    json_object(t, NULL, true);
+    json_string(t, "spec", label);
+    json_bool(t, "ok", ok);
+    if (ok) {
+        RuleFacts f = facts_read(s);
+        facts_json(t, &f);
+    } else {
+        json_string(t, "error", s->gen.diag.text ? s->gen.diag.text : "out of memory");
+    }
+    json_end(t);
+}
+
 int cmd_check(const Command *self, int argc, char **argv)
 {
     CompileOpts c = COMPILE_OPTS_INIT;
-    const Opt opts[] = {COMPILE_OPTS(c), {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    bool json = false;
+    const Opt opts[] = {{"json", 0, OPT_FLAG, &json, NULL, "print one JSON list"},
+                        COMPILE_OPTS(c),
+                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, width = 0, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
@@ -58,10 +76,18 @@ int cmd_check(const Command *self, int argc, char **argv)
     for (int i = 0; i < n; i++)
         width = cli_width(argv[i]) > width ? cli_width(argv[i]) : width;
     bool is_ir = false;
+    Buf text = {0};
+    JsonText t = {.b = &text};
+    if (json)
+        json_list(&t, NULL, true);
     rc = CLI_OK;
     for (int i = 0; i < n; i++) {
         Spec s;
-        if (spec_open(&s, argv[i], &c, true, NULL)) {
+        bool ok = spec_open(&s, argv[i], &c, true, NULL);
+        if (json) {
+            check_json(&t, &s, argv[i], ok);
+            rc = ok ? rc : CLI_FAILED;
+        } else if (ok) {
             summary(&s, argv[i], width);
             spec_warnings(&s);
             warn_unread(argv[i], s.gen.rule);
@@ -70,6 +96,11 @@ int cmd_check(const Command *self, int argc, char **argv)
             rc = spec_fail(&s);
         }
         spec_close(&s);
+    }
+    if (json) {
+        json_end(&t);
+        json_print(&t);
+        return rc;
     }
     /* Only for a spec of the user, which is probably being written; IR text cannot be tried. */
     if (rc == CLI_OK && n == 1 && !is_ir && (strchr(argv[0], '/') || strstr(argv[0], ".lua")))

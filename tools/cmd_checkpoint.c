@@ -1,5 +1,5 @@
 /* optc checkpoint: prints what a file of optc_save, or any safetensors file, contains. */
-#include "tools/tools.h"
+#include "tools/page/json.h"
 
 #include "optc.h"
 
@@ -114,32 +114,36 @@ static optc_status show_text(const CheckpointSource *s, const SafeFile *f, const
 
 static optc_status show_json(const CheckpointSource *s, const SafeFile *f, const char *hash)
 {
+    Buf b = {0};
+    JsonText t = {.b = &b};
     const SafeTensor **v = in_order(f);
     if (!v)
         return no_memory("checkpoint");
-    printf("{\n  \"path\": ");
-    cli_json(source_name(s));
-    printf(",\n  \"bytes\": %lld, \"hash\": ", (long long)s->size);
-    cli_json(hash);
-    printf(",\n  \"metadata\": {");
-    for (int64_t i = 0; i < f->nmeta; i++) {
-        printf("%s\n    ", i ? "," : "");
-        cli_json(f->meta[i].key);
-        printf(": ");
-        cli_json(f->meta[i].text);
-    }
-    printf("},\n  \"tensors\": [");
+    json_object(&t, NULL, true);
+    json_string(&t, "path", source_name(s));
+    json_int(&t, "bytes", s->size);
+    json_string(&t, "hash", hash);
+    json_object(&t, "metadata", true);
+    for (int64_t i = 0; i < f->nmeta; i++)
+        json_string(&t, f->meta[i].key, f->meta[i].text);
+    json_end(&t);
+    json_list(&t, "tensors", true);
     for (int64_t i = 0; i < f->n; i++) {
-        printf("%s\n    {\"name\": ", i ? "," : "");
-        cli_json(v[i]->name);
-        printf(", \"dtype\": \"%s\", \"shape\": [", v[i]->type->name);
+        json_object(&t, NULL, false);
+        json_string(&t, "name", v[i]->name);
+        json_string(&t, "dtype", v[i]->type->name);
+        json_list(&t, "shape", false);
         for (int k = 0; k < v[i]->rank; k++)
-            printf("%s%lld", k ? ", " : "", (long long)f->dim[v[i]->dim + k]);
-        printf("], \"at\": %lld, \"bytes\": %lld}", (long long)(f->data + v[i]->begin),
-               (long long)(v[i]->end - v[i]->begin));
+            json_int(&t, NULL, f->dim[v[i]->dim + k]);
+        json_end(&t);
+        json_int(&t, "at", f->data + v[i]->begin);
+        json_int(&t, "bytes", v[i]->end - v[i]->begin);
+        json_end(&t);
     }
-    printf("]\n}\n");
+    json_end(&t);
+    json_end(&t);
     free(v);
+    json_print(&t);
     return OPTC_OK;
 }
 

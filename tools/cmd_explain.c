@@ -5,24 +5,18 @@
 #include <math.h>
 #include <string.h>
 
-static void head(const Spec *s)
+static void head(const RuleFacts *f)
 {
+    const Spec *s = f->spec;
     const Rule *r = s->gen.rule;
     Arena *a = s->gen.plan->arena;
-    cli_heading(*r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
+    cli_heading(f->title);
     if (*r->doc)
         cli_line("", r->doc);
     if (*r->cite)
         cli_line("cite", r->cite);
-    for (int i = 0; i < r->nhyper; i++) {
-        Buf b = {0};
-        cli_hyper(&b, &r->hyper[i]);
-        cli_line(i ? "" : "hyper", cli_text(&b));
-        buf_free(&b);
-    }
-    for (int i = 0; i < r->noption; i++)
-        cli_line(i ? "" : "options",
-                 arena_printf(a, "%s = %s", r->option[i].name, r->option[i].value));
+    facts_hypers(f);
+    facts_options(f);
     for (int i = 0; i < r->ninput; i++)
         cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller",
                                                  r->input[i].name, dom_info[r->input[i].dom].name));
@@ -205,14 +199,14 @@ static void states(Arena *a, const Plan *p, unsigned variants)
     }
 }
 
-Shape rule_shape(const Rule *r, Shape s)
+static Shape rule_shape(const Rule *r, Shape s)
 {
     s.rank = rank_length(r->rank, r->share, s);
     s.block = r->block;
     return s;
 }
 
-Dims square(int64_t n)
+static Dims square(int64_t n)
 {
     int64_t rows = (int64_t)sqrt((double)n);
     return (Dims){2, {rows, n / rows}};
@@ -249,10 +243,9 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++)
             for (int v = 0; v < r->nvariant; v++) {
-                Dims d = v > 0 || rule_view(r) ? square(n) : (Dims){1, {n}};
+                Dims d = explain_usual(r, v, n);
                 char text[160];
-                Shape s = rule_shape(
-                    r, count_shape(rule_view(r), d.rank, d.dim, v == 0 && r->nvariant > 1));
+                Shape s = explain_shape(r, v, &d, true);
                 const char *as =
                     d.rank == 2 && s.rows > 1 ? arena_printf(a, " as %s", cli_dims(text, &d)) : "";
                 const Phase *ph = &p->entry[e].phase[m];
@@ -263,6 +256,18 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
                     cli_line("", arena_printf(a, "at its scheduled step: %s",
                                               floor_text(a, phase_cost(p, ph, v, s, f, true), f)));
             }
+}
+
+Dims explain_usual(const Rule *r, int variant, int64_t n)
+{
+    return variant > 0 || rule_view(r) ? square(n) : (Dims){1, {n}};
+}
+
+/* flat: the first variant of several has no rows and columns. */
+Shape explain_shape(const Rule *r, int variant, const Dims *d, bool flat)
+{
+    return rule_shape(r, count_shape(flat ? rule_view(r) : r->variant[variant].view, d->rank, d->dim,
+                                     flat && variant == 0 && r->nvariant > 1));
 }
 
 /* ---- exact bytes of given shapes ---- */
@@ -308,8 +313,7 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
 {
     char dims[160];
     int variant = variant_taken(p->rule, d);
-    Shape s =
-        rule_shape(p->rule, count_shape(p->rule->variant[variant].view, d->rank, d->dim, false));
+    Shape s = explain_shape(p->rule, variant, d, false);
     const Phase *ph = &p->entry[e].phase[m];
     bool calls = plan_calls(p);
     int width = 6, digits = ph->nstage > 100 ? 3 : 2;
@@ -365,8 +369,48 @@ typedef struct Asked {
     double bandwidth, tera;
     int64_t workspace;
     const char *device;
-    bool anew, full;
+    bool anew, full, json;
 } Asked;
+
+/* The least time of each variant, or of each shape with its variant. */
+static void predicted_json(JsonText *t, const Plan *p, const DimsList *shapes, int64_t size,
+                           const Bandwidth *f)
+{
+    const Rule *r = p->rule;
+    json_real(t, "bandwidth", f->rate > 0 ? f->rate : NAN);
+    json_string(t, "bandwidth_from", f->whence);
+    json_list(t, "predicted", true);
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++)
+            for (int k = 0; k < (shapes->n ? shapes->n : r->nvariant); k++) {
+                int v = shapes->n ? variant_taken(r, &shapes->v[k]) : k;
+                Dims d = shapes->n ? shapes->v[k] : explain_usual(r, v, size);
+                Shape s = explain_shape(r, v, &d, !shapes->n);
+                Cost c = phase_cost(p, &p->entry[e].phase[m], v, s, f, true);
+                char text[160];
+                json_object(t, NULL, false);
+                json_string(t, "when", explain_phase(p->arena, p, e, m));
+                json_string(t, "variant", r->variant[v].name);
+                json_string(t, "shape", cli_dims(text, &d));
+                json_real(t, "bytes", c.bytes);
+                json_real(t, "flops", c.flops);
+                json_real(t, "seconds", f->rate > 0 ? cost_time(c, f) : NAN);
+                json_end(t);
+            }
+    json_end(t);
+}
+
+static void explain_json(const RuleFacts *facts, const DimsList *shapes, int64_t size,
+                         const Bandwidth *f)
+{
+    Buf b = {0};
+    JsonText t = {.b = &b};
+    json_object(&t, NULL, true);
+    facts_json(&t, facts);
+    predicted_json(&t, facts->spec->gen.plan, shapes, size, f);
+    json_end(&t);
+    json_print(&t);
+}
 
 static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
 {
@@ -386,12 +430,16 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     unsigned taken = shapes->n ? 0 : ~0u;
     for (int i = 0; i < shapes->n; i++)
         taken |= 1u << variant_taken(p->rule, &shapes->v[i]);
+    RuleFacts facts = facts_read(s);
+    int64_t size = ask->size ? ask->size : (int64_t)64 << 20;
+    if (ask->json)
+        return explain_json(&facts, shapes, size, &f), CLI_OK;
     if (!ask->full) {
-        explain_summary(s, taken, shapes, ask->size ? ask->size : (int64_t)64 << 20, &f);
+        explain_summary(&facts, taken, shapes, size, &f);
         spec_note(s);
         return CLI_OK;
     }
-    head(s);
+    head(&facts);
     spec_note(s);
     cli_heading("\nplan");
     explain_plan(a, p, taken);
@@ -399,7 +447,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     launches(a, p);
     states(a, p, taken);
     if (ask->size || !shapes->n)
-        floors(a, p, ask->size ? ask->size : (int64_t)64 << 20, &f);
+        floors(a, p, size, &f);
     if (shapes->n)
         shape_tables(a, p, shapes, &f, ask->workspace ? (double)ask->workspace : 0x1p30);
     return CLI_OK;
@@ -435,6 +483,8 @@ int cmd_explain(const Command *self, int argc, char **argv)
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
+        {"json", 0, OPT_FLAG, &ask.json, NULL,
+         "print one JSON object: what the rule declares, counts and predicted times"},
         {"full", 0, OPT_FLAG, &ask.full, NULL,
          "every stage, with its lines of the spec and the reason for each pass"},
         {"size", 0, OPT_SIZE, &ask.size, "N",
@@ -475,6 +525,8 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (ranks && !work == !shapes.n)
         return cli_misuse(self, "--ranks needs the tensors: give --work NAME or --shape RxC%s",
                           work ? ", not both" : "");
+    if (ask.json && (ask.full || ranks || only_hashes))
+        return cli_misuse(self, "--json goes without --full, --ranks and --hashes");
     if (ranks)
         return explain_ranks(argv[0], &c, &shapes, work, ask.workspace, ranks);
     if (ask.bandwidth > 0 && (ask.anew || ask.device))

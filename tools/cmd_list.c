@@ -1,5 +1,6 @@
 /* optc list: the specs of the library, or the declarations of one spec. */
 #include "tools/catalogue/catalogue.h"
+#include "tools/explain/explain.h"
 
 #include "optc.h"
 
@@ -42,6 +43,20 @@ static void print_rows(const Row *v, int n)
     }
 }
 
+static void rows_json(JsonText *t, const Row *v, int n)
+{
+    for (int i = 0; i < n; i++) {
+        json_object(t, NULL, false);
+        json_string(t, "name", v[i].name);
+        if (*v[i].bytes) {                         /* of wrappers the plan depends on the rule */
+            json_string(t, "moves", v[i].bytes);
+            json_string(t, "state", v[i].states);
+        }
+        json_string(t, "what", v[i].doc);
+        json_end(t);
+    }
+}
+
 /* Whether a list has this name: all have, or those that fit a pattern such as *muon*. */
 static bool listed(const char *name, const char *pattern)
 {
@@ -49,7 +64,7 @@ static bool listed(const char *name, const char *pattern)
 }
 
 /* Returns how many are listed, or -1: one has failed. */
-static int list_rules(Arena *a, const CompileOpts *c, const char *pattern)
+static int list_rules(Arena *a, const CompileOpts *c, const char *pattern, JsonText *json)
 {
     Row *v = NEWS(a, Row, optc_library_size() + 1);
     int n = 0;
@@ -64,14 +79,16 @@ static int list_rules(Arena *a, const CompileOpts *c, const char *pattern)
         }
     char head[64];
     snprintf(head, sizeof head, "rules (%d)", n);
-    if (n) {
+    if (json) {
+        rows_json(json, v, n);
+    } else if (n) {
         cli_heading(head);
         print_rows(v, n);
     }
     return failed ? -1 : n;
 }
 
-static int list_wrappers(Arena *a, const char *pattern)
+static int list_wrappers(Arena *a, const char *pattern, JsonText *json)
 {
     Row *v = NEWS(a, Row, optc_library_size() + 1);
     int n = 0;
@@ -83,6 +100,8 @@ static int list_wrappers(Arena *a, const char *pattern)
             fields_read(a, text, strlen(text), &f);
             v[n++] = (Row){fields_call(a, &f), "", "", f.doc};
         }
+    if (json)
+        return rows_json(json, v, n), n;
     char head[64];
     snprintf(head, sizeof head, "wrappers (%d), for --with", n);
     if (n)
@@ -98,34 +117,18 @@ static int list_wrappers(Arena *a, const char *pattern)
 }
 
 /* pattern: NULL lists all. */
-static int list_all(const CompileOpts *c, bool wrappers, const char *pattern)
+static int list_all(const CompileOpts *c, bool wrappers, const char *pattern, JsonText *json)
 {
     Arena a = {0};
-    int rules = wrappers ? 0 : list_rules(&a, c, pattern);
-    if (rules)
+    int rules = wrappers ? 0 : list_rules(&a, c, pattern, json);
+    if (rules && !json)
         puts("");
-    bool none = !list_wrappers(&a, pattern) && !rules;
+    bool none = !list_wrappers(&a, pattern, json) && !rules;
     arena_free(&a);
     return none ? cli_fail("list: no name fits '%s'", pattern) : rules < 0 ? CLI_FAILED : CLI_OK;
 }
 
 /* ---- one spec ---- */
-static void detail_hyper(const Rule *r, const char *wrapper)
-{
-    const char *key = "hyper";
-    for (int i = 0; i < r->nhyper; i++) {
-        Hyper h = r->hyper[i];
-        if (!fields_own(h.name, wrapper))
-            continue;
-        h.name = fields_own(h.name, wrapper);
-        Buf b = {0};
-        cli_hyper(&b, &h);
-        cli_line(key, cli_text(&b));
-        buf_free(&b);
-        key = "";
-    }
-}
-
 static void detail_values(const Plan *p, const char *wrapper)
 {
     const char *key = "values";
@@ -167,17 +170,6 @@ static void detail_states(const Plan *p, const char *wrapper)
     }
 }
 
-static void detail_options(Arena *a, const Rule *r, const char *wrapper)
-{
-    const char *key = "options";
-    for (int i = 0; i < r->noption; i++)
-        if (fields_own(r->option[i].name, wrapper)) {
-            cli_line(key, arena_printf(a, "%s = %s", fields_own(r->option[i].name, wrapper),
-                                       r->option[i].value));
-            key = "";
-        }
-}
-
 static void detail_entries(Arena *a, const Plan *p, const char *around)
 {
     for (int e = 0; e < p->nentry; e++) {
@@ -190,7 +182,7 @@ static void detail_entries(Arena *a, const Plan *p, const char *around)
     }
 }
 
-static int detail(const char *name, const CompileOpts *c)
+static int detail(const char *name, const CompileOpts *c, JsonText *json)
 {
     Spec s;
     if (!spec_open(&s, name, c, true, NULL)) {
@@ -200,19 +192,21 @@ static int detail(const char *name, const CompileOpts *c)
     }
     Arena *a = &s.gen.arena;
     const Rule *r = s.gen.rule;
-    Fields f = {.kind = "", .name = r->name, .doc = r->doc, .cite = r->cite};
-    if (s.wrapper)
-        fields_read(a, s.src.text, s.src.len, &f);
-    cli_heading(s.wrapper
-                    ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, fields_call(a, &f))
-                : *r->with ? arena_printf(a, "%s with %s", r->name, r->with)
-                           : r->name);
-    if (*f.doc)
-        cli_line("", f.doc);
-    if (*f.cite)
-        cli_line("cite", f.cite);
-    detail_hyper(r, s.wrapper);
-    detail_options(a, r, s.wrapper);
+    RuleFacts f = facts_read(&s);
+    if (json) {
+        json_object(json, NULL, true);
+        facts_json(json, &f);
+        json_end(json);
+        spec_close(&s);
+        return CLI_OK;
+    }
+    cli_heading(f.title);
+    if (*f.text.doc)
+        cli_line("", f.text.doc);
+    if (*f.text.cite)
+        cli_line("cite", f.text.cite);
+    facts_hypers(&f);
+    facts_options(&f);
     for (int i = 0; i < r->ninput; i++)
         if (fields_own(r->input[i].name, s.wrapper))
             cli_line("input", arena_printf(a, "%s: one per %s, set by the caller",
@@ -244,11 +238,12 @@ static int write_page(const CompileOpts *c, const char *path, bool html, const c
 
 int cmd_list(const Command *self, int argc, char **argv)
 {
-    bool names = false, wrappers = false, markdown = false, html = false;
+    bool names = false, wrappers = false, markdown = false, html = false, as_json = false;
     const char *output = NULL, *curves = NULL;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {{"names", 0, OPT_FLAG, &names, NULL, "plain names, one per line"},
                         {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
+                        {"json", 0, OPT_FLAG, &as_json, NULL, "print one JSON list"},
                         {"markdown", 0, OPT_FLAG, &markdown, NULL,
                          "the catalogue by family as a Markdown page: specs/CATALOGUE.md"},
                         {"output", 'o', OPT_TEXT, &output, "FILE",
@@ -266,6 +261,8 @@ int cmd_list(const Command *self, int argc, char **argv)
                           "--names and --wrappers list all specs and cannot be used with NAME");
     if (!n && ((c.with && *c.with) || (c.options && *c.options)))
         return cli_misuse(self, "--with and --options belong to one rule: optc list NAME --with …");
+    if (as_json && (names || markdown || html))
+        return cli_misuse(self, "--json excludes --names, --markdown and --html");
     if (markdown && html)
         return cli_misuse(self, "--markdown and --html exclude each other");
     bool page = markdown || html;
@@ -278,21 +275,27 @@ int cmd_list(const Command *self, int argc, char **argv)
                                                 : "--curves needs --html");
     if (page)
         return write_page(&c, output ? output : "-", html, curves);
-    rc = CLI_OK;
-    for (int i = 0; i < n; i++) {
-        if (i)
-            puts("");
-        bool pattern = strpbrk(argv[i], "*?") && access(argv[i], F_OK) != 0;
-        int one = pattern ? list_all(&c, false, argv[i]) : detail(argv[i], &c);
-        rc = one > rc ? one : rc;
-    }
-    if (n)
-        return rc;
     if (names) {
         for (int i = 0; i < optc_library_size(); i++)
             if (!catalogue_wrapper(optc_library_name(i)) == !wrappers)
                 puts(wrappers ? catalogue_wrapper(optc_library_name(i)) : optc_library_name(i));
         return CLI_OK;
     }
-    return list_all(&c, wrappers, NULL);
+    Buf text = {0};
+    JsonText t = {.b = &text}, *json = as_json ? &t : NULL;
+    if (json)
+        json_list(json, NULL, true);
+    rc = n ? CLI_OK : list_all(&c, wrappers, NULL, json);
+    for (int i = 0; i < n; i++) {
+        if (i && !json)
+            puts("");
+        bool pattern = strpbrk(argv[i], "*?") && access(argv[i], F_OK) != 0;
+        int one = pattern ? list_all(&c, false, argv[i], json) : detail(argv[i], &c, json);
+        rc = one > rc ? one : rc;
+    }
+    if (json) {
+        json_end(json);
+        json_print(json);
+    }
+    return rc;
 }

@@ -7,15 +7,7 @@
 
 #include <string.h>
 
-enum { KEY = 15, MOST_CODE = 23, MOST_ROWS = 6 };
-
-static void put_text(const char *key, const char *text)
-{
-    if (!*text)
-        return;
-    printf("  %-*s ", KEY, key);
-    cli_wrapped(text, KEY + 3);
-}
+enum { MOST_CODE = 23, MOST_ROWS = 6 };
 
 /* ---- the code ---- */
 /* The length of the field `hyper = { … }` at the start of a line, with its comma and the rest of
@@ -132,12 +124,12 @@ static void put_states(Arena *a, const Plan *p, const char *wrapper)
             return;
         }
         const char *key = r->nvariant > 1 ? buf_text(&names) : "all tensors";
-        if (cli_width(key) > KEY) {
+        if (cli_width(key) > FACTS_KEY) {
             printf("  ");
             cli_wrapped(key, 2);
             key = "";
         }
-        put_text(key, of[v]);
+        facts_text(key, of[v]);
     }
 }
 
@@ -190,7 +182,7 @@ static CostRow cost_row(Arena *a, const Plan *p, const Dims *d)
     static const Bandwidth none;
     char dims[160], held[32];
     int e = spec_entry(p, "step"), v = variant_taken(p->rule, d);
-    Shape s = rule_shape(p->rule, count_shape(p->rule->variant[v].view, d->rank, d->dim, false));
+    Shape s = explain_shape(p->rule, v, d, false);
     Ends passes = {0}, bytes = {0}, work = {0};
     e = e < 0 ? 0 : e;
     for (int m = 0; m < p->entry[e].nphase; m++) {
@@ -251,7 +243,7 @@ static void put_cost(Arena *a, const Spec *s, const CompileOpts *c)
         spec_bytes_text(&b, p, e);
         buf_puts(&b, " bytes)");
     }
-    put_text("entries", b.len ? buf_text(&b) : "");
+    facts_text("entries", b.len ? buf_text(&b) : "");
 }
 
 /* ---- what it combines with ---- */
@@ -297,11 +289,11 @@ static void put_wrappers(Arena *a, const char *spec, const CompileOpts *c)
             add_name(&apart, name);
     }
     cli_heading("\nwrappers (optc list --wrappers names them)");
-    put_text("accept it", accepted_text(a, &yes, nyes, &no, n));
-    put_text("with apart=true",
+    facts_text("accept it", accepted_text(a, &yes, nyes, &no, n));
+    facts_text("with apart=true",
              apart.len ? buf_text(&apart) : "none: the rule does not step by shrink and descend");
     if (refused)
-        put_text("the reason", arena_printf(a, "optc check %s --with %s", spec, refused));
+        facts_text("the reason", arena_printf(a, "optc check %s --with %s", spec, refused));
 }
 
 /* Compiles every rule of the library in the wrapper. */
@@ -319,7 +311,7 @@ static void put_rules(Arena *a, const char *wrapper, const CompileOpts *c)
         add_name(ok ? &yes : &no, name);
     }
     cli_heading("\nrules (optc list names them)");
-    put_text("it accepts", accepted_text(a, &yes, nyes, &no, n));
+    facts_text("it accepts", accepted_text(a, &yes, nyes, &no, n));
 }
 
 /* Whether a text includes the shared text of a file: include "NAME", include 'NAME' or
@@ -376,44 +368,28 @@ static void put_texts(Arena *a, const Spec *s)
 }
 
 /* ---- the command ---- */
-static void put_head(Arena *a, const Spec *s, const Fields *f)
+static void put_head(const RuleFacts *facts)
 {
-    const Rule *r = s->gen.rule;
-    cli_heading(s->wrapper
-                    ? arena_printf(a, "%s, a wrapper: --with '%s'", f->name, fields_call(a, f))
-                : *r->with ? arena_printf(a, "%s with %s", r->name, r->with)
-                           : r->name);
-    Buf hyper = {.arena = a};
-    for (int i = 0; i < r->nhyper; i++)
-        if (fields_own(r->hyper[i].name, s->wrapper))
-            buf_printf(&hyper, "%s%s = %g", hyper.len ? ", " : "",
-                       fields_own(r->hyper[i].name, s->wrapper), r->hyper[i].def);
-    put_text("what it does", f->doc);
-    put_text("when to use it", f->use);
-    put_text("paper", f->cite);
-    put_text("family", f->family);
-    put_text("compared with",
+    const Fields *f = &facts->text;
+    cli_heading(facts->title);
+    facts_text("what it does", f->doc);
+    facts_text("when to use it", f->use);
+    facts_text("paper", f->cite);
+    facts_text("family", f->family);
+    facts_text("compared with",
              *f->follows ? f->follows : "nothing: the spec has no field 'follows'");
-    put_text("hyperparameters", hyper.len ? buf_text(&hyper) : "");
+    facts_text("hyperparameters", facts_hyper_list(facts));
 }
 
 static int show(Spec *s, const char *arg, const CompileOpts *c)
 {
     Arena *a = &s->gen.arena;
-    Fields f = {.kind = "",
-                .name = s->gen.rule->name,
-                .doc = s->gen.rule->doc,
-                .cite = s->gen.rule->cite,
-                .use = "",
-                .family = "",
-                .follows = ""};
-    if (!s->is_ir)
-        fields_read(a, s->src.text, s->src.len, &f);
-    put_head(a, s, &f);
+    RuleFacts facts = facts_read(s);
+    put_head(&facts);
     if (!s->is_ir) {
         cli_heading("\ncode");
         const char *rest = arena_printf(a, "optc show %s --code", arg);
-        put_shared(a, s, put_code(a, code_text(a, &s->src, &f), 0, rest), rest);
+        put_shared(a, s, put_code(a, code_text(a, &s->src, &facts.text), 0, rest), rest);
     }
     put_states(a, s->gen.plan, s->wrapper);
     put_cost(a, s, c);
@@ -421,6 +397,19 @@ static int show(Spec *s, const char *arg, const CompileOpts *c)
         put_rules(a, s->wrapper, c);
     else if (!s->wrapper && !s->is_ir && strcmp(arg, "-"))
         put_wrappers(a, arg, c);
+    return CLI_OK;
+}
+
+static int show_json(const Spec *s)
+{
+    Buf b = {0};
+    JsonText t = {.b = &b};
+    RuleFacts f = facts_read(s);
+    json_object(&t, NULL, true);
+    facts_json(&t, &f);
+    json_string(&t, "code", s->src.text);
+    json_end(&t);
+    json_print(&t);
     return CLI_OK;
 }
 
@@ -455,10 +444,11 @@ static int not_found(const Spec *s, const char *arg)
 
 int cmd_show(const Command *self, int argc, char **argv)
 {
-    bool code = false;
+    bool code = false, json = false;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {{"code", 0, OPT_FLAG, &code, NULL,
                          "only the spec's text, complete, with those it includes"},
+                        {"json", 0, OPT_FLAG, &json, NULL, "print one JSON object"},
                         COMPILE_OPTS(c),
                         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -466,6 +456,8 @@ int cmd_show(const Command *self, int argc, char **argv)
         return rc;
     if (n != 1)
         return cli_one_spec(self, n);
+    if (code && json)
+        return cli_misuse(self, "--code and --json exclude each other");
     Spec s;
     jmp_buf out;
     bool ok = spec_open(&s, argv[0], &c, true, NULL);
@@ -475,6 +467,8 @@ int cmd_show(const Command *self, int argc, char **argv)
         rc = not_found(&s, argv[0]);
     else if (setjmp(out))
         rc = cli_fail("show: out of memory");
+    else if (json)
+        rc = show_json(&s);
     else if (code)
         put_texts(&s.gen.arena, &s);
     else

@@ -193,13 +193,15 @@ const Command cli_commands[] = {
 
 static int cmd_version(const Command *self, int argc, char **argv)
 {
-    int n;
-    int rc = cli_parse(self, (const Opt[]){{NULL, 0, OPT_FLAG, NULL, NULL, NULL}}, argc, argv, &n);
+    bool json = false;
+    const Opt opts[] = {{"json", 0, OPT_FLAG, &json, NULL, "print one JSON object"},
+                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
     if (n)
         return cli_misuse(self, "it takes no arguments");
-    printf("optc %s\n", optc_version());
+    printf(json ? "{\"optc\": \"%s\"}\n" : "optc %s\n", optc_version());
     return CLI_OK;
 }
 

@@ -102,7 +102,6 @@ void cli_cell(const char *s, int width);                     /* s, padded to the
 void cli_put_clean(FILE *f, const char *s, bool lines);
 /* printf for texts from outside, such as paths and labels: control characters become blanks. */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void cli_json(const char *s);                                /* a string of JSON */
 /* one of the lines of `list` and `explain` */
 void cli_line(const char *key, const char *text);
 /* columns of `list` and of the short `explain` */

@@ -327,7 +327,7 @@ expect 0 "the mean of a period of 10 steps; the slowest step takes" bench soap -
     --shape 12x8 --rounds 1
 expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 \
     --rounds 1 --steps 2
-expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options \
+expect 0 '"period": 4,' bench soap --device cpu --shape 12x8 --rounds 1 --options \
     interval=4 --steps 2 --json
 # --bar: a figure that was not measured misses it
 bar() { expect "$1" "$2" bench "$3" --device cpu --size 64K --rounds 1 --threads 1 --bar "$4"; }
@@ -634,7 +634,7 @@ for bad in n=2147483647 n=0 n=100001; do
     expect 1 "counts.txt:3: $bad must be a whole number from 1 to 100000" tune merge counts.txt
 done
 printf 'optc-tune 1\ndevice A CPU | units 2 | driver 0\ncpu f32,f32,f32 %s 2^12 %s\n' $a \
-    "$(knobs 3 2) ms=1 model=2 n=3" > counts.txt
+    "threads=3 vector=1 items=1 blocks=0 load=0 store=0 grid=0 ms=1 model=2 n=3" > counts.txt
 expect 1 "counts.txt:3: threads=3: no run on 2 units has that many" tune merge counts.txt
 expect 0 "$((builtin + 2)) results" tune show
 expect 0 "+60.0 %" tune show
@@ -656,6 +656,24 @@ expect 0 "1.25   +60.0 %     1  user      threads=256 vector=4 items=2 blocks=0"
 expect 0 "1 result" tune show --stage 01234567
 expect 1 "unknown stage 'adumw'; did you mean" tune show --stage "adumw"
 expect 2 "--stage names no stage" tune show --stage ''
+# --json of the commands that print facts: one form of a rule for list, show, explain and check
+if command -v python3 >/dev/null 2>&1; then
+    facts() { "$OPTC" $1 --json 2>/dev/null | python3 -c "import json, sys
+x = json.load(sys.stdin)
+assert $2, x" && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "$1 --json: not $2"; }; }
+    facts version "x == {'optc': '$("$OPTC" version | cut -d' ' -f2)'}"
+    facts doctor "x['tuned'][0].endswith('built in') and 'wrappers' in x['optc'][0]"
+    facts list "len(x) == $("$OPTC" list --names | wc -l) and x[0]['state'] == '8'"
+    facts "list --wrappers" "x[0]['name'].startswith('accumulate') and 'state' not in x[0]"
+    facts "list adamw ema" "[y['kind'] for y in x] == ['rule', 'wrapper']"
+    facts "show adamw" "[s['name'] for s in x['states']] == ['m', 'v'] and 'optimizer' in x['code']"
+    facts "show ema" "x['name'] == 'ema' and [s['name'] for s in x['states']] == ['avg']"
+    facts "explain lion --bandwidth 100 --shape 64x64" "x['predicted'][0]['bytes'] == 20 * 4096 and
+        x['predicted'][0]['seconds'] == 20 * 4096 / 1e11 and
+        x['entries'][0]['variants'][0]['bytes_per_element'] == 20"
+    facts "check adamw nosuch" "[y['ok'] for y in x] == [True, False] and 'nosuch' in x[1]['error']"
+    expect 2 "exclude each other" show adamw --code --json
+fi
 if command -v python3 >/dev/null 2>&1; then
     check "show --json is not JSON" \
         '"$OPTC" tune show --json 2>/dev/null | python3 -m json.tool >/dev/null'

@@ -1,152 +1,174 @@
 /* Prints the measurements as one JSON object. */
 #include "tools/bench/bench.h"
+#include "tools/page/json.h"
 
-static void put_gpu(const Case *c, const Medians *m)
-{
-    printf(",\n     \"copy_gb_per_s\": %.6g, \"share_of_copy\": %.6g, \"host_us\": %.6g, "
-           "\"host_us_least\": %.6g, "
-           "\"first_ms_cold\": %.6g, \"first_ms_warm\": %.6g",
-           m->best * 1e-9, m->share, m->host * 1e6, m->host_least * 1e6, c->cold * 1e3,
-           c->warm * 1e3);
-}
+#include <stddef.h>
 
-static void put_peer(const Bench *b, const Case *c, const Medians *m)
+#define REAL(T, name, member, unit) {name, FIELD_REAL, offsetof(T, member), 0, 0, unit}
+#define END {NULL, FIELD_INT, 0, 0, 0, 0}
+
+static const JsonField step_fields[] = {REAL(Medians, "ms", seconds, 1e3),
+                                        REAL(Medians, "spread", spread, 1),
+                                        REAL(Medians, "gb_per_s", rate, 1e-9),
+                                        REAL(Medians, "share_of_best", share, 1),
+                                        REAL(Medians, "share_of_mix", mix, 1), END};
+static const JsonField byte_fields[] = {REAL(Case, "bytes_read", bytes.read, 1),
+                                        REAL(Case, "bytes_written", bytes.written, 1), END};
+static const JsonField gpu_fields[] = {REAL(Medians, "copy_gb_per_s", best, 1e-9),
+                                       REAL(Medians, "share_of_copy", share, 1),
+                                       REAL(Medians, "host_us", host, 1e6),
+                                       REAL(Medians, "host_us_least", host_least, 1e6), END};
+static const JsonField first_fields[] = {REAL(Case, "first_ms_cold", cold, 1e3),
+                                         REAL(Case, "first_ms_warm", warm, 1e3), END};
+static const JsonField peer_fields[] = {REAL(Medians, "ms", peer, 1e3),
+                                        REAL(Medians, "ratio", ahead, 1), END};
+static const JsonField graph_fields[] = {REAL(Medians, "ms", graph, 1e3),
+                                         REAL(Medians, "ratio", graph_ahead, 1),
+                                         REAL(Medians, "host_us", graph_host, 1e6), END};
+static const JsonField bar_fields[] = {REAL(Bar, "ms", ms, 1),
+                                       REAL(Bar, "slowest_over_mean", slowest, 1),
+                                       REAL(Bar, "share_of_copy", share, 1),
+                                       REAL(Bar, "ratio", eager, 1),
+                                       REAL(Bar, "graph_ratio", graph, 1),
+                                       REAL(Bar, "host_us", host, 1),
+                                       REAL(Bar, "first_ms_cold", cold, 1),
+                                       REAL(Bar, "first_ms_warm", warm, 1), END};
+static const JsonField stage_fields[] = {REAL(BenchStage, "us", seconds, 1e6),
+                                         REAL(BenchStage, "launches", launches, 1),
+                                         REAL(BenchStage, "bytes", bytes, 1),
+                                         REAL(BenchStage, "flops", flops, 1),
+                                         {"call", FIELD_BOOL, offsetof(BenchStage, call), 0, 0, 0},
+                                         END};
+
+static void put_peer(JsonText *t, const Bench *b, const Case *c, const Medians *m)
 {
-    printf(",\n     \"%s\": {\"runs\": ", b->against);
-    cli_json(c->peer);
-    printf(", \"ms\": %.6g, \"ratio\": %.6g", m->peer * 1e3, m->ahead);
-    if (bench_rivals(b) && b->device.ops->async)
-        printf(", \"same_kernels\": %s", c->same ? "true" : "false");
-    if (b->device.ops->async)
-        printf(", \"host_us\": %.6g", m->peer_host * 1e6);
+    bool gpu = b->device.ops->async;
+    json_object(t, b->against, false);
+    json_string(t, "runs", c->peer);
+    json_fields(t, peer_fields, m);
+    if (bench_rivals(b) && gpu)
+        json_bool(t, "same_kernels", c->same);
+    if (gpu)
+        json_real(t, "host_us", m->peer_host * 1e6);
     if (c->peer_graph) {
-        printf(",\n       \"graph\": {\"runs\": ");
-        cli_json(c->peer_graph);
-        printf(", \"ms\": %.6g, \"ratio\": %.6g, \"host_us\": %.6g}", m->graph * 1e3,
-               m->graph_ahead, m->graph_host * 1e6);
+        json_object(t, "graph", false);
+        json_string(t, "runs", c->peer_graph);
+        json_fields(t, graph_fields, m);
+        json_end(t);
     }
-    putchar('}');
+    json_end(t);
 }
 
-static void put_bar(const Case *c, const Medians *m)
+static void put_bar(JsonText *t, const Case *c, const Medians *m)
 {
     Buf missed = {0};
     bench_missed(c, m, &missed);
-    printf(",\n     \"bar\": {\"ms\": %g, \"slowest_over_mean\": %g, \"share_of_copy\": %g, "
-           "\"ratio\": %g, "
-           "\"graph_ratio\": %g, \"host_us\": %g, \"first_ms_cold\": %g, \"first_ms_warm\": %g, "
-           "\"missed\": ",
-           c->bar->ms, c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
-           c->bar->cold, c->bar->warm);
-    cli_json(cli_text(&missed));
-    putchar('}');
+    json_object(t, "bar", false);
+    json_fields(t, bar_fields, c->bar);
+    json_string(t, "missed", cli_text(&missed));
+    json_end(t);
     buf_free(&missed);
 }
 
 /* With -o: what the roofline shows. */
-static void put_stages(const Case *c)
+static void put_stages(JsonText *t, const Case *c)
 {
-    printf(",\n     \"profiled_ms\": %.6g, \"stages\": [", c->profiled * 1e3);
-    for (int i = 0; i < c->nstage; i++) {
-        const BenchStage *s = &c->stage[i];
-        printf("%s\n       {\"name\": ", i ? "," : "");
-        cli_json(s->name);
-        printf(
-            ", \"us\": %.9g, \"launches\": %.6g, \"bytes\": %.17g, \"flops\": %.17g, \"call\": %s}",
-            s->seconds * 1e6, s->launches, s->bytes, s->flops, s->call ? "true" : "false");
+    json_real(t, "profiled_ms", c->profiled * 1e3);
+    json_list(t, "stages", true);
+    for (const BenchStage *s = c->stage; s < c->stage + c->nstage; s++) {
+        json_object(t, NULL, false);
+        json_string(t, "name", s->name);
+        json_fields(t, stage_fields, s);
+        json_end(t);
     }
-    putchar(']');
+    json_end(t);
 }
 
-static void put_rates(const char *name, const double rate[NPRODUCT])
+static void put_rates(JsonText *t, const char *name, const double rate[NPRODUCT])
 {
-    const char *between = "";
-    printf(", \"%s\": {", name);
+    json_object(t, name, false);
     for (int p = 0; p < NPRODUCT; p++)
-        if (rate[p] > 0) {
-            printf("%s\"%s\": %.6g", between, product_info[p].name, rate[p] * 1e-9);
-            between = ", ";
-        }
-    putchar('}');
+        if (rate[p] > 0)
+            json_real(t, product_info[p].name, rate[p] * 1e-9);
+    json_end(t);
 }
 
-static void put_roofs(const Bench *b)
+static void put_timed(JsonText *t, const Bench *b, const Case *c)
 {
-    printf("  \"interrupted\": %s", b->interrupted ? "true" : "false");
-    put_rates("product_gflop_per_s", b->roof);
-    if (b->given)
-        put_rates("sustained_product_gflop_per_s", b->sustained);
-    puts(",");
-}
-
-static void put_case(const Bench *b, const Case *c)
-{
-    char text[200];
-    printf("    {\"rule\": ");
-    cli_json(c->label);
-    if (c->work) {
-        printf(", \"work\": ");
-        cli_json(c->work);
-    }
-    printf(", \"kind\": \"%s\", \"elements\": %lld, \"tensors\": %d, \"shape\": ", c->kind,
-           (long long)c->n, c->ntensor);
-    cli_json(bench_shape(text, c));
-    if (c->failed || !c->rounds) {
-        printf(", \"failed\": true}");
-        return;
-    }
     Medians m = bench_medians(c);
-    printf(
-        ",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, "
-        "\"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, "
-        "\"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
-        m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix,
-        (double)c->n / m.seconds, c->native ? "true" : "false");
-    cli_json(c->runs);
-    if (c->period > 1)
-        printf(",\n     \"period\": %d, \"steps\": %d, \"slowest_over_mean\": %.6g, "
-               "\"slowest_over_mean_first\": %.6g",
-               c->period, c->reps, m.slowest, c->first_slowest);
-    if (b->device.ops->async)
-        put_gpu(c, &m);
+    json_fields(t, step_fields, &m);
+    json_fields(t, byte_fields, c);
+    json_real(t, "elements_per_s", (double)c->n / m.seconds);
+    json_bool(t, "native", c->native);
+    json_string(t, "runs", c->runs);
+    if (c->period > 1) {
+        json_int(t, "period", c->period);
+        json_int(t, "steps", c->reps);
+        json_real(t, "slowest_over_mean", m.slowest);
+        json_real(t, "slowest_over_mean_first", c->first_slowest);
+    }
+    if (b->device.ops->async) {
+        json_fields(t, gpu_fields, &m);
+        json_fields(t, first_fields, c);
+    }
     if (c->peer)
-        put_peer(b, c, &m);
+        put_peer(t, b, c, &m);
     if (c->bar)
-        put_bar(c, &m);
+        put_bar(t, c, &m);
     if (b->out)
-        put_stages(c);
-    putchar('}');
+        put_stages(t, c);
+}
+
+static void put_case(JsonText *t, const Bench *b, const Case *c)
+{
+    char shape[200];
+    json_object(t, NULL, true);
+    json_string(t, "rule", c->label);
+    if (c->work)
+        json_string(t, "work", c->work);
+    json_string(t, "kind", c->kind);
+    json_int(t, "elements", c->n);
+    json_int(t, "tensors", c->ntensor);
+    json_string(t, "shape", bench_shape(shape, c));
+    if (c->failed || !c->rounds)
+        json_bool(t, "failed", true);
+    else
+        put_timed(t, b, c);
+    json_end(t);
 }
 
 void bench_json(const Bench *b)
 {
-    printf("{\n  \"optc\": \"%s\",\n  \"device\": ", optc_version());
-    cli_json(optc_device_name(b->engine));
-    if (b->device.state) {
-        printf(", \"device_state\": ");
-        cli_json(b->device.state);
+    Buf text = {0};
+    JsonText t = {.b = &text};
+    json_object(&t, NULL, true);
+    json_string(&t, "optc", optc_version());
+    json_string(&t, "device", optc_device_name(b->engine));
+    if (b->device.state)
+        json_string(&t, "device_state", b->device.state);
+    json_int(&t, "threads", b->threads);
+    json_int(&t, "rounds", b->rounds);
+    json_string(&t, "type", type_info[b->type].name);
+    json_real(&t, "copy_gb_per_s", cli_median(b->copy, b->nstream) * 1e-9);
+    json_real(&t, "best_gb_per_s", cli_median(b->best, b->nstream) * 1e-9);
+    if (!b->device.ops->async) {
+        json_real(&t, "scale_gb_per_s", cli_median(b->scale, b->nstream) * 1e-9);
+        json_real(&t, "read_gb_per_s", cli_median(b->read, b->nstream) * 1e-9);
+        json_bool(&t, "busy", bench_busy(b) > TOO_BUSY);
+        json_real(&t, "waited", bench_busy(b));
     }
-    printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n  \"copy_gb_per_s\": %.6g, "
-           "\"best_gb_per_s\": "
-           "%.6g,\n",
-           b->threads, b->rounds, type_info[b->type].name, cli_median(b->copy, b->nstream) * 1e-9,
-           cli_median(b->best, b->nstream) * 1e-9);
-    if (!b->device.ops->async)
-        printf("  \"scale_gb_per_s\": %.6g, \"read_gb_per_s\": %.6g, \"busy\": %s, \"waited\": "
-               "%.3g,\n",
-               cli_median(b->scale, b->nstream) * 1e-9, cli_median(b->read, b->nstream) * 1e-9,
-               bench_busy(b) > TOO_BUSY ? "true" : "false", bench_busy(b));
-    if (b->peer_name) {
-        printf("  \"against\": ");
-        cli_json(b->peer_name);
-        printf(",\n");
+    if (b->peer_name)
+        json_string(&t, "against", b->peer_name);
+    if (b->out || b->given) {
+        json_bool(&t, "interrupted", b->interrupted);
+        put_rates(&t, "product_gflop_per_s", b->roof);
+        if (b->given)
+            put_rates(&t, "sustained_product_gflop_per_s", b->sustained);
     }
-    if (b->out || b->given)
-        put_roofs(b);
-    printf("  \"rules\": [\n");
-    for (int i = 0; i < b->ncase; i++) {
-        put_case(b, &b->cases[i]);
-        puts(i < b->ncase - 1 ? "," : "");
-    }
-    puts("  ]\n}");
+    json_list(&t, "rules", true);
+    for (int i = 0; i < b->ncase; i++)
+        put_case(&t, b, &b->cases[i]);
+    json_end(&t);
+    json_end(&t);
+    json_print(&t);
 }

@@ -2,7 +2,7 @@
  * from a race. */
 #include "tools/catalogue/catalogue.h"
 #include "tools/page/page.h"
-#include "tools/race/json_tree.h"
+#include "tools/page/json.h"
 
 #include <math.h>
 #include <stdlib.h>

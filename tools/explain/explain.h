@@ -1,9 +1,21 @@
 /* Shared by the files of `optc explain`. */
 #ifndef OPTC_EXPLAIN_H
 #define OPTC_EXPLAIN_H
+#include "tools/page/json.h"
 #include "tools/tools.h"
 
 #include "optc.h"
+
+/* ---- rule_facts.c ---- */
+enum { FACTS_KEY = 15 };                               /* width of the keys of facts_text */
+/* text: the fields of the spec; of IR text, those that the rule has. title: "adamw with clip(1)" */
+typedef struct RuleFacts { const Spec *spec; Fields text; const char *title; } RuleFacts;
+RuleFacts facts_read(const Spec *s);
+void facts_hypers(const RuleFacts *f);                 /* lines of `list` and of explain --full */
+void facts_options(const RuleFacts *f);
+void facts_text(const char *key, const char *text);    /* a line of `show` and `explain` */
+const char *facts_hyper_list(const RuleFacts *f);      /* "lr = 0.001, beta1 = 0.9" */
+void facts_json(JsonText *t, const RuleFacts *f);      /* members of an object */
 
 /* variants: bit v: print variant v */
 void explain_plan(Arena *a, const Plan *p, unsigned variants);
@@ -98,10 +110,10 @@ double cost_time(Cost c, const Bandwidth *f);
 const char *limit_text(Arena *a, Cost c, const Bandwidth *f);
 /* "products at 98.7 GFLOP/s, eigh at 17.9 (256 rows)"; "" if no rate is known. */
 const char *flops_text(Arena *a, const Plan *p, const Bandwidth *f);
-/* the shape as the rule views it: rank and blocks */
-Shape rule_shape(const Rule *r, Shape s);
-/* an approximately square matrix of about n elements */
-Dims square(int64_t n);
+/* a matrix or vector of about n elements, as the variant takes it */
+Dims explain_usual(const Rule *r, int variant, int64_t n);
+/* d as the variant views it; flat: d is from explain_usual */
+Shape explain_shape(const Rule *r, int variant, const Dims *d, bool flat);
 /* the variant of a tensor of this shape, without tags */
 int variant_taken(const Rule *r, const Dims *d);
 
@@ -113,6 +125,8 @@ StageCounts explain_counts(const Phase *ph, int variant);
 /* "8 bytes per element: m, v; r: 4 per row". wrapper: only the states of this wrapper; NULL:
  * all. */
 const char *explain_states(Arena *a, const Plan *p, int variant, const char *wrapper);
-void explain_summary(const Spec *s, unsigned variants, const DimsList *shapes, int64_t size,
-                     const Bandwidth *f);
+/* "matrices, nrows >= ncols"; "all other tensors" */
+const char *explain_tests(Arena *a, const Variant *v);
+void explain_summary(const RuleFacts *f, unsigned variants, const DimsList *shapes, int64_t size,
+                     const Bandwidth *rates);
 #endif

@@ -380,20 +380,12 @@ static void put_stage(VariantPlan *w, const Stage *st, int number, int pass, con
 
 static void put_variant_plan(VariantPlan *w, const char *title)
 {
-    int passes = 0, bytes = 0, launches = 0, calls = 0, pass = 0;
+    StageCounts c = explain_counts(w->phase, w->variant);
+    int pass = 0;
     look_through(w);
-    for (int i = 0; i < w->phase->nstage; i++) {
-        const Stage *st = &w->phase->stage[i];
-        if (!explain_runs(st, w->variant))
-            continue;
-        launches += !is_called(st->kind);
-        calls += is_called(st->kind);
-        passes += is_elem(st->kind);
-        bytes += is_elem(st->kind) ? st->bytes_read + st->bytes_written : 0;
-    }
-    printf("%s: %d pass%s over the elements, %d bytes per element, %d launch%s", title, passes,
-           passes == 1 ? "" : "es", bytes, launches, launches == 1 ? "" : "es");
-    puts(calls ? arena_printf(w->arena, ", %d product%s", calls, calls == 1 ? "" : "s") : "");
+    printf("%s: %d pass%s over the elements, %d bytes per element, %d launch%s", title, c.passes,
+           c.passes == 1 ? "" : "es", c.bytes, c.launches, c.launches == 1 ? "" : "es");
+    puts(c.calls ? arena_printf(w->arena, ", %d product%s", c.calls, c.calls == 1 ? "" : "s") : "");
     if (w->phase->cheaper)
         printf("  planned with a cheaper search: the full search needs over %lld steps\n",
                (long long)w->plan->limits.work);

@@ -5,44 +5,35 @@
 
 #include <string.h>
 
-enum { KEY = 15, MOST_ROWS = 14, MOST_PASSES = 11 };
+enum { MOST_ROWS = 14, MOST_PASSES = 11 };
 
-/* Prints a key and its text; nothing if the text is empty. */
-static void put_text(const char *key, const char *text)
+static void put_head(const RuleFacts *f)
 {
-    if (!*text)
-        return;
-    printf("  %-*s ", KEY, key);
-    cli_wrapped(text, KEY + 3);
-}
-
-static void put_head(const Spec *s)
-{
+    const Spec *s = f->spec;
     const Rule *r = s->gen.rule;
     const Plan *p = s->gen.plan;
     Arena *a = p->arena;
-    Buf hyper = {.arena = a}, option = {.arena = a}, input = {.arena = a};
-    cli_heading(*r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
-    for (int i = 0; i < r->nhyper; i++)
-        buf_printf(&hyper, "%s%s = %g", i ? ", " : "", r->hyper[i].name, r->hyper[i].def);
+    Buf option = {.arena = a}, input = {.arena = a};
+    cli_heading(f->title);
     for (int i = 0; i < r->noption; i++)
         buf_printf(&option, "%s%s=%s", i ? ", " : "", r->option[i].name, r->option[i].value);
     for (int i = 0; i < r->ninput; i++)
         buf_printf(&input, "%s%s (one per %s)", i ? ", " : "", r->input[i].name,
                    dom_info[r->input[i].dom].name);
-    put_text("what it does", r->doc);
-    put_text("paper", r->cite);
-    put_text("hyperparameters", buf_text(&hyper));
-    put_text("options", buf_text(&option));
-    put_text("inputs", buf_text(&input));
+    facts_text("what it does", r->doc);
+    facts_text("paper", r->cite);
+    facts_text("hyperparameters", facts_hyper_list(f));
+    facts_text("options", buf_text(&option));
+    facts_text("inputs", buf_text(&input));
     const char *products =
         plan_calls(p) ? arena_printf(a, "; products in %s", explain_products(a, p)) : "";
     const char *lost =
         s->types.lost ? "; updates that round away are counted in the value lost_updates" : "";
-    put_text("storage", arena_printf(a, "parameters %s, gradients %s, %s; computed in %s%s%s",
-                                     type_info[s->types.p].name, type_info[s->types.g].name,
-                                     explain_types(a, s), type_info[p->real].name, products, lost));
-    put_text("block codes", explain_codes(a, p));
+    facts_text("storage", arena_printf(a, "parameters %s, gradients %s, %s; computed in %s%s%s",
+                                       type_info[s->types.p].name, type_info[s->types.g].name,
+                                       explain_types(a, s), type_info[p->real].name, products,
+                                       lost));
+    facts_text("block codes", explain_codes(a, p));
 }
 
 /* ---- which tensors take which variant ---- */
@@ -72,18 +63,22 @@ static const char *test_text(Arena *a, const Test *t)
     }
 }
 
+const char *explain_tests(Arena *a, const Variant *v)
+{
+    Buf b = {.arena = a};
+    for (int i = 0; i < v->ntest; i++)
+        buf_printf(&b, "%s%s", i ? ", " : "", test_text(a, &v->test[i]));
+    return b.len ? buf_text(&b) : "all other tensors";
+}
+
 static void put_variants(Arena *a, const Rule *r, unsigned variants)
 {
     if (r->nvariant < 2)
         return;
     cli_heading("\nvariants: the shape, name and tags of a tensor decide which one steps it");
-    for (int v = 0; v < r->nvariant; v++) {
-        Buf b = {.arena = a};
-        for (int i = 0; i < r->variant[v].ntest; i++)
-            buf_printf(&b, "%s%s", i ? ", " : "", test_text(a, &r->variant[v].test[i]));
+    for (int v = 0; v < r->nvariant; v++)
         if (variants >> v & 1)
-            put_text(r->variant[v].name, b.len ? buf_text(&b) : "all other tensors");
-    }
+            facts_text(r->variant[v].name, explain_tests(a, &r->variant[v]));
 }
 
 /* ---- the table ---- */
@@ -150,12 +145,8 @@ static void put_phase(Table *t, const Phase *ph, const Phase *first, const DimsL
     for (int k = 0; k < n; k++) {
         char dims[160];
         int v = shapes->n ? variant_taken(r, &shapes->v[k]) : k;
-        Dims d = shapes->n               ? shapes->v[k]
-                 : v > 0 || rule_view(r) ? square(size)
-                                         : (Dims){1, {size}};
-        bool flat = !shapes->n && v == 0 && r->nvariant > 1;
-        Shape s = rule_shape(
-            r, count_shape(shapes->n ? r->variant[v].view : rule_view(r), d.rank, d.dim, flat));
+        Dims d = shapes->n ? shapes->v[k] : explain_usual(r, v, size);
+        Shape s = explain_shape(r, v, &d, !shapes->n);
         put_rows(t, shapes->n ? cli_dims(dims, &d) : r->variant[v].name, ph, first, v, s);
     }
 }
@@ -185,12 +176,12 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
     const char *at =
         f->rate > 0 ? arena_printf(a, "%s/s of memory (%s)", cli_bytes(rate, f->rate), f->whence)
                     : f->whence;
-    put_text("predicted with", *flops ? arena_printf(a, "%s, %s", at, flops) : at);
+    facts_text("predicted with", *flops ? arena_printf(a, "%s, %s", at, flops) : at);
     const char *products = !plan_calls(p)   ? ""
                            : p->target->gpu ? "; products: one call per shape (before cuBLAS 13 "
                                               "some are one per matrix: SHARDING.md)"
                                             : "; products: one call per shape";
-    put_text("launches",
+    facts_text("launches",
              arena_printf(a, "shared by all tensors, for any number of them%s", products));
 }
 
@@ -283,27 +274,27 @@ static int put_shared(Arena *a, const Plan *p, const Phase *ph, unsigned variant
                        r->nvariant > 1 ? r->variant[k].name : "");
             of[k] = k > v ? NULL : of[k];
         }
-        bool beside = cli_width(names.len ? buf_text(&names) : "") <= KEY;
+        bool beside = cli_width(names.len ? buf_text(&names) : "") <= FACTS_KEY;
         if (of[v] && !beside && lines < most)
             cli_print("  %s\n", buf_text(&names));
         const char *key = beside && names.len ? buf_text(&names) : "";
         for (const char *s = of[v]; s && *s && lines < most; key = "", lines++) {
             size_t n = strcspn(s, "\n");
-            put_text(key, arena_printf(a, "%.*s", (int)n, s));
+            facts_text(key, arena_printf(a, "%.*s", (int)n, s));
             s += n + (s[n] == '\n');
         }
     }
     return lines;
 }
 
-void explain_summary(const Spec *s, unsigned variants, const DimsList *shapes, int64_t size,
-                     const Bandwidth *f)
+void explain_summary(const RuleFacts *f, unsigned variants, const DimsList *shapes, int64_t size,
+                     const Bandwidth *rates)
 {
-    const Plan *p = s->gen.plan;
+    const Plan *p = f->spec->gen.plan;
     Arena *a = p->arena;
-    put_head(s);
+    put_head(f);
     put_variants(a, p->rule, variants);
-    put_table(p, a, shapes, size, f);
+    put_table(p, a, shapes, size, rates);
     cli_heading("\nstate memory");
     put_shared(a, p, NULL, variants, state_text, MOST_ROWS);
     int step = spec_entry(p, "step");

@@ -17,6 +17,7 @@
  * for bit on any number of threads; only times differ. */
 #ifndef OPTC_RACE_H
 #define OPTC_RACE_H
+#include "tools/page/json.h"
 #include "tools/page/page.h"
 #include "tools/race/race_task.h"
 
@@ -212,8 +213,13 @@ void race_order(const RaceReport *p, int task, int *rule);
 /* ---- race_curves.c ---- */
 void race_curves(const RaceReport *p, Buf *b);         /* b must be in an arena */
 
+/* ---- race_fields.c: of RaceReport, RaceTaskInfo, … in JSON; compile: of RaceRuleInfo; time: of
+ * RaceRun ---- */
+extern const JsonField race_report_fields[], race_machine_fields[], race_task_fields[],
+    race_rule_fields[], race_compile_fields[], race_trial_fields[], race_run_fields[],
+    race_time_fields[], race_summary_fields[];
+
 /* ---- race_json.c, race_read.c ---- */
-void json_field(Buf *b, const char *name, const char *s);
 void race_json(const RaceReport *p, Buf *b);
 /* Reads what race_json or optc.torch.race wrote. Prints the reason of a failure. */
 bool race_read(RaceReport *p, const char *path);

@@ -2,31 +2,29 @@
  * them. */
 #include "tools/race/race.h"
 
-#include <math.h>
-
 enum { MOST_POINTS = 40 };
 
 void race_curves(const RaceReport *p, Buf *b)
 {
-    LocaleMark was = locale_plain();
     for (int t = 0; t < p->ntask; t++) {
         const RaceTaskInfo *task = &p->task[t];
         int total = race_points(task), each = (total + MOST_POINTS - 1) / MOST_POINTS;
         double *loss = NEWS(b->arena, double, total);
         for (int r = 0; r < p->nrule; r++) {
+            JsonText x = {.b = b};
             int n = race_median_curve(p, t, r, loss);
-            buf_puts(b, "{");
-            json_field(b, "rule", p->rule[r].name);
-            buf_puts(b, ", ");
-            json_field(b, "task", task->name);
-            buf_printf(b, ", \"steps\": %d, \"every\": %d, \"target\": %g, \"loss\": [",
-                       task->steps, each * task->every, task->target);
+            json_object(&x, NULL, false);
+            json_string(&x, "rule", p->rule[r].name);
+            json_string(&x, "task", task->name);
+            json_int(&x, "steps", task->steps);
+            json_int(&x, "every", each * task->every);
+            json_real(&x, "target", task->target);
+            json_list(&x, "loss", false);
             for (int k = 0; k < n; k += each)
-                buf_printf(b, "%s%.3g", k ? ", " : "", loss[k]);
-            buf_puts(b, "], ");
-            json_field(b, "command", p->command);
-            buf_puts(b, "}\n");
+                json_digits(&x, loss[k], 3);
+            json_end(&x);
+            json_string(&x, "command", p->command);
+            json_end(&x);
         }
     }
-    locale_back(was);
 }

@@ -1,6 +1,5 @@
 /* Reads a report from JSON, as race_json writes it. optc.torch.race writes the same format, so that
  * there is one page for both. Verdicts and medians are computed again from the runs. */
-#include "tools/race/json_tree.h"
 #include "tools/race/race.h"
 
 #include <errno.h>
@@ -39,25 +38,26 @@ static const char *text_of(Reading *in, const Json *x, const char *key)
     return m->text;
 }
 
-static double real_of(Reading *in, const Json *x, const char *key)
+static void read_real(Reading *in, const Json *x, const char *key, double missing, double *to)
 {
     const Json *m = json_member(x, key);
     if (m && m->kind != JSON_NUMBER && m->kind != JSON_NULL)
         wrong(in, m, key, "a number or null");
-    return m ? m->number : NAN;
+    *to = m && m->kind == JSON_NUMBER ? m->number : missing;
 }
 
-static int whole_of(Reading *in, const Json *x, const char *key, int least, int most)
+static int64_t whole_of(Reading *in, const Json *x, const char *key, int least, int most)
 {
-    const Json *m = json_member(x, key);
-    double v = real_of(in, x, key);
+    double v;
+    read_real(in, x, key, NAN, &v);
     if (!(v >= least && v <= most) || v != floor(v)) {
+        const Json *m = json_member(x, key);
         char need[64];
         snprintf(need, sizeof need, "a whole number from %d to %d", least, most);
         wrong(in, m ? m : x, key, need);
         return least;
     }
-    return (int)v;
+    return (int64_t)v;
 }
 
 static bool truth_of(Reading *in, const Json *x, const char *key)
@@ -66,6 +66,21 @@ static bool truth_of(Reading *in, const Json *x, const char *key)
     if (m && m->kind != JSON_TRUE && m->kind != JSON_FALSE)
         wrong(in, m, key, "true or false");
     return m && m->kind == JSON_TRUE;
+}
+
+static void read_fields(Reading *in, const Json *x, const JsonField *f, void *to)
+{
+    for (; f->name; f++) {
+        void *at = (char *)to + f->at;
+        switch (f->kind) {
+        case FIELD_INT: *(int *)at = (int)whole_of(in, x, f->name, f->least, f->most); break;
+        case FIELD_INT64: *(int64_t *)at = whole_of(in, x, f->name, f->least, f->most); break;
+        case FIELD_BOOL: *(bool *)at = truth_of(in, x, f->name); break;
+        case FIELD_TEXT: *(const char **)at = text_of(in, x, f->name); break;
+        case FIELD_REAL: read_real(in, x, f->name, NAN, at); break;
+        case FIELD_REACHED: read_real(in, x, f->name, INFINITY, at);
+        }
+    }
 }
 
 static int list_of(Reading *in, const Json *x, const char *key, int least, int most,
@@ -101,19 +116,9 @@ static void read_trials(Reading *in, const Json *x, RaceEntry *e)
     const Json *list;
     e->ntrial = list_of(in, x, "trials", 0, RACE_MOST_TRIALS, &list);
     e->trial = NEWS(&in->p->arena, RaceTrial, e->ntrial + 1);
-    for (int i = 0; i < e->ntrial; i++) {
-        const Json *t = json_item(list, i);
-        double loss = real_of(in, t, "loss"), steps = real_of(in, t, "steps");
-        e->trial[i] = (RaceTrial){.rate = real_of(in, t, "rate"),
-                                  .decay = real_of(in, t, "decay"),
-                                  .factor = real_of(in, t, "factor"),
-                                  .seeds = whole_of(in, t, "seeds", 0, RACE_MOST_SEEDS),
-                                  .reached = whole_of(in, t, "reached", 0, RACE_MOST_SEEDS),
-                                  .diverged = whole_of(in, t, "diverged", 0, RACE_MOST_SEEDS),
-                                  .steps = isnan(steps) ? INFINITY : steps,
-                                  .loss = isnan(loss) ? INFINITY : loss};
-    }
-    e->best = e->ntrial ? whole_of(in, x, "best", 0, e->ntrial - 1) : -1;
+    for (int i = 0; i < e->ntrial; i++)
+        read_fields(in, json_item(list, i), race_trial_fields, &e->trial[i]);
+    e->best = e->ntrial ? (int)whole_of(in, x, "best", 0, e->ntrial - 1) : -1;
 }
 
 /* The losses of a run. null is a loss that was not finite: a diverged or unfinished run ends there,
@@ -148,9 +153,9 @@ static void read_runs(Reading *in, const Json *x, RaceEntry *e, const RaceTaskIn
     for (int i = 0; i < e->nrun && !in->bad; i++) {
         const Json *r = json_item(list, i);
         RaceRun *run = &e->run[i];
-        *run = (RaceRun){.seed = (int64_t)whole_of(in, r, "seed", 0, RACE_LARGEST_SEED),
-                         .done = truth_of(in, r, "done"), .diverged = truth_of(in, r, "diverged"),
-                         .reached = whole_of(in, r, "reached", 0, task->steps)};
+        read_fields(in, r, race_run_fields, run);
+        if (run->reached > task->steps)
+            wrong(in, json_member(r, "reached"), "reached", "a step of the task");
         run->npoint = list_of(in, r, "loss", 0, race_points(task), &points);
         read_losses(in, x, points, run);
     }
@@ -161,22 +166,13 @@ static void read_machine(Reading *in, const Json *x)
     RaceReport *p = in->p;
     const Json *m = json_member(x, "machine"), *rules = json_member(m, "rules"),
                *times = json_member(m, "times");
-    p->command = text_of(in, m, "command");
-    p->machine = text_of(in, m, "device");
-    p->date = text_of(in, m, "date");
-    p->seconds = real_of(in, m, "seconds");
-    p->cpu_seconds = real_of(in, m, "cpu_seconds");
-    for (int r = 0; r < p->nrule; r++) {
-        const Json *rule = json_item(rules, r);
-        p->rule[r].path = text_of(in, rule, "path");
-        p->rule[r].compile_seconds = real_of(in, rule, "compile_seconds");
-    }
+    read_fields(in, m, race_machine_fields, p);
+    for (int r = 0; r < p->nrule; r++)
+        read_fields(in, json_item(rules, r), race_compile_fields, &p->rule[r]);
     for (int i = 0; i < p->ntask * p->nrule; i++)
-        for (int k = 0; k < p->entry[i].nrun; k++) {
-            const Json *t = json_item(json_item(times, i), k);
-            p->entry[i].run[k].seconds = real_of(in, t, "all");
-            p->entry[i].run[k].target_seconds = real_of(in, t, "target");
-        }
+        for (int k = 0; k < p->entry[i].nrun; k++)
+            read_fields(in, json_item(json_item(times, i), k), race_time_fields,
+                        &p->entry[i].run[k]);
 }
 
 static void read_tree(Reading *in, const Json *x)
@@ -186,9 +182,7 @@ static void read_tree(Reading *in, const Json *x)
     if (strcmp(text_of(in, x, "format"), "optc-race 1"))
         wrong(in, json_member(x, "format"), "format",
               "\"optc-race 1\": the file is no report of a race");
-    p->version = text_of(in, x, "version");
-    p->interrupted = truth_of(in, x, "interrupted");
-    p->most_trials = whole_of(in, x, "most_trials", 0, RACE_MOST_TRIALS);
+    read_fields(in, x, race_report_fields, p);
     p->linear = !strcmp(text_of(in, x, "schedule"), "linear");
     p->seed = seeds_of(in, x, "seeds", &p->nseed);
     p->tune = seeds_of(in, x, "tuning_seeds", &p->ntune);
@@ -201,24 +195,16 @@ static void read_tree(Reading *in, const Json *x)
     p->entry = NEWS(&p->arena, RaceEntry, p->ntask * p->nrule);
     for (int t = 0; t < p->ntask; t++) {
         const Json *m = json_item(tasks, t);
-        p->task[t] = (RaceTaskInfo){text_of(in, m, "name"), text_of(in, m, "about"),
-                                    whole_of(in, m, "steps", 1, RACE_MOST_STEPS),
-                                    whole_of(in, m, "every", 1, RACE_MOST_STEPS),
-                                    real_of(in, m, "target")};
+        read_fields(in, m, race_task_fields, &p->task[t]);
         if (!isfinite(p->task[t].target))
             wrong(in, m, "target", "a number");
     }
     for (int r = 0; r < p->nrule; r++) {
         const Json *m = json_item(rules, r);
-        p->rule[r] = (RaceRuleInfo){.name = text_of(in, m, "name"),
-                                    .text = text_of(in, m, "text"),
-                                    .path = "",
-                                    .rate = text_of(in, m, "rate"),
-                                    .decay = text_of(in, m, "decay"),
-                                    .note = text_of(in, m, "note"),
-                                    .gradients = 1};
-        if (json_member(m, "gradients"))           /* older reports lack it */
-            p->rule[r].gradients = real_of(in, m, "gradients");
+        p->rule[r].path = "";
+        read_fields(in, m, race_rule_fields, &p->rule[r]);
+        if (!json_member(m, "gradients"))          /* older reports lack it */
+            p->rule[r].gradients = 1;
         if (!(p->rule[r].gradients >= 1 && p->rule[r].gradients <= 1000))
             wrong(in, m, "gradients", "a number from 1 to 1000");
     }

@@ -1,4 +1,5 @@
 /* optc tune show: results as a table or as JSON. */
+#include "tools/page/json.h"
 #include "tools/tune/tune.h"
 
 #include <stdlib.h>
@@ -160,38 +161,38 @@ static int no_stage(const Show *s)
     return rc;
 }
 
-/* ---- JSON ---- */
-static void put_number(const char *name, double x)
-{
-    Buf b = {0};
-    buf_double(&b, x);
-    printf(", \"%s\": %s", name, cli_text(&b));
-    buf_free(&b);
-}
-
 static void show_json(const Show *s)
 {
-    printf("{\n  \"results\": [");
+    Buf b = {0};
+    JsonText j = {.b = &b};
+    json_object(&j, NULL, true);
+    json_list(&j, "results", true);
     for (int i = 0; i < s->n; i++) {
         const Tuned *t = s->row[i].t;
         const TunedKey *k = &t->key;
-        printf("%s\n    {\"device\": ", i ? "," : "");
-        cli_json(k->device);
-        printf(", \"units\": %d, \"driver\": %d, \"form\": \"%s\", \"types\": \"%s\", "
-               "\"stage\": \"%s\", \"bucket\": %d, \"label\": ",
-               k->units, k->driver, form_name[k->form], k->types, k->stage, k->bucket);
-        cli_json(t->label);
-        printf(", \"launch\": {");
+        json_object(&j, NULL, false);
+        json_string(&j, "device", k->device);
+        json_int(&j, "units", k->units);
+        json_int(&j, "driver", k->driver);
+        json_string(&j, "form", form_name[k->form]);
+        json_string(&j, "types", k->types);
+        json_string(&j, "stage", k->stage);
+        json_int(&j, "bucket", k->bucket);
+        json_string(&j, "label", t->label);
+        json_object(&j, "launch", false);
         for (int knob = 0; knob < NKNOB; knob++)
             if (knob_text(k->form, (Knob)knob))
-                printf("%s\"%s\": %d", knob ? ", " : "", knob_text(k->form, (Knob)knob),
-                       t->launch.v[knob]);
-        printf("}");
-        put_number("ms", t->ms);
-        put_number("model_ms", t->model_ms);
-        printf(", \"samples\": %d, \"from\": \"%s\"}", t->samples, s->row[i].from);
+                json_int(&j, knob_text(k->form, (Knob)knob), t->launch.v[knob]);
+        json_end(&j);
+        json_real(&j, "ms", t->ms);
+        json_real(&j, "model_ms", t->model_ms);
+        json_int(&j, "samples", t->samples);
+        json_string(&j, "from", s->row[i].from);
+        json_end(&j);
     }
-    printf("%s]\n}\n", s->n ? "\n  " : "");
+    json_end(&j);
+    json_end(&j);
+    json_print(&j);
 }
 
 /* ---- the command ---- */

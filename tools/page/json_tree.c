@@ -1,5 +1,5 @@
 /* A reader of JSON. It accepts what RFC 8259 defines, to a depth of 64. */
-#include "tools/race/json_tree.h"
+#include "tools/page/json.h"
 
 #include <math.h>
 #include <stdlib.h>
