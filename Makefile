@@ -299,14 +299,20 @@ $(BUILD)/fake/libfakeblas.so: tests/preload/fake_blas.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) -std=gnu11 -Wall -Wextra -O1 -fPIC -shared -o $@ $<
 
+# The command's objects for programs with a main of their own.
+COMMAND := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tools/main.c,$(TOOLS_SRC))) $(BUILD)/obj/tools/main.renamed.o
+$(BUILD)/obj/tools/main.renamed.o: $(BUILD)/obj/tools/main.o
+	@objcopy --redefine-sym main=optc_main $< $@
+
+# Release figures (tests/bench/release): optc bench with bars, suites and other rivals.
+$(BUILD)/bench-release: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/bench/release/*.c)) $(COMMAND) $(BUILD)/liboptc.a
+	$(call say,LINK,$@)$(CC) -o $@ $^ $(LDLIBS)
+
 # Scenarios in which every call fails once (tests/faults): the calls that are replaced.
 FAULTY := fopen fdopen fread fwrite fgets fflush read write pread rename mkdir mkdtemp mkostemp stat fstat lstat \
           access statvfs realpath opendir fsync chmod dlopen memfd_create pipe2 fork posix_spawn close fclose open fcntl
-$(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) \
-                 $(BUILD)/liboptc.a
-	@objcopy --redefine-sym main=optc_main $(BUILD)/obj/tools/main.o $(BUILD)/obj/tools/main.renamed.o
-	$(call say,LINK,$@)$(CC) -rdynamic -o $@ $(filter-out %/tools/main.o,$^) $(BUILD)/obj/tools/main.renamed.o \
-	    $(FAULTY:%=-Wl,--wrap=%) $(LDLIBS)
+$(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $(COMMAND) $(BUILD)/liboptc.a
+	$(call say,LINK,$@)$(CC) -rdynamic -o $@ $^ $(FAULTY:%=-Wl,--wrap=%) $(LDLIBS)
 
 # Compiles every rule for every architecture that NVRTC supports.
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
@@ -314,7 +320,7 @@ $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 
 EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13 libcublas.so.13 libcusolver.so.12 \
                                      libnccl.so.2 emu_threads.h.gch)
-build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(EMULATED) $(BUILD)/compile-all
+build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(BUILD)/bench-release $(EMULATED) $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh $(PARTS)
 
 # Without sampling: every rule for every architecture, three packages for all of them, more random
@@ -473,7 +479,7 @@ test-gpu: $(BUILD)/gpu-test
 	@mkdir -p $(BUILD)/test-cache && chmod 700 $(BUILD)/test-cache
 	OPTC_TEST_CACHE=$(BUILD)/test-cache $(BUILD)/gpu-test
 
-bench-gpu: all
-	$(BUILD)/optc bench --device cuda --suite --against torch
+bench-gpu: all $(BUILD)/bench-release
+	$(BUILD)/bench-release --device cuda --suite --against torch
 
 -include $(shell find $(BUILD)/obj -name "*.d" 2>/dev/null)

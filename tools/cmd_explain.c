@@ -266,8 +266,8 @@ Dims explain_usual(const Rule *r, int variant, int64_t n)
 /* flat: the first variant of several has no rows and columns. */
 Shape explain_shape(const Rule *r, int variant, const Dims *d, bool flat)
 {
-    return rule_shape(r, count_shape(flat ? rule_view(r) : r->variant[variant].view, d->rank, d->dim,
-                                     flat && variant == 0 && r->nvariant > 1));
+    return rule_shape(r, count_shape(flat ? rule_view(r) : r->variant[variant].view, d->rank,
+                                     d->dim, flat && variant == 0 && r->nvariant > 1));
 }
 
 /* ---- exact bytes of given shapes ---- */

@@ -125,7 +125,7 @@ const Command cli_commands[] = {
      "--tensors 100\n"
      "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work "
      "gpt2-1.5b adamw lion\n"
-     "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch\n"
+     "OPTC_PYTHON=venv/bin/python optc bench --device cuda --work 2^28 adamw --against torch\n"
      "optc bench --device cuda --work gpt2-124m adamw lamb --against untuned",
      cmd_bench},
     {"race", "SPEC…", "train small tasks with several rules and report which one wins",

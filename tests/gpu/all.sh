@@ -95,7 +95,7 @@ packages() {
 }
 
 bench() {
-    "$build/optc" bench --device cuda --suite --against torch > "$build/log.bench" 2>&1 ||
+    "$build/bench-release" --device cuda --suite --against torch > "$build/log.bench" 2>&1 ||
         failed=$((failed + 1))
     cat "$build/log.bench"
     say "benchmark done"

@@ -2,7 +2,8 @@
 # Measures rules of matrices on this GPU and compares each figure with its bar. It prints the
 # command of each row before it runs, then the table. All rows take about seven minutes on an H200
 # (an estimate).
-#   sh tests/gpu/matrix_rules.sh [BUILD [ncu] [ROW…]] after `make`; an unknown ROW prints the names
+#   sh tests/gpu/matrix_rules.sh [BUILD [ncu] [ROW…]]  an unknown ROW prints the names
+#   after `make build/bench-release`
 #   ncu                           also prints what limits each row: stages, time outside of stages
 #                                 and, if ncu is installed, how busy the longest kernels keep tensor
 #                                 cores and memory. It takes three times as long and more, so name
@@ -17,7 +18,7 @@
 # bars.
 #
 # ROW | seconds until it is ended | KIND ARGUMENTS…
-#   KIND       bench: optc bench; bench-high: the same with torch's products in tf32; python:
+#   KIND       bench: bench-release; bench-high: the same with torch's products in tf32; python:
 #              tests/python/bench.py, which has the bars of its rows
 # The bars of bench/bars.txt apply too. *-f32: products in f32, torch's in "highest" precision;
 # *-tf32: both in tf32, where torch's "high" also uses it. The step is the mean of a period: 10
@@ -45,8 +46,8 @@ soap-tf32|150|bench-high soap --work gpt2-124m --products tf32 --options start=i
 '
 build=${1:-build}
 [ $# = 0 ] || shift
-[ -x "$build/optc" ] || {
-    echo "there is no $build/optc: run make, or name the build folder ahead of rows"; exit 2; }
+[ -x "$build/bench-release" ] || {
+    echo "there is no $build/bench-release: run make build/bench-release, or name the build folder ahead of rows"; exit 2; }
 PATH=$PATH:/usr/local/cuda/bin         # ncu
 ncu=
 [ "${1:-}" != ncu ] || { ncu=yes; shift; }
@@ -103,7 +104,7 @@ kernels() {
             }
         }' "$1"
 }
-# kernels_of NAME ARGUMENTS…: profiles a row of optc bench with ncu
+# kernels_of NAME ARGUMENTS…: profiles a row of bench-release with ncu
 kernels_of() {
     csv=$build/log.matrix-$1.csv
     shift
@@ -114,7 +115,7 @@ kernels_of() {
     for x in $tensor; do metrics=$metrics,$x.avg.pct_of_peak_sustained_elapsed; done
     OPTC_NO_GRAPHS=1 timeout -k 10 240 ncu --profile-from-start off --clock-control none \
         --cache-control none -c 2000 --csv --page raw --print-units base --metrics "$metrics" \
-        "$build/optc" bench --device "$device" "$@" --rounds 1 > "$csv" 2>&1 < /dev/null ||
+        "$build/bench-release" --device "$device" "$@" --rounds 1 > "$csv" 2>&1 < /dev/null ||
         { echo "    ncu: exit status $?"; grep '==ERROR==' "$csv" | sed 's/^/    /'; }
     kernels "$csv"
 }
@@ -132,7 +133,7 @@ while IFS='|' read -r name limit row; do
     esac
     [ "$device" != cpu ] || row=$(echo "$row" | sed 's/ --bar [^ ]*//')
     ran=$((ran + 1))
-    set -- "$build/optc" bench --device "$device" --rounds 3 $row $MATRIX_RULES_ARGS
+    set -- "$build/bench-release" --device "$device" --rounds 3 $row $MATRIX_RULES_ARGS
     if [ -n "$ncu" ]; then limit=$((3 * limit)); set -- "$@" -o "$log.html"; fi
     case $kind in
     bench-high) set -- env OPTC_PEER_PRECISION=high "$@" ;;

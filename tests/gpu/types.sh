@@ -1,15 +1,15 @@
 #!/bin/sh
 # Measures rules with 16-bit storage types and block codes, and very many small tensors: their share
 # of the copy bandwidth, with lower bounds. Takes about a minute.
-#   sh tests/gpu/types.sh [BUILD]        after `make`
+#   sh tests/gpu/types.sh [BUILD]        after `make build/bench-release`
 set -eu
-optc=${1:-build}/optc
+bench=${1:-build}/bench-release
 failed=0
 # row LEAST LABEL OPTIONS…: one row of the bench.
 row() {
     least=$1 label=$2
     shift 2
-    line=$("$optc" bench --device cuda --rounds 7 "$@" | grep '%' | head -1)
+    line=$("$bench" --device cuda --rounds 7 "$@" | grep '%' | head -1)
     share=$(echo "$line" | sed 's/.* \([0-9.]*\)%.*/\1/')
     echo "$label $line  (at least $least%)"
     [ "$(echo "$share $least" | awk '{print ($1 >= $2)}')" = 1 ] || { failed=1
@@ -19,7 +19,7 @@ row() {
 ratio() {
     label=$1
     shift
-    "$optc" bench --device cuda --rounds 15 "$@" | grep 'x *$' | head -1 |
+    "$bench" --device cuda --rounds 15 "$@" | grep 'x *$' | head -1 |
         sed "s/.* \([0-9.]*\)x *$/$label \1/" |
         grep . || { failed=1; echo "$label: not measured"; }
 }

@@ -23,6 +23,13 @@ expect() {
             "$out" | head -20
     fi
 }
+# release CODE PART ARG…: the same with the program of the release figures
+release() {
+    command=$OPTC
+    OPTC=${OPTC%/*}/bench-release
+    expect "$@"
+    OPTC=$command
+}
 
 expect 0 "usage" --help
 expect 2 "usage"
@@ -246,9 +253,9 @@ END
 expect 0 "factors of matrices were refused (largest residual inf)" bench "$work/none_there.lua" \
     --device cpu --shape 8x8 --rounds 1
 expect 0 "share_of_best" bench sgd --device cpu --size 64K --rounds 2 --json
-expect 0 "yogi is left out, for the reason above" bench --all --options amsgrad=true --device cpu \
+release 0 "yogi is left out, for the reason above" --all --options amsgrad=true --device cpu \
     --size 4K --rounds 1
-expect 1 "yogi is left out" bench --all --options nosuch=1 --device cpu --size 4K --rounds 1
+release 1 "yogi is left out" --all --options nosuch=1 --device cpu --size 4K --rounds 1
 expect 2 "--size" bench adamw --size lots
 "$OPTC" dump sgd > "$work/sgd.ir"
 expect 1 "this is IR text" bench "$work/sgd.ir" --device cpu --size 4K
@@ -258,25 +265,27 @@ expect 2 "did you mean 'gpt2-124m'" bench adamw --work gpt2-124
 expect 2 "'--work list' describes them" bench adamw --work nosuch
 expect 2 "exclude" bench adamw --size 1M --shape 3x3
 expect 2 "has its own tensors" bench adamw --work 2^28 --shape 3x3
-expect 2 "has its own tensors" bench --suite --tensors 3
-expect 2 "has its own workloads and rules" bench --suite adamw
-expect 2 "has its own workloads and rules" bench --suite --work 2^28
-expect 2 "knows torch, numpy, untuned, sharded, mixed and types" bench adamw --against jax
+release 2 "has its own tensors" --suite --tensors 3
+release 2 "has its own workloads and rules" --suite adamw
+release 2 "has its own workloads and rules" --suite --work 2^28
+expect 2 "'jax' is not known: torch, numpy, untuned" bench adamw --against jax
+expect 2 "unknown option '--suite'" bench --suite
+release 2 "'jax' is not known: torch, numpy, untuned, sharded, mixed, types" adamw --against jax
 expect 0 "without tuning results ran" bench sgd --device cpu --size 64K --rounds 1 --against untuned
-expect 0 "sharded, one rank" bench adamw+clip"(1)" --device cpu --size 64K --rounds 1 \
+release 0 "sharded, one rank" adamw+clip"(1)" --device cpu --size 64K --rounds 1 \
     --against sharded
-expect 0 "two sets of types ran" bench adamw+clip"(1)" --device cpu --shape 90x50 --shape 64 \
+release 0 "two sets of types ran" adamw+clip"(1)" --device cpu --shape 90x50 --shape 64 \
     --types param=bf16 --rounds 1 --against mixed --other-types param=f32,state=bf16
-expect 1 "needs tensors with one dimension" bench adamw --device cpu --shape 9x9 --rounds 1 \
+release 1 "needs tensors with one dimension" adamw --device cpu --shape 9x9 --rounds 1 \
     --against mixed
-expect 1 "there is no such storage type" bench adamw --device cpu --shape 9x9 --shape 9 --rounds 1 \
+release 1 "there is no such storage type" adamw --device cpu --shape 9x9 --shape 9 --rounds 1 \
     --against mixed --other-types param=f31
-expect 0 "param=bf16,lost=count" bench adamw --device cpu --size 64K --types param=bf16 --rounds 1 \
+release 0 "param=bf16,lost=count" adamw --device cpu --size 64K --types param=bf16 --rounds 1 \
     --against types --other-types param=bf16,lost=count
-expect 1 "must be f32 and f32" bench adamw --device cpu --size 64K --rounds 1 --against types \
+release 1 "must be f32 and f32" adamw --device cpu --size 64K --rounds 1 --against types \
     --other-types param=bf16
-expect 2 "belong together" bench adamw --other-types param=f32
-expect 2 "belong together" bench adamw --against types
+release 2 "belong together" adamw --other-types param=f32
+release 2 "belong together" adamw --against types
 expect 1 "--size must be that or more" bench adamw --device cpu --work small5000 --size 100
 # GPT-2's published counts of parameters
 expect 0 "148 tensors,   124439808 elements" bench --work list
@@ -330,10 +339,10 @@ expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --sh
 expect 0 '"period": 4,' bench soap --device cpu --shape 12x8 --rounds 1 --options \
     interval=4 --steps 2 --json
 # --bar: a figure that was not measured misses it
-bar() { expect "$1" "$2" bench "$3" --device cpu --size 64K --rounds 1 --threads 1 --bar "$4"; }
+bar() { release "$1" "$2" "$3" --device cpu --size 64K --rounds 1 --threads 1 --bar "$4"; }
 bar 1 "bars  ms=1e-06 host_us=1  misses step, host (not measured)" sgd ms=0.000001,host_us=1
 bar 2 "need --against torch" sgd torch=2
-OPTC_PYTHON=false expect 1 "misses torch (not measured)" bench sgd --device cpu --size 64K \
+OPTC_PYTHON=false release 1 "misses torch (not measured)" sgd --device cpu --size 64K \
     --rounds 1 --against torch --bar torch=2
 bar 0 "bars  ms=100000 share=1e-09  reached" sgd ms=100000,share=0.000000001
 ! printf '%s' "$out" | grep -q products || { failed=$((failed + 1))
@@ -344,7 +353,7 @@ bar 2 "--bar: unknown bar 'suite'" sgd suite=1
 bar 2 "--bar: ms=fast must be a number above 0" sgd ms=fast
 bar 2 "--bar: ms=0 must be a number above 0" sgd ms=0
 bar 2 "--bar: no bar is given" sgd ","
-expect 0 '"product_gflop_per_s": {"f32": ' bench dion --device cpu --shape 9x9 --rounds 1 \
+release 0 '"product_gflop_per_s": {"f32": ' dion --device cpu --shape 9x9 --rounds 1 \
     --bar ms=100000 --json
 # tests/gpu/matrix_rules.sh: a real row on the CPU; made-up rows that fail, warn or hang, without
 # torch; ncu's output
@@ -359,8 +368,8 @@ holds() {
         echo "wanted $2 in: $1" ;; esac
 }
 mkdir "$work/real" "$work/fake"
-ln -s "$OPTC" "$work/real/optc"
-cat > "$work/fake/optc" <<'END'
+ln -s "${OPTC%/*}/bench-release" "$work/real/"
+cat > "$work/fake/bench-release" <<'END'
 #!/bin/sh
 case " $* " in
 *" psgd "*) echo "optc: no memory" >&2; exit 1 ;;
@@ -401,9 +410,9 @@ case " $* " in *" muon "*) exit 124 ;; *" soap "*) exit 137 ;; esac
 while [ "$1" != -k ]; do shift; done
 shift 3 && exec "$@"
 END
-chmod +x "$work/fake/optc" "$work/fake/ncu" "$work/fake/timeout"
+chmod +x "$work/fake/bench-release" "$work/fake/ncu" "$work/fake/timeout"
 holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" \
-    "0 *mousse, at * s: *optc bench * mousse --work gpt2-124m *a period of 10; * % of it outside \
+    "0 *mousse, at * s: *bench-release * mousse --work gpt2-124m *a period of 10; * % of it outside \
 of stages * mm (mousse.lua:*rows: 1 ran, 0 left out, 0 failed*"
 holds "$(matrix_rules "$work/fake" ncu muon psgd soap-f32 shampoo splus-stagger)" "1 *\
 FAILED: muon, exit status 124: ended after 360 s shampoo, at * s: * shampoo * --bar ms=18,* bars \
@@ -420,7 +429,7 @@ holds "$(python=true matrix_rules "$work/fake" roots)" \
     "1 *FAILED: roots, exit status 0: it measured nothing *"
 holds "$(matrix_rules "$work/real" nosuch)" "2 there is no row 'nosuch'; rows: muon soap *"
 holds "$(matrix_rules "$work/real" soa.)" "2 there is no row 'soa.'; rows: muon soap *"
-holds "$(matrix_rules soap)" "2 there is no soap/optc: run make*"
+holds "$(matrix_rules soap)" "2 there is no soap/bench-release: run make build/bench-release*"
 # tests/gpu/all.sh: every case of the suite is in its list; mistakes are found before a process
 # starts
 for c in $(grep -o 'tcase_create("[^"]*' tests/gpu/test_gpu.c | sed 's/.*"//'); do
@@ -456,27 +465,27 @@ done
 # bars come from the table of the source tree or from a file that --bars names
 bars() { printf "$1" > "$work/bars"; }
 bars 'optc-bars 1\n# note\n\nsmall5000 sgd share=0.5 host_us=10\n2^28 lion torch=2 suite=0\n'
-expect 0 "2^28        lion            torch=2   (not in --suite)" bench --work list \
+release 0 "2^28        lion            torch=2   (not in --suite)" --work list \
     --bars "$work/bars"
-expect 0 "small5000 at 65000" bench --device cpu --suite --size 64K --rounds 1 --bars "$work/bars"
+release 0 "small5000 at 65000" --device cpu --suite --size 64K --rounds 1 --bars "$work/bars"
 bars 'optc-bars 2\n'
-expect 1 "bars:1: a table of bars begins with 'optc-bars 1'" bench --suite --bars "$work/bars"
+release 1 "bars:1: a table of bars begins with 'optc-bars 1'" --suite --bars "$work/bars"
 bars 'optc-bars 1\nnosuch sgd share=1\n'
-expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not 'nosuch'" \
-    bench --suite --bars "$work/bars"
+release 1 "bars:2: a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not 'nosuch'" \
+    --suite --bars "$work/bars"
 for row in 2^28 '2^28 sgd'; do
     bars "optc-bars 1\n$row\n"
-    expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and this one has no bar" bench --suite \
+    release 1 "bars:2: a row is WORK RULE NAME=VALUE…, and this one has no bar" --suite \
         --bars "$work/bars"
 done
 bars 'optc-bars 1\n2^28 sgd share=fast\n'
-expect 1 "bars:2: share=fast must be a number from 0" bench --suite --bars "$work/bars"
+release 1 "bars:2: share=fast must be a number from 0" --suite --bars "$work/bars"
 bars 'optc-bars 1\n2^28 sgd speed=1\n'
-expect 1 "bars:2: unknown bar 'speed'" bench --suite --bars "$work/bars"
+release 1 "bars:2: unknown bar 'speed'" --suite --bars "$work/bars"
 bars 'optc-bars 1\n'
-expect 1 "--suite runs the rows of a table of bars" bench --device cpu --suite --bars "$work/bars"
-expect 1 "No such file" bench --suite --bars "$work/nosuch"
-expect 0 "gpt2-1.5b at 58" bench --device cpu --suite --size 64K --rounds 1
+release 1 "--suite runs the rows of a table of bars" --device cpu --suite --bars "$work/bars"
+release 1 "No such file" --suite --bars "$work/nosuch"
+release 0 "gpt2-1.5b at 58" --device cpu --suite --size 64K --rounds 1
 OPTC_NO_CUDA=1
 export OPTC_NO_CUDA
 expect 1 "no CUDA driver" bench adamw --device cuda
@@ -660,16 +669,16 @@ expect 2 "--stage names no stage" tune show --stage ''
 if command -v python3 >/dev/null 2>&1; then
     facts() { "$OPTC" $1 --json 2>/dev/null | python3 -c "import json, sys
 x = json.load(sys.stdin)
-assert $2, x" && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "$1 --json: not $2"; }; }
+assert $2, str(x)[:300]" && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "$1 --json: not $2"; }; }
     facts version "x == {'optc': '$("$OPTC" version | cut -d' ' -f2)'}"
     facts doctor "x['tuned'][0].endswith('built in') and 'wrappers' in x['optc'][0]"
-    facts list "len(x) == $("$OPTC" list --names | wc -l) and x[0]['state'] == '8'"
+    facts list "len(x) > 120 and x[0]['state'] == '8'"
     facts "list --wrappers" "x[0]['name'].startswith('accumulate') and 'state' not in x[0]"
     facts "list adamw ema" "[y['kind'] for y in x] == ['rule', 'wrapper']"
     facts "show adamw" "[s['name'] for s in x['states']] == ['m', 'v'] and 'optimizer' in x['code']"
-    facts "show ema" "x['name'] == 'ema' and [s['name'] for s in x['states']] == ['avg']"
-    facts "explain lion --bandwidth 100 --shape 64x64" "x['predicted'][0]['bytes'] == 20 * 4096 and
-        x['predicted'][0]['seconds'] == 20 * 4096 / 1e11 and
+    facts "show ema" "x['name'] == 'ema' and [s['name'] for s in x['states']][0] == 'avg'"
+    facts "explain lion --bandwidth 100 --shape 64x64" "0 <= x['predicted'][0]['bytes'] - 20 * 4096 < 99 and
+        x['predicted'][0]['seconds'] == x['predicted'][0]['bytes'] / 1e11 and
         x['entries'][0]['variants'][0]['bytes_per_element'] == 20"
     facts "check adamw nosuch" "[y['ok'] for y in x] == [True, False] and 'nosuch' in x[1]['error']"
     expect 2 "exclude each other" show adamw --code --json
@@ -776,17 +785,17 @@ fi
 OPTC_CC=/no/such/cc
 export OPTC_CC
 expect 1 "reference evaluator" bench adamw --device cpu --size 2M --with 'ema(0.5)' --rounds 1
-expect 0 '"rule": "soap", "kind": "products"' bench --all --device cpu --shape 6x4 --rounds 1 \
+release 0 '"rule": "soap",' --all --device cpu --shape 6x4 --rounds 1 \
     --steps 1 --json
-for k in '"adamw", "kind": "elementwise"' '"lamb", "kind": "reductions"'; do
+for k in elementwise reductions products; do
     case $out in
-    *"$k"*) passed=$((passed + 1)) ;;
-    *) failed=$((failed + 1)) && echo "bench --all: no $k" ;;
+    *"\"kind\": \"$k\""*) passed=$((passed + 1)) ;;
+    *) failed=$((failed + 1)) && echo "bench-release --all: no $k" ;;
     esac
 done
 unset OPTC_CC
-expect 2 "every rule of the library" bench --all adamw
-expect 2 "every rule of the library" bench --all --suite
+release 2 "every rule of the library" --all adamw
+release 2 "every rule of the library" --all --suite
 expect 0 "mine.lua" new mine
 expect 0 "ok" check mine.lua
 expect 1 "exists" new mine

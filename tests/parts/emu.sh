@@ -58,7 +58,7 @@ echo "tuning: $timed launches with equal bits timed, $refused with other bits re
 # The benchmark's table for a GPU, with bars of the command line. The clock of this GPU counts
 # launches.
 rc=0
-"$BUILD/optc" bench sgd --device cuda --size 4K --rounds 1 --bar ms=900,host_us=0.001 > \
+"$BUILD/bench-release" sgd --device cuda --size 4K --rounds 1 --bar ms=900,host_us=0.001 > \
     "$work/log" 2>&1 || rc=$?
 [ $rc = 1 ] && grep -q '^ *bars  ms=900 host_us=0.001  misses host$' "$work/log" ||
     { cat "$work/log"; echo "bars on a GPU: exit status $rc"; exit 1; }
@@ -97,7 +97,7 @@ X
     "$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --into \
     "$work/ways" |
         grep -q '^1 done before' &&
-    OPTC_TUNE="$work/ways" "$BUILD/optc" tune show --stage eigenvectors | grep -q '^  way' ||
+    OPTC_TUNE="$work/ways" "$BUILD/optc" tune show --stage eigenvectors | grep -q ' way=' ||
     { cat "$work/log" "$work/ways"
     echo "methods of eigenvectors are not tuned, or not known afterwards"; exit 1; }
 # Packages contain the methods for the GPU that they were measured on, and their engines look them

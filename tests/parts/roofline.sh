@@ -28,13 +28,13 @@ expect() {
 page() { "$python" "$root/tests/python/roofline_page.py" "$@"; }
 
 # A vector rule, one with a reduction over all tensors, one with products; the peer is the same rule
-# in other types.
+# without tuning results.
 small() { "$OPTC" bench sgd 'adamw+clip(1)' muon --device cpu --threads 1 --rounds 2 \
     --size 64K "$@"; }
 small --json -o all.html > all.json
 check test $? = 0
 check page all.json all.html
-small --json -o all.svg --against types --other-types state=bf16 > all.json
+small --json -o all.svg --against untuned > all.json
 check page all.json all.svg
 check test "$(grep -c 'data-mark="peer"' all.svg)" = 3
 # specs/sgd.lua has 7 operations per element, and reads p, g and b and writes p and b

@@ -69,6 +69,8 @@ bool bench_device_cuda_open(BenchDevice *d, int ordinal);
 
 /* ---- bench_work.c ---- */
 typedef struct Work Work;
+struct Bench;
+struct JsonText;
 const Work *work_find(const char *name);                                    /* NULL: none */
 void work_unknown(const char *name, Buf *b);
 void work_list(void);
@@ -82,25 +84,6 @@ optc_tensor *work_tensors(const char *command, const DimsList *shapes, const cha
 /* Scales all dimensions by one factor, to at most that many elements. */
 bool work_scale(Dims *shape, int n, int64_t elements);
 
-/* ---- bench_bars.c ---- */
-/* The figures that a rule must reach; 0: no requirement. ms: a step; share: of the rate of copying;
- * eager, graph: speed relative to torch's best and to its CUDA graph; host: microseconds; slowest:
- * a period's slowest step over its mean;
- * cold, warm: milliseconds to the end of the first step; suite: the row belongs to --suite. */
-typedef struct Bar {
-    const char *work, *rule; double ms, share, eager, graph, host, slowest, cold, warm, suite;
-} Bar;
-enum { MOST_BARS = 100 };
-typedef struct Bars { char *text; Bar v[MOST_BARS]; int n; } Bars;
-/* path NULL: the file of the source tree; no bars if there is no tree. false: it has printed the
- * reason. */
-bool bars_read(Bars *t, const char *path);
-const Bar *bars_find(const Bars *t, const char *work, const char *rule);    /* NULL: none */
-/* NAME=VALUE,… of --bar; false: it has printed the reason */
-bool bars_add(Bar *x, const char *list);
-void bars_over(Bar *x, const Bar *y);          /* the bars of y replace those of x */
-void bars_print(const Bar *x);                 /* " NAME=VALUE…" */
-void bars_list(Bars *t);
 /* path of a file in the source tree, malloc'ed; NULL: not found */
 char *bench_tree_file(const char *path);
 
@@ -123,10 +106,7 @@ typedef struct BenchStage {
 typedef struct Case {
     char *label, *spec, *with;     /* with: NULL or "": no wrappers */
     const char *work;              /* the workload's name; NULL: tensors by size or shape */
-    const Bar *bar;                /* NULL: none */
-    Bar own;                       /* with --bar: the row's bars and those */
-    const Bar *asked;              /* the bars of --bar: a figure that was not measured misses them;
-                                    * NULL: none */
+    const struct Bar *bar;         /* of the release figures; NULL: none */
     Dims *shape; int ntensor;
     int64_t n;                     /* elements of all tensors */
     int64_t place;                 /* end of the last tensor in the shared buffers, in elements */
@@ -171,38 +151,64 @@ typedef struct Case {
     char *peer_why;                /* why the peer cannot run it */
     bool graph;                    /* the peer runs a CUDA graph too */
     bool same;                     /* --against untuned: both sides launch the same kernels */
-    /* --against untuned, sharded, mixed, types: the same rule without tuned results, sharded, in
-     * two sets of types, or in other types, instead of a peer */
+    /* the same rule, bound in another way, instead of a peer; of that case: the way, and what it
+     * keeps */
     struct Case *rival;
-    bool sharded;                  /* a sharded binding with one rank */
-    struct ShardComm *shard;       /* its communication */
-    const char *types;             /* its own; NULL: those of --types */
-    bool mixes;                    /* two sets of types: two connected bindings */
-    struct MixedPart *mixed;       /* the second one */
+    const struct RivalKind *as;
+    void *part;
 } Case;
+
+/* A way to bind the same rule, for --against NAME. NULL functions: as without it. */
+typedef struct RivalKind {
+    const char *name, *about;      /* "untuned"; "without tuning results" */
+    bool untuned;
+    bool (*check)(const struct Bench *b);              /* prints the reason */
+    void (*options)(const struct Bench *b, optc_rule_options *r);
+    /* sets c->binding; the caller calls unbind also after a failure */
+    bool (*bind)(struct Bench *b, Case *c, optc_engine *e, const optc_rule_options *rule,
+                 optc_tensor *t);
+    optc_status (*step)(const Case *c);
+    void (*unbind)(Case *c);
+    void (*describe)(const Case *r, Buf *text);
+} RivalKind;
+
+struct Medians;
+/* What the program of the release figures (tests/bench/release) adds to `optc bench`. */
+typedef struct BenchExtra {
+    const Opt *opts;
+    const RivalKind *const *rivals;                    /* NULL-terminated */
+    int (*check)(const Command *self, struct Bench *b, bool work, int n);      /* options */
+    bool (*list)(void);                                /* after `--work list` */
+    /* Adds all cases. *own false: it has none, the SPECs are timed. */
+    bool (*cases)(struct Bench *b, bool *own);
+    void (*chosen)(struct Bench *b);                   /* after the cases are known */
+    /* a line below a row of the table, and one below the table */
+    void (*row)(const struct Bench *b, const Case *c, const struct Medians *m, int indent,
+                int label);
+    void (*foot)(const struct Bench *b);
+    void (*json)(struct JsonText *t, const struct Bench *b, const Case *c, const struct Medians *m);
+    bool (*reached)(const struct Bench *b);
+} BenchExtra;
+int bench_command(const Command *self, int argc, char **argv, const BenchExtra *extra);
+bool bench_add_case(struct Bench *b, const char *arg, const Work *work);
 
 typedef struct Bench {
     CompileOpts compile;
-    /* --device and --against. against NULL: no peer; "untuned", "sharded", "mixed", "types": no
-     * process, but a rival of each case */
-    const char *device_name, *against;
-    /* --against types: types of the rival; --against mixed: of tensors with one dimension. NULL:
-     * param=f32 */
-    const char *other_types;
+    const BenchExtra *extra;                       /* NULL: the command alone */
+    const char *device_name, *against;             /* --device; --against, NULL: no peer */
+    const RivalKind *rival;                        /* of each case instead of a process; NULL: none */
     int64_t size;                  /* 0: the default */
     DimsList *shapes;              /* n = 0: tensors by size */
     const Work *work;
-    Bars *bars;
     int tensors, rounds, threads;
     int steps;                     /* steps of a period to run; 0: all */
     int64_t workspace;             /* 0: the default */
-    bool json, progress, suite, all, queued;
-    const char *given;             /* --bar; NULL: none */
-    Bar asked;                     /* its bars */
+    bool json, progress, queued;
+    bool apart;                    /* each rule runs alone, and one that fails does not end the run */
+    bool sustain;                  /* also measure roofs after a second of work */
     const char *out, *command;     /* -o, and the command that was typed */
     bool interrupted;
-    /* -o and --bar: operations per second of products; 0: not measured. sustained: after a second
-     * of work */
+    /* -o: operations per second of products; 0: not measured. sustained: after a second of work */
     double roof[NPRODUCT], sustained[NPRODUCT];
     int64_t roof_side[NPRODUCT];   /* rows and columns of these */
     Type type, grad;
@@ -233,8 +239,7 @@ void bench_stop(Case *c);                                  /* unbinds and releas
 bool bench_steps(Case *c, int n);
 /* Seconds per step, and a period's slowest step over its mean. Sets c->bytes. */
 bool bench_sample(Bench *b, Case *c, double *seconds, double *slowest);
-/* --against untuned, sharded, mixed or types */
-bool bench_rivals(const Bench *b);
+bool bench_inputs(Bench *b, Case *c);                      /* sets the inputs of a new binding */
 /* false and prints optc_message unless OPTC_OK */
 bool bench_lib(optc_status s);
 /* bench_period.c: steps after which the work repeats. Periods above 1000 steps are ignored. */
@@ -248,24 +253,6 @@ bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest);
 bool period_host(Bench *b, Case *c, double *seconds);
 /* Times bench_start and a step, with an empty cache and with a full one. */
 bool bench_first(Bench *b, Case *c);
-
-/* ---- bench_shard.c ---- */
-typedef struct ShardComm ShardComm;
-/* Opens communication with one rank. The caller closes *out also after a failure. */
-bool bench_shard_open(const Bench *b, optc_engine *e, ShardComm **out, optc_comm *comm);
-const char *bench_shard_name(const ShardComm *x);
-void bench_shard_close(ShardComm *x);
-
-/* ---- bench_mixed.c ---- */
-typedef struct MixedPart MixedPart;
-/* Binds the tensors with two and more dimensions to c->rule, and the others to the same rule in
- * other types. rule: the options of c->rule; all: the case's tensors, which this sorts out. The
- * caller stops c->mixed also after a failure. */
-bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_options *rule,
-                       optc_tensor *all);
-bool bench_types(const char *text, Types *out);            /* of --other-types */
-optc_status bench_mixed_step(const Case *c);
-void bench_mixed_stop(MixedPart *m);
 
 /* ---- bench_stages.c ---- */
 bool bench_plan_ops(Case *c, const Plan *p);
@@ -305,9 +292,6 @@ typedef struct Medians {
 /* the share of the threads' time that they waited for a core */
 double bench_busy(const Bench *b);
 Medians bench_medians(const Case *c);
-/* Appends the names of the bars that the case misses. */
-void bench_missed(const Case *c, const Medians *m, Buf *names);
-bool bench_reaches(const Case *c);             /* it misses no bar */
 
 /* A peer process answers each line with a line (bench_peer.c). */
 /* NULL: it has printed the reason */

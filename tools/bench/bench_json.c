@@ -25,14 +25,6 @@ static const JsonField peer_fields[] = {REAL(Medians, "ms", peer, 1e3),
 static const JsonField graph_fields[] = {REAL(Medians, "ms", graph, 1e3),
                                          REAL(Medians, "ratio", graph_ahead, 1),
                                          REAL(Medians, "host_us", graph_host, 1e6), END};
-static const JsonField bar_fields[] = {REAL(Bar, "ms", ms, 1),
-                                       REAL(Bar, "slowest_over_mean", slowest, 1),
-                                       REAL(Bar, "share_of_copy", share, 1),
-                                       REAL(Bar, "ratio", eager, 1),
-                                       REAL(Bar, "graph_ratio", graph, 1),
-                                       REAL(Bar, "host_us", host, 1),
-                                       REAL(Bar, "first_ms_cold", cold, 1),
-                                       REAL(Bar, "first_ms_warm", warm, 1), END};
 static const JsonField stage_fields[] = {REAL(BenchStage, "us", seconds, 1e6),
                                          REAL(BenchStage, "launches", launches, 1),
                                          REAL(BenchStage, "bytes", bytes, 1),
@@ -46,7 +38,7 @@ static void put_peer(JsonText *t, const Bench *b, const Case *c, const Medians *
     json_object(t, b->against, false);
     json_string(t, "runs", c->peer);
     json_fields(t, peer_fields, m);
-    if (bench_rivals(b) && gpu)
+    if (b->rival && gpu)
         json_bool(t, "same_kernels", c->same);
     if (gpu)
         json_real(t, "host_us", m->peer_host * 1e6);
@@ -57,17 +49,6 @@ static void put_peer(JsonText *t, const Bench *b, const Case *c, const Medians *
         json_end(t);
     }
     json_end(t);
-}
-
-static void put_bar(JsonText *t, const Case *c, const Medians *m)
-{
-    Buf missed = {0};
-    bench_missed(c, m, &missed);
-    json_object(t, "bar", false);
-    json_fields(t, bar_fields, c->bar);
-    json_string(t, "missed", cli_text(&missed));
-    json_end(t);
-    buf_free(&missed);
 }
 
 /* With -o: what the roofline shows. */
@@ -113,8 +94,8 @@ static void put_timed(JsonText *t, const Bench *b, const Case *c)
     }
     if (c->peer)
         put_peer(t, b, c, &m);
-    if (c->bar)
-        put_bar(t, c, &m);
+    if (b->extra)
+        b->extra->json(t, b, c, &m);
     if (b->out)
         put_stages(t, c);
 }
@@ -159,10 +140,10 @@ void bench_json(const Bench *b)
     }
     if (b->peer_name)
         json_string(&t, "against", b->peer_name);
-    if (b->out || b->given) {
+    if (b->out || b->sustain) {
         json_bool(&t, "interrupted", b->interrupted);
         put_rates(&t, "product_gflop_per_s", b->roof);
-        if (b->given)
+        if (b->sustain)
             put_rates(&t, "sustained_product_gflop_per_s", b->sustained);
     }
     json_list(&t, "rules", true);

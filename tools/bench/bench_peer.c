@@ -98,6 +98,30 @@ static char *ask(Peer *p, const char *line)
     return answer(p);
 }
 
+/* Searches the current folder, then the tree that this program was built in. */
+char *bench_tree_file(const char *path)
+{
+    char exe[4096];
+    if (access(path, R_OK) == 0)
+        return strdup(path);
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0)
+        return NULL;
+    exe[n] = 0;
+    for (int up = 0; up < 2; up++) {           /* removes the program's name, then its folder */
+        char *slash = strrchr(exe, '/');
+        if (!slash)
+            return NULL;
+        *slash = 0;
+    }
+    Buf b = {0};
+    buf_printf(&b, "%s/%s", exe, path);
+    if (access(cli_text(&b), R_OK) == 0)
+        return buf_take(&b);
+    buf_free(&b);
+    return NULL;
+}
+
 Peer *peer_start(const char *name, const Bench *b, char **version)
 {
     const char *given = getenv("OPTC_PYTHON");

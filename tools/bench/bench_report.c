@@ -56,46 +56,6 @@ Medians bench_medians(const Case *c)
     return m;
 }
 
-/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and
- * reaches 100. A figure that is not a number misses its bar. */
-static bool below(double x, double bar, double unit)
-{
-    return bar > 0 && !(round(x * unit) >= round(bar * unit));
-}
-
-void bench_missed(const Case *c, const Medians *m, Buf *names)
-{
-    static const Bar none;
-    const Bar *bar = c->bar, *asked = c->asked ? c->asked : &none;
-    const struct { const char *name; bool measured; double asked; bool missed;
-    } each[] = {
-        {"step", true, 0, bar->ms > 0 && !(m->seconds * 1e3 < bar->ms)},
-        {"share", true, 0, below(m->share, bar->share, 1000)},
-        {"torch", c->peer, asked->eager, below(m->ahead, bar->eager, 100)},
-        {"graph", c->peer_graph, asked->graph, below(m->graph_ahead, bar->graph, 100)},
-        {"host", m->host != 0, asked->host, bar->host > 0 && !(m->host * 1e6 < bar->host)},
-        {"slowest", true, 0,
-         bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
-        {"cold", c->cold != 0, asked->cold, bar->cold > 0 && !(c->cold * 1e3 < bar->cold)},
-        {"warm", c->warm != 0, asked->warm, bar->warm > 0 && !(c->warm * 1e3 < bar->warm)},
-    };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
-        if (each[i].measured ? each[i].missed : each[i].asked > 0)
-            buf_printf(names, "%s%s%s", names->len ? ", " : "", each[i].name,
-                       each[i].measured ? "" : " (not measured)");
-}
-
-bool bench_reaches(const Case *c)
-{
-    Buf missed = {0};
-    Medians m = bench_medians(c);
-    if (c->bar)
-        bench_missed(c, &m, &missed);
-    bool all = !missed.len;
-    buf_free(&missed);
-    return all;
-}
-
 /* ---- columns ---- */
 typedef struct Widths { int label, shape; bool graph; } Widths;
 
@@ -135,7 +95,7 @@ static void names(const Widths *w, const char *shape, const char *label, Paint p
 }
 
 /* Digits of the ratio to the peer. A rival differs by little, so it gets one more. */
-static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }
+static int digits(const Bench *b) { return b->rival ? 3 : 2; }
 
 /* For rules with periods: the number of steps in the mean, and the slowest step over it. */
 static void period_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
@@ -156,19 +116,6 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
     if (b->workspace)
         printf("; a workspace of %s", cli_bytes(bytes, (double)b->workspace));
     putchar('\n');
-}
-
-static void bars_row(const Case *c, const Medians *m, const Widths *w)
-{
-    Buf missed = {0};
-    if (!c->bar)
-        return;
-    bench_missed(c, m, &missed);
-    names(w, "", "bars", PAINT_DIM);
-    bars_print(c->bar);
-    printf("  %s%s%s%s\n", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD),
-           missed.len ? "misses " : "reached", cli_text(&missed), cli_paint(PAINT_NONE));
-    buf_free(&missed);
 }
 
 /* ---- the CPU's table ---- */
@@ -193,7 +140,8 @@ static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     else if (b->peer_name)
         printf("%10s %7s  ", "-", "");
     puts(c->runs);
-    bars_row(c, m, w);
+    if (b->extra)
+        b->extra->row(b, c, m, w->shape + 3, w->label + 1);
     period_row(b, c, m, w);
 }
 
@@ -239,13 +187,13 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     if (w->graph && c->peer && c->peer_graph)
         printf(" %7.3fms %6.2fx", m->graph * 1e3, m->graph_ahead);
     putchar('\n');
-    bars_row(c, m, w);
+    if (b->extra)
+        b->extra->row(b, c, m, w->shape + 3, w->label + 1);
     period_row(b, c, m, w);
 }
 
 static void gpu_foot(const Bench *b)
 {
-    int rows = 0, reached = 0;
     printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds\n  %s\n"
            "  host: CPU time of the call optc_step. cold, warm: from optc_compile to the end of "
            "the first step, with "
@@ -259,14 +207,8 @@ static void gpu_foot(const Bench *b)
         same = same || b->cases[i].same;
     if (same)
         puts("  =: both sides launch the same kernels; the difference is measurement error");
-    for (int i = 0; i < b->ncase; i++)
-        if (b->cases[i].bar) {
-            rows++;
-            reached += b->cases[i].timed && bench_reaches(&b->cases[i]);
-        }
-    if (rows)
-        printf("  %d of %d rows reach their bars%s\n", reached, rows,
-               b->peer_name ? "" : " (not compared with torch: it was not timed)");
+    if (b->extra)
+        b->extra->foot(b);
 }
 
 /* ---- all ---- */

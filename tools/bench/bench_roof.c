@@ -1,5 +1,5 @@
-/* Roofs of the roofline, and for --bar: the rate of large products, with the library that rules use
- * on this device. */
+/* Roofs of the roofline: the rate of large products, with the library that rules use on this
+ * device. */
 #include "tools/bench/bench.h"
 
 /* Matrices grow from the least to the largest size as long as a product is short. */
@@ -67,9 +67,9 @@ static double product_rate(Bench *b, Product product)
         best = ok && s > 0 && (best == 0 || s < best) ? s : best;
     }
     double flops = 2.0 * (double)n * (double)n * (double)n, until = cli_now() + WARM_WORK;
-    while (ok && gpu && b->given && cli_now() < until)
+    while (ok && gpu && b->sustain && cli_now() < until)
         ok = multiply(b, &x, times, &s, &one);
-    b->sustained[product] = ok && gpu && b->given && s > 0 ? flops / s : 0;
+    b->sustained[product] = ok && gpu && b->sustain && s > 0 ? flops / s : 0;
     if (!ok)
         cli_warning("bench: the rate of products was not measured: %s", optc_message());
     (void)d->ops->sync(d);

@@ -45,7 +45,7 @@ static bool fits(Bench *b, int from, int n)
                   2.0 * (double)b->most * sizeof(float),
            have = b->device.ops->room(&b->device);
     for (int i = from; i < from + n; i++)
-        need += b->cases[i].state_bytes * (bench_rivals(b) ? 2 : 1);
+        need += b->cases[i].state_bytes * (b->rival ? 2 : 1);
     char x[32], y[32];
     if (need < have)
         return true;
@@ -98,8 +98,8 @@ static bool make_series(Bench *b)
 static optc_rule_options case_options(const Bench *b, const Case *c)
 {
     optc_rule_options r = spec_rule_options(&b->compile, c->spec, c->with);
-    r.bindings = c->mixes ? 2 : 0;
-    r.types = c->types ? c->types : r.types;
+    if (c->as && c->as->options)
+        c->as->options(b, &r);
     return r;
 }
 
@@ -119,7 +119,7 @@ static bool compile_case(Bench *b, Case *c, optc_engine *e)
 }
 
 /* Inputs besides the gradient: any normal numbers will do. */
-static bool set_inputs(Bench *b, Case *c)
+bool bench_inputs(Bench *b, Case *c)
 {
     BenchDevice *d = &b->device;
     int n = optc_rule_inputs(c->rule);
@@ -143,15 +143,11 @@ static bool set_inputs(Bench *b, Case *c)
 
 static bool bind_case(Bench *b, Case *c, optc_engine *e, optc_tensor *t)
 {
-    optc_comm comm;
     optc_group group = {.tensors = t, .ntensors = c->ntensor};
     optc_rule_options r = case_options(b, c);
-    if (c->mixes)
-        return bench_mixed_start(b, c, e, &r, t);
-    if (!c->sharded)
-        return bench_lib(optc_bind(c->rule, &group, 1, &c->binding)) && set_inputs(b, c);
-    return bench_shard_open(b, e, &c->shard, &comm) &&
-           bench_lib(optc_bind_sharded(c->rule, &group, 1, &comm, &c->binding)) && set_inputs(b, c);
+    if (c->as && c->as->bind)
+        return c->as->bind(b, c, e, &r, t);
+    return bench_lib(optc_bind(c->rule, &group, 1, &c->binding)) && bench_inputs(b, c);
 }
 
 bool bench_start(Bench *b, Case *c, optc_engine *e)
@@ -191,13 +187,12 @@ void bench_stop(Case *c)
 {
     tell_refused(c);
     (void)optc_unbind(c->binding);
-    bench_shard_close(c->shard);
-    bench_mixed_stop(c->mixed);
+    if (c->as && c->as->unbind)
+        c->as->unbind(c);
     (void)optc_release(c->rule);
     (void)optc_close(c->engine);
     c->binding = NULL;
-    c->shard = NULL;
-    c->mixed = NULL;
+    c->part = NULL;
     c->rule = NULL;
     c->engine = NULL;
 }
@@ -207,7 +202,7 @@ bool bench_steps(Case *c, int n)
 {
     c->t += n;
     for (int k = 0; k < n; k++)
-        if ((c->mixed ? bench_mixed_step(c) : optc_step(c->binding)) != OPTC_OK)
+        if ((c->as && c->as->step ? c->as->step(c) : optc_step(c->binding)) != OPTC_OK)
             return bench_lib(OPTC_ERROR_ARGUMENT);
     return true;
 }
@@ -363,42 +358,14 @@ static bool time_case(Bench *b, Case *c, int round)
 }
 
 /* ---- a batch ---- */
-static bool untuned_rivals(const Bench *b) { return b->against && !strcmp(b->against, "untuned"); }
-static bool sharded_rivals(const Bench *b) { return b->against && !strcmp(b->against, "sharded"); }
-static bool mixed_rivals(const Bench *b) { return b->against && !strcmp(b->against, "mixed"); }
-static bool types_rivals(const Bench *b) { return b->against && !strcmp(b->against, "types"); }
-bool bench_rivals(const Bench *b)
-{
-    return untuned_rivals(b) || sharded_rivals(b) || mixed_rivals(b) || types_rivals(b);
-}
-
-/* Both sides step the same arrays. */
-static bool fit_types(const Bench *b)
-{
-    Types t = {0};
-    if (!bench_types(b->other_types, &t))
-        return false;
-    if (t.p != b->type || t.g != b->grad)
-        return cli_error("bench: --against types: both have the same arrays, so param and grad of "
-                         "--other-types must "
-                         "be %s and %s",
-                         type_info[b->type].name, type_info[b->grad].name),
-               false;
-    return true;
-}
-
 /* How the rival runs, for the report. */
 static char *describe_rival(Case *c, const Case *r)
 {
     const char *with = strstr(optc_rule_path(c->rule), "launches tuned");
     Buf text = {0};
-    if (r->sharded) {
-        buf_printf(&text, "%s; sharded, %s", r->runs ? r->runs : "", bench_shard_name(r->shard));
-        return buf_take(&text);
-    }
-    if (r->mixes || r->types) {
-        buf_printf(&text, "%s; %s", r->runs ? r->runs : "",
-                   r->mixes ? "tensors with one dimension in other types" : r->types);
+    if (r->as->describe) {
+        buf_printf(&text, "%s; ", r->runs ? r->runs : "");
+        r->as->describe(r, &text);
         return buf_take(&text);
     }
     c->same = !with || strstr(with, "as the model has them");
@@ -409,14 +376,13 @@ static char *describe_rival(Case *c, const Case *r)
     return buf_take(&text);
 }
 
-/* The same case in another engine, without tuned results, sharded or in other types. Its pointers
- * are shared with the case. */
+/* The same case in another engine. Its pointers are shared with the case. */
 static bool start_rival(Bench *b, Case *c)
 {
     Case *r = c->rival = calloc(1, sizeof *r);
     if (!r)
         return cli_error("bench: out of memory"), false;
-    if (types_rivals(b) && !fit_types(b))
+    if (b->rival->check && !b->rival->check(b))
         return false;
     *r = (Case){.label = c->label,
                 .spec = c->spec,
@@ -429,13 +395,11 @@ static bool start_rival(Bench *b, Case *c)
                 .lap = c->lap,
                 .matrix = c->matrix,
                 .calls = c->calls,
-                .sharded = sharded_rivals(b),
-                .mixes = mixed_rivals(b),
-                .types = types_rivals(b) ? b->other_types : NULL};
+                .as = b->rival};
     if (!bench_lib(optc_open(
             &(optc_engine_options){
                 .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path,
-                .untuned = untuned_rivals(b), .workspace = b->workspace},
+                .untuned = b->rival->untuned, .workspace = b->workspace},
             &r->engine)))
         return false;
     if (!bench_start(b, r, r->engine) || !warm_up(b, r))
@@ -463,7 +427,7 @@ static bool prepare(Bench *b, int from, int n)
         Case *c = &b->cases[from + i];
         progress(b, c, "warming up", i, n);
         if (!(b->device.ops->async ? bench_first(b, c) : bench_start(b, c, b->engine)) ||
-            !warm_up(b, c) || (bench_rivals(b) && !start_rival(b, c)))
+            !warm_up(b, c) || (b->rival && !start_rival(b, c)))
             return false;
     }
     return true;
@@ -471,7 +435,7 @@ static bool prepare(Bench *b, int from, int n)
 
 static void open_peers(Bench *b, int from, int n)
 {
-    if (b->against && !b->peer_tried && !bench_rivals(b)) {
+    if (b->against && !b->peer_tried && !b->rival) {
         b->peer = peer_start(b->against, b, &b->peer_name);
         b->peer_tried = true;
     }
@@ -554,11 +518,7 @@ bool bench_open(Bench *b)
     if (!bench_device_open(&b->device, b->engine))
         return false;
     b->device.alone = b->device.ops->async && !b->queued;
-    b->peer_name = !bench_rivals(b) ? NULL
-                                    : strdup(sharded_rivals(b) ? "a sharded binding"
-                                             : mixed_rivals(b) ? "two sets of types"
-                                             : types_rivals(b) ? "other types"
-                                                               : "without tuning results");
+    b->peer_name = b->rival ? strdup(b->rival->about) : NULL;
     return true;
 }
 

@@ -143,7 +143,8 @@ static void json_entries(JsonText *t, const RuleFacts *f)
     for (int v = 0; v < r->nvariant; v++) {
         json_object(t, NULL, false);
         json_string(t, "name", r->variant[v].name);
-        json_string(t, "tensors", explain_tests(p->arena, &r->variant[v]));
+        json_string(t, "tensors",
+                    r->nvariant > 1 ? explain_tests(p->arena, &r->variant[v]) : "all tensors");
         json_string(t, "states", explain_states(p->arena, p, v, f->spec->wrapper));
         json_end(t);
     }

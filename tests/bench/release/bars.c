@@ -1,10 +1,10 @@
 /* Bars: figures that rows must reach, from the text file tests/bench/bars.txt of the source tree,
  * from --bars FILE, or from --bar. */
-#include "tools/bench/bench.h"
+#include "tests/bench/release/release.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BARS_HEAD "optc-bars 1"
 #define FIELD(name, f) {name, offsetof(Bar, f)}
@@ -17,30 +17,6 @@ static const struct { const char *name; size_t at;
 enum { NFIELD = sizeof fields / sizeof *fields };
 
 static double *field(Bar *x, int i) { return (double *)(void *)((char *)x + fields[i].at); }
-
-/* Searches the current folder, then the tree that this program was built in. */
-char *bench_tree_file(const char *path)
-{
-    char exe[4096];
-    if (access(path, R_OK) == 0)
-        return strdup(path);
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n <= 0)
-        return NULL;
-    exe[n] = 0;
-    for (int up = 0; up < 2; up++) {           /* removes the program's name, then its folder */
-        char *slash = strrchr(exe, '/');
-        if (!slash)
-            return NULL;
-        *slash = 0;
-    }
-    Buf b = {0};
-    buf_printf(&b, "%s/%s", exe, path);
-    if (access(cli_text(&b), R_OK) == 0)
-        return buf_take(&b);
-    buf_free(&b);
-    return NULL;
-}
 
 /* row: of a table, where 0 means that there is no such bar. false: `why` has the reason. */
 static bool take_field(Bar *x, char *word, bool row, char why[200])
@@ -160,4 +136,31 @@ void bars_list(Bars *t)
         bars_print(&t->v[i]);
         puts(t->v[i].suite > 0 ? "" : "   (not in --suite)");
     }
+}
+
+/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and
+ * reaches 100. A figure that is not a number misses its bar. */
+static bool below(double x, double bar, double unit)
+{
+    return bar > 0 && !(round(x * unit) >= round(bar * unit));
+}
+
+void bars_missed(const Case *c, const Medians *m, const Bar *bar, const Bar *asked, Buf *names)
+{
+    const struct { const char *name; bool measured; double asked; bool missed;
+    } each[] = {
+        {"step", true, 0, bar->ms > 0 && !(m->seconds * 1e3 < bar->ms)},
+        {"share", true, 0, below(m->share, bar->share, 1000)},
+        {"torch", c->peer, asked->eager, below(m->ahead, bar->eager, 100)},
+        {"graph", c->peer_graph, asked->graph, below(m->graph_ahead, bar->graph, 100)},
+        {"host", m->host != 0, asked->host, bar->host > 0 && !(m->host * 1e6 < bar->host)},
+        {"slowest", true, 0,
+         bar->slowest > 0 && !(round(m->slowest * 100) <= round(bar->slowest * 100))},
+        {"cold", c->cold != 0, asked->cold, bar->cold > 0 && !(c->cold * 1e3 < bar->cold)},
+        {"warm", c->warm != 0, asked->warm, bar->warm > 0 && !(c->warm * 1e3 < bar->warm)},
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i].measured ? each[i].missed : each[i].asked > 0)
+            buf_printf(names, "%s%s%s", names->len ? ", " : "", each[i].name,
+                       each[i].measured ? "" : " (not measured)");
 }

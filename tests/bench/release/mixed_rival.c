@@ -1,16 +1,19 @@
-/* Two sets of types in one optimizer, for --against mixed: tensors with one dimension (norms and
- * biases) have their own types, and a binding that is connected to that of the other tensors. */
-#include "tools/bench/bench.h"
+/* --against mixed: two sets of types in one optimizer. Tensors with one dimension (norms and biases)
+ * have their own types, and a binding that is connected to that of the other tensors. --against
+ * types: all tensors have other types. */
+#include "tests/bench/release/release.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct MixedPart {
+const char *rival_other_types;
+
+typedef struct MixedPart {
     BenchDevice *device;
     optc_rule *rule;
     optc_binding *binding;
     void *p, *g;
-};
+} MixedPart;
 
 static int64_t length(const Dims *d)
 {
@@ -20,7 +23,7 @@ static int64_t length(const Dims *d)
     return n;
 }
 
-bool bench_types(const char *text, Types *out)
+static bool read_types(const char *text, Types *out)
 {
     Arena a = {0};
     Diag d = {0};
@@ -63,18 +66,26 @@ static bool fill_vectors(const Case *c, MixedPart *m, const Types *types)
            d->ops->fill(d, m->g, types->g, n, 0.0625f);
 }
 
-bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_options *rule,
+static void two_bindings(const Bench *b, optc_rule_options *r)
+{
+    (void)b;
+    r->bindings = 2;
+}
+
+/* Binds the tensors with two and more dimensions to c->rule, and the others to the same rule in
+ * other types. all: the case's tensors, which this sorts out. */
+static bool bind_mixed(Bench *b, Case *c, optc_engine *e, const optc_rule_options *rule,
                        optc_tensor *all)
 {
-    MixedPart *m = c->mixed = calloc(1, sizeof *m);
+    MixedPart *m = c->part = calloc(1, sizeof *m);
     optc_tensor *vectors = calloc((size_t)c->ntensor, sizeof *vectors);
-    const char *text = b->other_types ? b->other_types : "param=f32";
+    const char *text = rival_other_types ? rival_other_types : "param=f32";
     optc_rule_options wide = *rule;
     Types types = {0};
     bool ok = m && vectors ? true : (cli_error("bench: out of memory"), false);
     if (m)
         m->device = &b->device;
-    ok = ok && bench_types(text, &types) && fill_vectors(c, m, &types);
+    ok = ok && read_types(text, &types) && fill_vectors(c, m, &types);
     wide.param = wide.grad = wide.state = OPTC_DEFAULT;
     wide.types = text;
     ok = ok && bench_lib(optc_compile(e, &wide, &m->rule));
@@ -92,13 +103,15 @@ bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_option
     return ok;
 }
 
-optc_status bench_mixed_step(const Case *c)
+static optc_status step_mixed(const Case *c)
 {
-    return optc_run_all((optc_binding *const[]){c->binding, c->mixed->binding}, 2, "step");
+    const MixedPart *m = c->part;
+    return optc_run_all((optc_binding *const[]){c->binding, m->binding}, 2, "step");
 }
 
-void bench_mixed_stop(MixedPart *m)
+static void unbind_mixed(Case *c)
 {
+    MixedPart *m = c->part;
     if (!m)
         return;
     (void)optc_unbind(m->binding);
@@ -110,3 +123,50 @@ void bench_mixed_stop(MixedPart *m)
     }
     free(m);
 }
+
+static void describe_mixed(const Case *r, Buf *text)
+{
+    (void)r;
+    buf_puts(text, "tensors with one dimension in other types");
+}
+
+const RivalKind rival_mixed = {.name = "mixed",
+                               .about = "two sets of types",
+                               .options = two_bindings,
+                               .bind = bind_mixed,
+                               .step = step_mixed,
+                               .unbind = unbind_mixed,
+                               .describe = describe_mixed};
+
+/* ---- other types ---- */
+/* Both sides step the same arrays. */
+static bool same_arrays(const Bench *b)
+{
+    Types t = {0};
+    if (!read_types(rival_other_types, &t))
+        return false;
+    if (t.p != b->type || t.g != b->grad)
+        return cli_error("bench: --against types: both have the same arrays, so param and grad of "
+                         "--other-types must be %s and %s",
+                         type_info[b->type].name, type_info[b->grad].name),
+               false;
+    return true;
+}
+
+static void other_types(const Bench *b, optc_rule_options *r)
+{
+    (void)b;
+    r->types = rival_other_types;
+}
+
+static void describe_types(const Case *r, Buf *text)
+{
+    (void)r;
+    buf_puts(text, rival_other_types);
+}
+
+const RivalKind rival_types = {.name = "types",
+                               .about = "other types",
+                               .check = same_arrays,
+                               .options = other_types,
+                               .describe = describe_types};
