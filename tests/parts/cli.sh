@@ -412,8 +412,8 @@ shift 3 && exec "$@"
 END
 chmod +x "$work/fake/bench-release" "$work/fake/ncu" "$work/fake/timeout"
 holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" \
-    "0 *mousse, at * s: *bench-release * mousse --work gpt2-124m *a period of 10; * % of it outside \
-of stages * mm (mousse.lua:*rows: 1 ran, 0 left out, 0 failed*"
+    "0 *mousse, at * s: *bench-release * mousse --work gpt2-124m *a period of 10; * % of it outsid\
+e of stages * mm (mousse.lua:*rows: 1 ran, 0 left out, 0 failed*"
 holds "$(matrix_rules "$work/fake" ncu muon psgd soap-f32 shampoo splus-stagger)" "1 *\
 FAILED: muon, exit status 124: ended after 360 s shampoo, at * s: * shampoo * --bar ms=18,* bars \
 ms=18 * misses \
@@ -669,7 +669,8 @@ expect 2 "--stage names no stage" tune show --stage ''
 if command -v python3 >/dev/null 2>&1; then
     facts() { "$OPTC" $1 --json 2>/dev/null | python3 -c "import json, sys
 x = json.load(sys.stdin)
-assert $2, str(x)[:300]" && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "$1 --json: not $2"; }; }
+assert $2, str(x)[:300]" && passed=$((passed + 1)) ||
+            { failed=$((failed + 1)); echo "$1 --json: not $2"; }; }
     facts version "x == {'optc': '$("$OPTC" version | cut -d' ' -f2)'}"
     facts doctor "x['tuned'][0].endswith('built in') and 'wrappers' in x['optc'][0]"
     facts list "len(x) > 120 and x[0]['state'] == '8'"
@@ -677,7 +678,8 @@ assert $2, str(x)[:300]" && passed=$((passed + 1)) || { failed=$((failed + 1)); 
     facts "list adamw ema" "[y['kind'] for y in x] == ['rule', 'wrapper']"
     facts "show adamw" "[s['name'] for s in x['states']] == ['m', 'v'] and 'optimizer' in x['code']"
     facts "show ema" "x['name'] == 'ema' and [s['name'] for s in x['states']][0] == 'avg'"
-    facts "explain lion --bandwidth 100 --shape 64x64" "0 <= x['predicted'][0]['bytes'] - 20 * 4096 < 99 and
+    facts "explain lion --bandwidth 100 --shape 64x64" \
+        "0 <= x['predicted'][0]['bytes'] - 20 * 4096 < 99 and
         x['predicted'][0]['seconds'] == x['predicted'][0]['bytes'] / 1e11 and
         x['entries'][0]['variants'][0]['bytes_per_element'] == 20"
     facts "check adamw nosuch" "[y['ok'] for y in x] == [True, False] and 'nosuch' in x[1]['error']"

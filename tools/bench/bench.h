@@ -196,7 +196,7 @@ typedef struct Bench {
     CompileOpts compile;
     const BenchExtra *extra;                       /* NULL: the command alone */
     const char *device_name, *against;             /* --device; --against, NULL: no peer */
-    const RivalKind *rival;                        /* of each case instead of a process; NULL: none */
+    const RivalKind *rival;                        /* instead of a process; NULL: none */
     int64_t size;                  /* 0: the default */
     DimsList *shapes;              /* n = 0: tensors by size */
     const Work *work;
@@ -204,7 +204,7 @@ typedef struct Bench {
     int steps;                     /* steps of a period to run; 0: all */
     int64_t workspace;             /* 0: the default */
     bool json, progress, queued;
-    bool apart;                    /* each rule runs alone, and one that fails does not end the run */
+    bool apart;                    /* each rule runs alone, also after one that fails */
     bool sustain;                  /* also measure roofs after a second of work */
     const char *out, *command;     /* -o, and the command that was typed */
     bool interrupted;

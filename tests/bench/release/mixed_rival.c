@@ -1,4 +1,4 @@
-/* --against mixed: two sets of types in one optimizer. Tensors with one dimension (norms and biases)
+/* --against mixed: two sets of types in one optimizer. Tensors with one dimension (norms, biases)
  * have their own types, and a binding that is connected to that of the other tensors. --against
  * types: all tensors have other types. */
 #include "tests/bench/release/release.h"
