@@ -669,14 +669,15 @@ expect 2 "--stage names no stage" tune show --stage ''
 if command -v python3 >/dev/null 2>&1; then
     facts() { "$OPTC" $1 --json 2>/dev/null | python3 -c "import json, sys
 x = json.load(sys.stdin)
-assert $2, str(x)[:300]" && passed=$((passed + 1)) ||
+assert ($2), str(x)[:300]" && passed=$((passed + 1)) ||
             { failed=$((failed + 1)); echo "$1 --json: not $2"; }; }
     facts version "x == {'optc': '$("$OPTC" version | cut -d' ' -f2)'}"
     facts doctor "x['tuned'][0].endswith('built in') and 'wrappers' in x['optc'][0]"
     facts list "len(x) > 120 and x[0]['state'] == '8'"
     facts "list --wrappers" "x[0]['name'].startswith('accumulate') and 'state' not in x[0]"
     facts "list adamw ema" "[y['kind'] for y in x] == ['rule', 'wrapper']"
-    facts "show adamw" "[s['name'] for s in x['states']] == ['m', 'v'] and 'optimizer' in x['code']"
+    facts "show adamw" \
+        "[s['name'] for s in x['states']][:2] == ['m', 'v'] and 'optimizer' in x['code']"
     facts "show ema" "x['name'] == 'ema' and [s['name'] for s in x['states']][0] == 'avg'"
     facts "explain lion --bandwidth 100 --shape 64x64" \
         "0 <= x['predicted'][0]['bytes'] - 20 * 4096 < 99 and
