@@ -12,7 +12,7 @@ void forget_states(const optc_binding *b)
         for (int k = 0; b->shards->cut[i].how == CLASS_ROWS && k < b->program->narray; k++) {
             const ProgArray *m = &b->program->array[k];
             const Cut *c = &b->shards->cut[i];
-            const Tensor *all = &b->tensor[c->rows[ROWS_ALL]];
+            const Tensor *all = &b->tensor[c->entry[ENTRY_ALL]];
             int64_t n = dom_len(m->dom, all->shape), cols = all->whole.cols,
                     rank = b->shards->comm.rank;
             if (m->kind != MEM_STATE || m->type != T_F32 || (m->dom != ROW && m->dom != COL) ||

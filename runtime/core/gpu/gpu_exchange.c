@@ -14,7 +14,6 @@ typedef struct MoveArgs {
 } MoveArgs;
 
 enum { CHUNK_BYTES = 1 << 14, MOVE_THREADS = 256, BLOCKS_PER_SM = 8 };
-enum { LIST_SEND, LIST_RECV, LIST_SHARE, LIST_SHARED, NLIST };
 
 typedef struct ChunkTable { CUdeviceptr at; int64_t n; } ChunkTable;
 /* table: by exchange, then list */
@@ -22,10 +21,11 @@ typedef struct GpuExchanges { CUdeviceptr all; size_t bytes; ChunkTable *table; 
 
 /* ---- tables ---- */
 /* Cuts the moves into chunks. to NULL: only counts. packed: the offset of the first move. */
-static int64_t cut_chunks(const Move *m, int n, int64_t packed, Chunk *to)
+static int64_t cut_chunks(const MoveList *l, int64_t packed, Chunk *to)
 {
+    const Move *m = l->move;
     int64_t count = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < l->n; i++)
         for (int64_t run = 0; run < m[i].count; run++, packed += m[i].bytes)
             for (int64_t at = 0; at < m[i].bytes && m[i].entry >= 0; at += CHUNK_BYTES, count++)
                 if (to) {
@@ -42,17 +42,14 @@ static int64_t cut_chunks(const Move *m, int n, int64_t packed, Chunk *to)
 
 static int64_t list_chunks(const optc_binding *b, const Exchange *e, int list, Chunk *to)
 {
-    if (list == LIST_SEND)
-        return cut_chunks(e->send.move, e->send.n, 0, to);
-    if (list == LIST_RECV)
-        return cut_chunks(e->recv.move, e->recv.n, 0, to);
-    if (list == LIST_SHARE)
-        return cut_chunks(e->share.move, e->share.n, 0, to);
+    if (list != LIST_SHARED)
+        return cut_chunks(&e->list[list], 0, to);
     int64_t n = 0;
     int64_t head = gpu_agree_rides(b, (int)(e - b->shards->exchange)) ? b->shards->head : 0;
-    for (int r = 0; r < b->shards->comm.ranks; r++)
-        n += cut_chunks(e->shared.move + e->shared_at[r], e->shared_at[r + 1] - e->shared_at[r],
-                        (head + (int64_t)e->share_bytes) * r + head, to ? to + n : NULL);
+    for (int r = 0; r < b->shards->comm.ranks; r++) {
+        const MoveList l = exchange_shared(e, r);
+        n += cut_chunks(&l, (head + (int64_t)e->share_bytes) * r + head, to ? to + n : NULL);
+    }
     return n;
 }
 

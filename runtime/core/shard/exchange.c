@@ -8,15 +8,18 @@
 #include <string.h>
 
 /* ---- making moves ---- */
-/* All ranks' moves of an exchange pass through here; only this rank's are kept. from, to: sizes by
- * rank, of lists that this rank does not have too. */
+/* All ranks' moves of an exchange pass through here; only this rank's are kept. */
 typedef struct Maker {
     optc_binding *b;
     Exchange *x;
-    MoveList *send, *recv, *shared;            /* by rank */
-    size_t *share;                             /* by rank: bytes that it passes to all */
+    MoveList *list[NLIST];                     /* by rank; LIST_SHARE: the first one */
     bool ok;
 } Maker;
+
+static void add_move(Maker *k, int list, int rank, const Move *m)
+{
+    k->ok = k->ok && move_add(k->b, &k->list[list][rank], m);
+}
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -40,17 +43,16 @@ static void pair(Maker *k, int from, int to, const Move *out, const Move *in)
 {
     const int rank = k->b->shards->comm.rank;
     if (from == rank)
-        k->ok = k->ok && move_add(k->b, &k->send[to], out);
+        add_move(k, LIST_SEND, to, out);
     if (to == rank)
-        k->ok = k->ok && move_add(k->b, &k->recv[from], in);
+        add_move(k, LIST_RECV, from, in);
 }
 
-static void to_all(Maker *k, int from, const Move *m)
+static void to_all(Maker *k, int from, const Move *out, const Move *in)
 {
-    k->share[from] += (size_t)m->bytes;
     if (from == k->b->shards->comm.rank)
-        k->ok = k->ok && move_add(k->b, &k->x->share, m);
-    k->ok = k->ok && move_add(k->b, &k->shared[from], m);
+        add_move(k, LIST_SHARE, 0, out);
+    add_move(k, LIST_SHARED, from, in);
 }
 
 /* A ghost: elements [first, end) of the whole tensor, in an array of `entry` that begins with
@@ -74,13 +76,14 @@ static void to_ghost(Maker *k, const Item *it, int tensor, int size, int to, con
     }
 }
 
-static void ghost_moves(Maker *k, const Item *it, int tensor, int size)
+static void ghost_moves(Maker *k, const Item *it, int tensor, int size, FoldKind kind)
 {
     const Cut *c = &k->b->shards->cut[tensor];
-    Ghost g = {c->ghost, 0, 0, 0};
-    for (int to = 0; to < k->b->shards->comm.ranks && !c->replicated; to++)
-        if (ghost_range(c, to, k->b->tensor[tensor].whole.n, &g.first, &g.end)) {
-            g.at = g.first;
+    Ghost g = {c->entry[fold_entry(kind, FOLD_GHOST)], 0, 0, 0};
+    for (int to = 0; to < k->b->shards->comm.ranks; to++)
+        if (ghost_range(k->b, tensor, to, kind, &g.first, &g.end)) {
+            /* by rows, the flat ghost numbers the whole tensor's elements */
+            g.at = c->how == CLASS_ROWS && kind == FOLD_FLAT ? 0 : g.first;
             to_ghost(k, it, tensor, size, to, &g);
         }
 }
@@ -100,24 +103,10 @@ static void owner_moves(Maker *k, const Item *it, int tensor, int size)
                    of = whole_move(c->owned, it->array, 0, 0);
         k->x->pairs = true;
         if (piece == rank)
-            k->ok =
-                k->ok && move_add(b, to_owner ? &k->send[c->owner] : &k->recv[c->owner], &at_piece);
+            add_move(k, to_owner ? LIST_SEND : LIST_RECV, c->owner, &at_piece);
         if (c->owner == rank)
-            k->ok = k->ok &&
-                    cut_moves(b, c, piece, &of, size, to_owner ? &k->recv[piece] : &k->send[piece]);
-    }
-}
-
-/* The partials of the segments that begin in each rank's piece. */
-static void partial_moves(Maker *k, const Item *it, int tensor, int size)
-{
-    const Cut *c = &k->b->shards->cut[tensor];
-    for (int r = 0; r < k->b->shards->comm.ranks && !c->replicated; r++) {
-        int64_t first = count_up(c->first[r], OPTC_SEG), end = count_up(c->end[r], OPTC_SEG);
-        if (!c->primary[r] || first >= end)
-            continue;
-        Move m = whole_move(tensor, it->array, first * size, (end - first) * size);
-        to_all(k, r, &m);
+            k->ok = k->ok && cut_moves(b, c, piece, &of, size,
+                                       &k->list[to_owner ? LIST_RECV : LIST_SEND][piece]);
     }
 }
 
@@ -128,28 +117,53 @@ static void spread_moves(Maker *k, const Item *it, int tensor, int64_t bytes)
     const Cut *c = &k->b->shards->cut[tensor];
     Move in = whole_move(tensor, it->array, 0, bytes),
          out = whole_move(c->owned, it->array, 0, bytes);
-    k->share[c->owner] += (size_t)bytes;
-    if (c->owner == k->b->shards->comm.rank)
-        k->ok = k->ok && move_add(k->b, &k->x->share, &out);
-    k->ok = k->ok && move_add(k->b, &k->shared[c->owner], &in);
+    to_all(k, c->owner, &out, &in);
+}
+
+/* Values of an array that all ranks get from one: per row and per column, and partials of the
+ * segments and tiles that begin in its piece. A row's are complete on its rank. */
+static Lines values_from(const optc_binding *b, const Item *it, int tensor, int rank)
+{
+    const ProgArray *m = &b->program->array[it->array];
+    const Cut *c = &b->shards->cut[tensor];
+    const int64_t wide = b->tensor[tensor].whole.cols;
+    const int64_t tile = m->kind == MEM_PART ? stage_info[m->by].rows : 0;
+    const bool folds_cols = it->kind == ITEM_PARTIALS && m->from == COL;
+    int64_t across = tile ? count_up(wide, stage_info[m->by].cols) : 1, unit = 1;
+    Lines r = {c->first[rank], c->end[rank]};
+    if (it->kind == ITEM_COLS || folds_cols) {
+        r = cols_of(b, tensor, rank);
+        unit = folds_cols ? OPTC_SEG : 1;
+        across = 1;
+    } else if (!c->primary[rank]) {
+        r.end = r.first;
+    } else if (m->dom == ROW || tile) {
+        r = rows_of(c, wide, rank);
+        unit = m->dom == ROW ? 1 : tile;
+    } else {
+        unit = OPTC_SEG;
+    }
+    r.first = count_up(r.first, unit) * across;
+    r.end = count_up(r.end, unit) * across;
+    return r;
+}
+
+static void value_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    const optc_binding *b = k->b;
+    const Cut *c = &b->shards->cut[tensor];
+    const bool rows = c->how == CLASS_ROWS;
+    for (int r = 0; r < b->shards->comm.ranks && !(rows ? same_everywhere(b, c) : c->replicated);
+         r++) {
+        const Lines own = values_from(b, it, tensor, r);
+        const Move m = whole_move(rows ? c->entry[ENTRY_ALL] : tensor, it->array, own.first * size,
+                                  (own.end - own.first) * size);
+        if (own.first < own.end)
+            to_all(k, r, &m, &m);
+    }
 }
 
 /* ---- matrices that are cut between rows (shard_rows.c) ---- */
-static void rows_ghost_moves(Maker *k, const Item *it, int tensor, int size)
-{
-    const Cut *c = &k->b->shards->cut[tensor];
-    const RowsEntry which = it->kind == ITEM_GHOST        ? ROWS_FLAT_GHOST
-                            : it->kind == ITEM_TILE_GHOST ? ROWS_TILE_GHOST
-                                                          : ROWS_BAND_GHOST;
-    Ghost g = {c->rows[which], 0, 0, 0};
-    for (int to = 0; to < k->b->shards->comm.ranks; to++)
-        if (rows_ghost(k->b, tensor, to, which, &g.first, &g.end)) {
-            /* the flat ghost numbers the whole tensor's elements */
-            g.at = which == ROWS_FLAT_GHOST ? 0 : g.first;
-            to_ghost(k, it, tensor, size, to, &g);
-        }
-}
-
 /* Partials of columns: each rank's rows of tiles to the ranks that finish a range of columns. */
 static void col_partial_moves(Maker *k, const Item *it, int tensor, int size)
 {
@@ -171,12 +185,12 @@ static void col_partial_moves(Maker *k, const Item *it, int tensor, int size)
                 continue;
             /* the memory begins with the tile of the piece's first row */
             Move out =
-                whole_move(c->rows[ROWS_ALL], it->array,
+                whole_move(c->entry[ENTRY_ALL], it->array,
                            ((first - r.first / tile) * cols + range.first) * size, width * size);
             out.count = n;
             out.stride = cols * size;
             Move in =
-                whole_move(c->rows[ROWS_COLS], it->array, first * width * size, n * width * size);
+                whole_move(c->entry[ENTRY_COLS], it->array, first * width * size, n * width * size);
             pair(k, from, to, &out, &in);
         }
     }
@@ -188,63 +202,12 @@ static void owner_col_moves(Maker *k, const Item *it, int tensor, int size)
     const Cut *c = &k->b->shards->cut[tensor];
     for (int to = 0; to < k->b->shards->comm.ranks; to++) {
         const Lines range = cols_of(k->b, tensor, to);
-        Move m = whole_move(c->rows[ROWS_ALL], it->array, range.first * size,
+        Move m = whole_move(c->entry[ENTRY_ALL], it->array, range.first * size,
                             (range.end - range.first) * size);
         if (to == c->owner || range.first >= range.end)
             continue;
         k->x->pairs = true;
         pair(k, c->owner, to, &m, &m);
-    }
-}
-
-/* Values [first, end) of the entry with all rows, from a rank to all. */
-static void all_moves(Maker *k, const Item *it, int tensor, int from, int64_t first, int64_t end,
-                      int size)
-{
-    Move m = whole_move(k->b->shards->cut[tensor].rows[ROWS_ALL], it->array, first * size,
-                        (end - first) * size);
-    if (first < end)
-        to_all(k, from, &m);
-}
-
-static void rows_moves(Maker *k, const Item *it, int tensor, int size)
-{
-    const optc_binding *b = k->b;
-    const ProgArray *m = &b->program->array[it->array];
-    const Cut *c = &b->shards->cut[tensor];
-    const Shape s = b->tensor[tensor].whole;
-    const int64_t tile = m->kind == MEM_PART ? stage_info[m->by].rows : 0;
-    const int64_t across = tile ? count_up(s.cols, stage_info[m->by].cols) : 1;
-    if (it->kind == ITEM_FROM_OWNER)
-        owner_col_moves(k, it, tensor, size);
-    if (it->kind == ITEM_FROM_OWNER || same_everywhere(b, c))
-        return;
-    if (it->kind == ITEM_GHOST || it->kind == ITEM_TILE_GHOST || it->kind == ITEM_BAND_GHOST) {
-        rows_ghost_moves(k, it, tensor, size);
-        return;
-    }
-    if (it->kind == ITEM_PARTIALS && m->dom == COL) {
-        col_partial_moves(k, it, tensor, size);
-        return;
-    }
-    for (int r = 0; r < b->shards->comm.ranks; r++) {
-        const Lines rows = rows_of(c, s.cols, r), cols = cols_of(b, tensor, r);
-        if (it->kind == ITEM_COLS)
-            all_moves(k, it, tensor, r, cols.first, cols.end, size);
-        else if (it->kind == ITEM_PARTIALS && m->from == COL)
-            all_moves(k, it, tensor, r, count_up(cols.first, OPTC_SEG),
-                      count_up(cols.end, OPTC_SEG), size);
-        else if (!c->primary[r])
-            continue;
-        /* values, or partials: a row's are complete on its rank */
-        else if (m->dom == ROW)
-            all_moves(k, it, tensor, r, rows.first * across, rows.end * across, size);
-        else if (tile)
-            all_moves(k, it, tensor, r, count_up(rows.first, tile) * across,
-                      count_up(rows.end, tile) * across, size);
-        else
-            all_moves(k, it, tensor, r, count_up(c->first[r], OPTC_SEG),
-                      count_up(c->end[r], OPTC_SEG), size);
     }
 }
 
@@ -259,56 +222,60 @@ static void item_moves(Maker *k, const Item *it, int tensor)
               v = rule_variant(b, tensor);
     bool held = b->rule->program->array[it->array].held_by >> v & 1 || m->kind == MEM_P ||
                 m->kind == MEM_G || m->kind == MEM_INPUT;
+    const bool rows = c->how == CLASS_ROWS;
     if (it->kind == ITEM_TENSOR_PARTIALS) {
         Move one = whole_move(tensor, it->array, (int64_t)tensor * 8, 8);
-        if (c->owner >= 0 && c->how != CLASS_ROWS &&
-            (c->how == CLASS_WHOLE || owner_writes(b, v, it->array)))
-            to_all(k, c->owner, &one);
+        if (c->owner >= 0 && !rows && (c->how == CLASS_WHOLE || owner_writes(b, v, it->array)))
+            to_all(k, c->owner, &one, &one);
         return;
     }
     if (v != it->variant || c->how != it->how || !held || !t->whole.n ||
         (it->group >= 0 && c->group != it->group))
         return;
-    if (c->how == CLASS_ROWS)
-        rows_moves(k, it, tensor, size);
-    else if (it->kind == ITEM_GHOST)
-        ghost_moves(k, it, tensor, size);
-    else if (it->kind == ITEM_PARTIALS)
-        partial_moves(k, it, tensor, size);
-    else if (c->slices)
-        return;                                    /* the owner's stages run on the piece itself */
-    else if (m->dom == ELEM)
-        owner_moves(k, it, tensor, size);
-    else
-        spread_moves(k, it, tensor,
-                     stored_bytes(p->type, m->type, array_length(m, t->whole, t->whole, b->ntensor),
-                                  t->whole.n));
-}
-
-static size_t list_bytes(const MoveList *l)
-{
-    size_t n = 0;
-    for (int i = 0; i < l->n; i++)
-        n += (size_t)(l->move[i].bytes * l->move[i].count);
-    return n;
+    switch (it->kind) {
+    case ITEM_GHOST: ghost_moves(k, it, tensor, size, FOLD_FLAT); return;
+    case ITEM_TILE_GHOST: ghost_moves(k, it, tensor, size, FOLD_TILE); return;
+    case ITEM_BAND_GHOST: ghost_moves(k, it, tensor, size, FOLD_BAND); return;
+    case ITEM_PARTIALS: case ITEM_ROWS: case ITEM_COLS:
+        if (m->kind != MEM_PART || m->dom != COL)
+            value_moves(k, it, tensor, size);
+        else if (!same_everywhere(b, c))
+            col_partial_moves(k, it, tensor, size);
+        return;
+    default:
+        if (rows)
+            owner_col_moves(k, it, tensor, size);
+        else if (c->slices)
+            return;                                /* the owner's stages run on the piece itself */
+        else if (m->dom == ELEM)
+            owner_moves(k, it, tensor, size);
+        else
+            spread_moves(k, it, tensor,
+                         stored_bytes(p->type, m->type,
+                                      array_length(m, t->whole, t->whole, b->ntensor), t->whole.n));
+    }
 }
 
 /* Joins the lists of all ranks, in their order. */
-static bool join(Maker *k, const MoveList *by_rank, MoveList *out, size_t *bytes, int *at)
+static void join_lists(Maker *k, int list)
 {
-    const int ranks = k->b->shards->comm.ranks;
-    bool ok = true;
-    for (int r = 0; r < ranks; r++) {
-        if (bytes)
-            bytes[r] = list_bytes(&by_rank[r]);
-        if (at)
-            at[r] = out->n;
-        for (int i = 0; i < by_rank[r].n; i++)
-            ok = ok && move_add(k->b, out, &by_rank[r].move[i]);
+    Exchange *x = k->x;
+    for (int r = 0; r < (list == LIST_SHARE ? 1 : k->b->shards->comm.ranks); r++) {
+        const MoveList *of = &k->list[list][r];
+        size_t bytes = 0;
+        for (int i = 0; i < of->n; i++) {
+            bytes += (size_t)(of->move[i].bytes * of->move[i].count);
+            k->ok = k->ok && move_add(k->b, &x->list[list], &of->move[i]);
+        }
+        if (list == LIST_SEND)
+            x->send_bytes[r] = bytes;
+        else if (list == LIST_RECV)
+            x->recv_bytes[r] = bytes;
+        else if (list == LIST_SHARED) {
+            x->shared_at[r + 1] = x->list[list].n;
+            x->share_bytes = bytes > x->share_bytes ? bytes : x->share_bytes;
+        }
     }
-    if (at)
-        at[ranks] = out->n;
-    return ok;
 }
 
 static optc_status exchange_make(optc_binding *b, Exchange *x)
@@ -318,26 +285,19 @@ static optc_status exchange_make(optc_binding *b, Exchange *x)
     memset(&k, 0, sizeof k);
     k.b = b;
     k.x = x;
-    k.send = (MoveList *)calloc(3 * (size_t)ranks, sizeof *k.send);
-    k.share = (size_t *)calloc((size_t)ranks, sizeof *k.share);
+    MoveList *lists = (MoveList *)calloc(NLIST * (size_t)ranks, sizeof *lists);
     x->send_bytes = TAKE(b, size_t, 2 * ranks);
     x->shared_at = TAKE(b, int, ranks + 1);
-    k.ok = k.send && k.share && x->send_bytes && x->shared_at;
-    if (k.ok) {
-        k.recv = k.send + ranks;
-        k.shared = k.recv + ranks;
-        x->recv_bytes = x->send_bytes + ranks;
-        for (int i = 0; i < x->nitem; i++)
-            for (int t = 0; t < b->ntensor && k.ok; t++)
-                item_moves(&k, &x->item[i], t);
-        k.ok = k.ok && join(&k, k.send, &x->send, x->send_bytes, NULL) &&
-               join(&k, k.recv, &x->recv, x->recv_bytes, NULL) &&
-               join(&k, k.shared, &x->shared, NULL, x->shared_at);
-        for (int r = 0; r < ranks; r++)
-            x->share_bytes = k.share[r] > x->share_bytes ? k.share[r] : x->share_bytes;
-    }
-    free(k.send);
-    free(k.share);
+    k.ok = lists && x->send_bytes && x->shared_at;
+    x->recv_bytes = k.ok ? x->send_bytes + ranks : NULL;
+    for (int l = 0; l < (int)NLIST && k.ok; l++)
+        k.list[l] = lists + l * ranks;
+    for (int i = 0; i < x->nitem; i++)
+        for (int t = 0; t < b->ntensor && k.ok; t++)
+            item_moves(&k, &x->item[i], t);
+    for (int l = 0; l < (int)NLIST && k.ok; l++)
+        join_lists(&k, l);
+    free(lists);
     return k.ok ? OPTC_OK : no_memory("optc_bind_sharded");
 }
 
@@ -365,9 +325,10 @@ CORE bool shards_move(const optc_binding *b, int array)
 /* ---- running ---- */
 /* Copies the runs of a list to or from consecutive bytes. An array that has no memory (a tensor
  * without a gradient) is skipped: no stage reads the other side. */
-static void move_all(const optc_binding *b, const Move *m, int n, char *packed, bool pack)
+static void move_list(const optc_binding *b, const MoveList *l, char *packed, bool pack)
 {
-    for (int i = 0; i < n; i++, m++) {
+    for (int i = 0; i < l->n; i++) {
+        const Move *m = &l->move[i];
         char *at = m->entry < 0 ? NULL : (char *)b->tensor[m->entry].mem[m->array];
         for (int64_t k = 0; k < m->count; k++, packed += m->bytes)
             if (at && pack)
@@ -380,11 +341,12 @@ static void move_all(const optc_binding *b, const Move *m, int n, char *packed, 
 static int gather_shared(const optc_binding *b, const Exchange *x, char *send, char *recv)
 {
     const optc_comm *c = &b->shards->comm;
-    move_all(b, x->share.move, x->share.n, send, true);
+    move_list(b, &x->list[LIST_SHARE], send, true);
     int rc = c->all_gather(c->context, send, recv, x->share_bytes, NULL);
-    for (int r = 0; r < c->ranks && !rc; r++)
-        move_all(b, x->shared.move + x->shared_at[r], x->shared_at[r + 1] - x->shared_at[r],
-                 recv + x->share_bytes * (size_t)r, false);
+    for (int r = 0; r < c->ranks && !rc; r++) {
+        const MoveList from = exchange_shared(x, r);
+        move_list(b, &from, recv + x->share_bytes * (size_t)r, false);
+    }
     return rc;
 }
 
@@ -412,10 +374,10 @@ CORE optc_status exchange_run(const optc_binding *b, int number)
     int rc = 0;
     message_clear();
     if (e->pairs) {
-        move_all(b, e->send.move, e->send.n, send, true);
+        move_list(b, &e->list[LIST_SEND], send, true);
         rc = c->all_to_all(c->context, send, e->send_bytes, recv, e->recv_bytes, NULL);
         if (!rc)
-            move_all(b, e->recv.move, e->recv.n, recv, false);
+            move_list(b, &e->list[LIST_RECV], recv, false);
     }
     if (!rc && e->share_bytes)
         rc = gather_shared(b, e, send, recv);

@@ -53,21 +53,17 @@ typedef enum {
 
 /* How the tensors of a variant are stepped: by pieces and an owner, by the owner alone, by rows. */
 typedef enum { CLASS_PIECES, CLASS_WHOLE, CLASS_ROWS, NCUTCLASS } CutClass;
-/* Entries of a tensor of CLASS_ROWS */
-typedef enum {
-    ROWS_FLAT_HEAD,
-    ROWS_FLAT,
-    ROWS_FLAT_GHOST,
-    ROWS_TILE_HEAD,
-    ROWS_TILE,
-    ROWS_TILE_GHOST,
-    ROWS_BAND_HEAD,
-    ROWS_BAND,
-    ROWS_BAND_GHOST,
-    ROWS_ALL,
-    ROWS_COLS,
-    NROWS_ENTRY
-} RowsEntry;
+/* What folds elements: segments, or rows of tiles or bands. Pieces of CLASS_PIECES are folded by
+ * segments. */
+typedef enum { FOLD_FLAT, FOLD_TILE, FOLD_BAND, NFOLD } FoldKind;
+/* Entries of a tensor. For each kind of fold: the piece ahead of its first whole segment or tile,
+ * from there on, and the ghost. ALL and COLS: of CLASS_ROWS */
+enum { FOLD_HEAD, FOLD_REST, FOLD_GHOST, ENTRY_ALL = 3 * NFOLD, ENTRY_COLS, NCUTENTRY };
+OPTC_COUNT int fold_entry(FoldKind kind, int which) { return 3 * (int)kind + which; }
+OPTC_COUNT Role fold_role(FoldKind kind, bool ghost)       /* of CLASS_ROWS */
+{
+    return (Role)(ROLE_FLAT + 2 * (int)kind + ghost);
+}
 
 /* How a tensor is cut. All ranks have the same table. Arrays are by rank. */
 typedef struct Cut {
@@ -86,9 +82,8 @@ typedef struct Cut {
                                         * its own */
     int owner;                         /* rank of OWNED or WHOLE; -1: none */
     int group;                         /* of tensors whose elements are exchanged together */
-    int owned, ghost, part[2];         /* this rank's entries; -1: none */
-    int rows[NROWS_ENTRY];             /* the same, of CLASS_ROWS; the owner holds states per
-                                        * column */
+    /* this rank's entries; -1: none. The owner of CLASS_ROWS holds states per column */
+    int owned, entry[NCUTENTRY];
 } Cut;
 
 typedef enum {
@@ -110,17 +105,23 @@ typedef struct Item { ItemKind kind; int array, variant; CutClass how; int group
 typedef struct Move { int entry, array; int64_t at, bytes, count, stride; } Move;
 typedef struct MoveList { Move *move; int n, room; } MoveList;
 
-/* send, recv: in the order of the ranks (all_to_all). share: what this rank passes to all others
- * (all_gather);
- * shared: what it receives, in the order of the ranks; shared_at: by rank, its first move */
+/* SEND, RECV: in the order of the ranks (all_to_all). SHARE: what this rank passes to all others
+ * (all_gather); SHARED: what it receives, in the order of the ranks */
+enum { LIST_SEND, LIST_RECV, LIST_SHARE, LIST_SHARED, NLIST };
 typedef struct Exchange {
     Item *item; int nitem;
-    MoveList send, recv, share, shared;
+    MoveList list[NLIST];
     size_t *send_bytes, *recv_bytes;   /* by rank */
-    int *shared_at;
+    int *shared_at;                    /* by rank: its first move in SHARED */
     size_t share_bytes;                /* of one rank, the largest of all */
     bool pairs;                        /* some rank sends something by all_to_all */
 } Exchange;
+OPTC_COUNT MoveList exchange_shared(const Exchange *e, int rank)       /* what it passes to all */
+{
+    MoveList l = {e->list[LIST_SHARED].move + e->shared_at[rank],
+                  e->shared_at[rank + 1] - e->shared_at[rank], 0};
+    return l;
+}
 
 /* A section of a phase in which exchanges run beside stages (shard_overlap.c). Numbers are actions
  * of the phase.
@@ -138,6 +139,9 @@ typedef struct Shards {
     Cut *cut;                          /* by bound tensor */
     Program program;
     int role[MOST_VARIANTS][NROLE];    /* the derived program's variants; -1: none */
+    /* by these: the role, and the rule's variant */
+    Role role_of[MOST_VARIANTS * NROLE];
+    int variant_of[MOST_VARIANTS * NROLE];
     unsigned char *place;              /* by stage of the rule: StagePlace (shard_place.c) */
     int *rule_stage;                   /* by stage of the derived program: the rule's */
     double *load, largest;             /* by rank: the work of the tensors that it owns; of the
@@ -164,6 +168,34 @@ typedef struct Shards {
     unsigned char *mask;               /* participation of this rank, then of all */
 } Shards;
 
+/* Phase m of all entries' phases. */
+OPTC_COUNT const ProgPhase *phase_at(const Program *p, int m)
+{
+    return &p->entry[m / program_phases(p)].phase[m % program_phases(p)];
+}
+OPTC_COUNT bool in_list(const int *list, int n, int array)
+{
+    bool in = false;
+    for (int i = 0; i < n && !in; i++)
+        in = list[i] == array;
+    return in;
+}
+OPTC_COUNT bool stage_uses(const ProgStage *s, int array)
+{
+    return in_list(s->reads, s->nreads, array) || in_list(s->writes, s->nwrites, array);
+}
+/* array k of a stage: of its reads, then of its writes */
+OPTC_COUNT int stage_array(const ProgStage *s, int k)
+{
+    return k < s->nreads ? s->reads[k] : s->writes[k - s->nreads];
+}
+/* a stage over the tensors of this variant of the rule; NULL: the action is none */
+OPTC_COUNT const ProgStage *stage_at(const Program *p, const ProgAction *a, int variant)
+{
+    const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
+    return s && s->kind != S_GROUP && s->variant == variant ? s : NULL;
+}
+
 /* ---- shard_cut.c ---- */
 CORE optc_status cuts_make(optc_binding *b, optc_status so_far);
 /* the number of runs of a piece in the whole tensor, and each run's elements */
@@ -171,6 +203,8 @@ CORE int64_t cut_runs(const Cut *c, int rank, int64_t *length);
 /* adds moves over the whole tensor's elements that are the piece of a rank */
 CORE bool cut_moves(optc_binding *b, const Cut *c, int rank, const Move *of, int size,
                     MoveList *to);
+/* the list with room for one more; NULL: no memory */
+CORE void *list_room(optc_binding *b, void *list, int n, int *room, size_t size);
 CORE bool move_add(optc_binding *b, MoveList *to, const Move *m);
 
 /* ---- shard_owner.c ---- */
@@ -193,7 +227,7 @@ CORE bool variant_slices(const optc_binding *b, int variant);     /* pieces use 
 CORE bool variant_apart(const optc_binding *b, int variant);
 CORE bool stage_folds(const Program *p, const ProgStage *s);
 CORE bool owner_writes(const optc_binding *b, int variant, int array);
-/* a role's stages use the array. ROLE_BOUND includes PART */
+/* a role's stages use the array. ROLE_BOUND includes PART; ghosts of CLASS_ROWS have no stages */
 CORE bool role_uses(const optc_binding *b, int variant, Role role, int array);
 /* and has its own memory */
 CORE bool role_holds(const optc_binding *b, int variant, Role role, int array);
@@ -209,23 +243,23 @@ CORE Role rows_role(const Program *p, const ProgStage *s);
 CORE bool stage_needs_ghost(const Program *p, const ProgStage *s);
 CORE bool rows_holds(const ProgArray *m, Role role);
 CORE optc_status rows_entries(optc_binding *b, int tensor);
+/* the entries of a kind of fold */
+CORE optc_status folds_add(optc_binding *b, int tensor, FoldKind kind);
 /* bytes of its copy; 0: it has none */
 CORE int64_t rows_copy(const optc_binding *b, int entry, int array);
 CORE void rows_point(optc_binding *b, int tensor, int array);
 /* every rank has all of the tensor */
 CORE bool same_everywhere(const optc_binding *b, const Cut *c);
-/* elements [*first, *end) that a ghost of a rank copies; false: it has none */
-CORE bool rows_ghost(const optc_binding *b, int tensor, int rank, RowsEntry ghost, int64_t *first,
-                     int64_t *end);
 typedef struct Lines { int64_t first, end; } Lines;             /* rows or columns */
 CORE Lines rows_of(const Cut *c, int64_t cols, int rank);         /* of a rank's piece */
 /* the columns that a rank finishes */
 CORE Lines cols_of(const optc_binding *b, int tensor, int rank);
 
 /* ---- shard_roles.c ---- */
-/* A stage of the rule keeps its number. ghost, whole, rows, rows_ghost: numbers of its copies; -1:
- * none. */
-typedef struct StageCopies { int ghost, whole, rows, rows_ghost; } StageCopies;
+/* Numbers of a stage's copies: by class, for its tensors and for their ghosts; -1: none. Of
+ * CLASS_PIECES it is the rule's own number. */
+typedef struct StageCopies { int of[NCUTCLASS][2]; } StageCopies;
+CORE FoldKind fold_kind(const ProgStage *s);
 /* numbers the roles; after the classes are chosen */
 CORE optc_status roles_make(optc_binding *b);
 CORE bool any_of_class(const optc_binding *b, int variant, CutClass how);
@@ -242,10 +276,11 @@ CORE optc_status entries_make(optc_binding *b);
 CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first,
                            int *entry);
 CORE Role entry_role(const optc_binding *b, int entry);
-/* the segment that begins in a rank's piece and ends in another; false: there is none, or another
- * rank computes it */
-CORE bool ghost_range(const Cut *c, int rank, int64_t whole, int64_t *first, int64_t *end);
 CORE int rule_variant(const optc_binding *b, int entry);
+/* Elements [*first, *end) of the segment, or row of tiles, that begins in a rank's piece and ends
+ * in another. false: there is none, or another rank computes it */
+CORE bool ghost_range(const optc_binding *b, int tensor, int rank, FoldKind kind, int64_t *first,
+                      int64_t *end);
 
 /* ---- shard_plan.c ---- */
 /* A phase without exchanges compares nothing; the words travel with its first gather, or in a

@@ -239,18 +239,22 @@ static int64_t run_at(const Cut *c, int rank, int64_t run)
     return at;
 }
 
+CORE void *list_room(optc_binding *b, void *list, int n, int *room, size_t size)
+{
+    if (n < *room)
+        return list;
+    void *more = binding_alloc(b, (size_t)(*room = n ? 2 * n : 16), size);
+    if (more && n)
+        memcpy(more, list, size * (size_t)n);
+    return more;
+}
+
 CORE bool move_add(optc_binding *b, MoveList *to, const Move *m)
 {
-    if (to->n == to->room) {
-        int room = to->room ? 2 * to->room : 16;
-        Move *more = TAKE(b, Move, room);
-        if (!more)
-            return false;
-        if (to->n)
-            memcpy(more, to->move, sizeof *more * (size_t)to->n);
-        to->move = more;
-        to->room = room;
-    }
+    Move *list = (Move *)list_room(b, to->move, to->n, &to->room, sizeof *m);
+    if (!list)
+        return false;
+    to->move = list;
     to->move[to->n++] = *m;
     return true;
 }
@@ -338,9 +342,9 @@ static optc_status cut_make(optc_binding *b, int tensor, const int64_t *table, i
     c->box = TAKE(b, const int64_t *, ranks);
     c->first = TAKE(b, int64_t, 2 * ranks);
     c->primary = TAKE(b, bool, ranks);
-    c->owner = c->owned = c->ghost = c->part[0] = c->part[1] = -1;
-    for (int i = 0; i < (int)NROWS_ENTRY; i++)
-        c->rows[i] = -1;
+    c->owner = c->owned = -1;
+    for (int i = 0; i < (int)NCUTENTRY; i++)
+        c->entry[i] = -1;
     if (!c->box || !c->first || !c->primary)
         return no_memory("optc_bind_sharded");
     c->end = c->first + ranks;

@@ -7,43 +7,6 @@
 #include <string.h>
 
 /* ---- making entries ---- */
-CORE int rule_variant(const optc_binding *b, int entry)
-{
-    const Shards *x = b->shards;
-    int role = b->tensor[entry].variant;
-    for (int v = 0; v < b->rule->program->nvariant; v++)
-        for (int r = 0; r < NROLE; r++)
-            if (x->role[v][r] == role)
-                return v;
-    return 0;
-}
-
-CORE Role entry_role(const optc_binding *b, int entry)
-{
-    const int *role = b->shards->role[rule_variant(b, entry)];
-    int r = 0;
-    while (r < NROLE - 1 && role[r] != b->tensor[entry].variant)
-        r++;
-    return (Role)r;
-}
-
-CORE bool ghost_range(const Cut *c, int rank, int64_t whole, int64_t *first, int64_t *end)
-{
-    if (!c->primary[rank] || !c->ranges)
-        return false;
-    *first = (c->end[rank] - 1) / OPTC_SEG * OPTC_SEG;
-    *end = *first + OPTC_SEG < whole ? *first + OPTC_SEG : whole;
-    return *first >= c->first[rank] && c->end[rank] < *end;
-}
-
-static Shape range_shape(const Tensor *t, int64_t n)
-{
-    Shape s = t->whole;
-    s.n = s.cols = n;
-    s.slices = s.rows = 1;
-    return s;
-}
-
 CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first,
                            int *entry)
 {
@@ -62,24 +25,6 @@ CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, 
     return OPTC_OK;
 }
 
-static optc_status add_parts(optc_binding *b, int tensor)
-{
-    Cut *c = &b->shards->cut[tensor];
-    const int rank = b->shards->comm.rank;
-    const Tensor *t = &b->tensor[tensor];
-    int64_t first = c->first[rank], end = c->end[rank],
-            cut = (first + OPTC_SEG - 1) / OPTC_SEG * OPTC_SEG, from, to;
-    optc_status s = OPTC_OK;
-    cut = cut < end ? cut : end;
-    if (first < cut)
-        s = add_entry(b, tensor, ROLE_PART, range_shape(t, cut - first), first, &c->part[0]);
-    if (s == OPTC_OK && cut < end)
-        s = add_entry(b, tensor, ROLE_PART, range_shape(t, end - cut), cut, &c->part[1]);
-    if (s == OPTC_OK && ghost_range(c, rank, t->whole.n, &from, &to))
-        s = add_entry(b, tensor, ROLE_GHOST, range_shape(t, to - from), from, &c->ghost);
-    return s;
-}
-
 static optc_status add_entries(optc_binding *b, int tensor)
 {
     Cut *c = &b->shards->cut[tensor];
@@ -95,7 +40,7 @@ static optc_status add_entries(optc_binding *b, int tensor)
         return s;
     }
     if (role[ROLE_PART] >= 0)
-        s = add_parts(b, tensor);
+        s = folds_add(b, tensor, FOLD_FLAT);
     if (s == OPTC_OK && role[ROLE_OWNED] >= 0 && c->slices)
         s = add_entry(b, tensor, ROLE_OWNED, t->shape, t->before[ELEM], &c->owned);
     else if (s == OPTC_OK && role[ROLE_OWNED] >= 0 && c->owner == b->shards->comm.rank)
@@ -107,7 +52,7 @@ CORE optc_status entries_make(optc_binding *b)
 {
     Tensor *was = b->tensor;
     if (b->ntensor > INT_MAX / 16 ||
-        !(b->tensor = TAKE(b, Tensor, (1 + (int)NROWS_ENTRY) * b->ntensor))) {
+        !(b->tensor = TAKE(b, Tensor, (1 + (int)NCUTENTRY) * b->ntensor))) {
         b->tensor = was;
         return no_memory("optc_bind_sharded");
     }
@@ -431,12 +376,13 @@ CORE void shards_moved(optc_binding *b, int tensor, int array)
     if (!b->shards)
         return;
     const Cut *c = &b->shards->cut[tensor];
-    const int entry[] = {c->part[0], c->part[1], c->ghost, c->owned};
     if (c->how == CLASS_ROWS)
         rows_point(b, tensor, array);
-    for (int i = 0; i < 4 && c->how != CLASS_ROWS; i++)
-        if (entry[i] >= 0)
-            point_entry(b, entry[i], array);
+    for (int i = 0; i <= FOLD_GHOST && c->how != CLASS_ROWS; i++)
+        if (c->entry[i] >= 0)
+            point_entry(b, c->entry[i], array);
+    if (c->how != CLASS_ROWS && c->owned >= 0)
+        point_entry(b, c->owned, array);
 }
 
 CORE void shards_update(optc_binding *b)

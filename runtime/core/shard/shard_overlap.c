@@ -33,43 +33,22 @@ static const Exchange *exchange_at(const optc_binding *b, const ProgPhase *ph, i
 
 static CutClass role_class(Role r)
 {
-    return r == ROLE_BOUND || r == ROLE_PART || r == ROLE_GHOST || r == ROLE_OWNED ? CLASS_PIECES
-           : r == ROLE_WHOLE || r == ROLE_IDLE                                     ? CLASS_WHOLE
-                                                                                   : CLASS_ROWS;
+    return r == ROLE_WHOLE || r == ROLE_IDLE ? CLASS_WHOLE
+           : r < ROLE_ROWS                   ? CLASS_PIECES
+                                             : CLASS_ROWS;
 }
 
 static bool owner_role(Role r) { return r == ROLE_OWNED || r == ROLE_WHOLE; }
-
-/* The variant of the rule, and the role, of a variant of the derived program. */
-static int variant_role(const optc_binding *b, int variant, Role *role)
-{
-    for (int v = 0; v < b->rule->program->nvariant; v++)
-        for (int r = 0; r < (int)NROLE; r++)
-            if (b->shards->role[v][r] == variant) {
-                *role = (Role)r;
-                return v;
-            }
-    *role = ROLE_BOUND;
-    return -1;
-}
-
-static bool in_list(const int *list, int n, int array)
-{
-    for (int i = 0; i < n; i++)
-        if (list[i] == array)
-            return true;
-    return false;
-}
 
 /* The action must not run while the exchange does. */
 static bool action_conflicts(const optc_binding *b, const ProgAction *a, const Exchange *e)
 {
     const ProgStage *s = a->kind == ACT_LAUNCH ? &b->program->stage[a->stage] : NULL;
-    Role role = ROLE_BOUND;
-    int v = s ? variant_role(b, s->variant, &role) : -1;
+    const Role role = s ? b->shards->role_of[s->variant] : ROLE_BOUND;
     for (int i = 0; i < e->nitem; i++) {
         const Item *it = &e->item[i];
-        if (!s || s->kind == S_GROUP || v != it->variant || role_class(role) != it->how)
+        if (!s || s->kind == S_GROUP || b->shards->variant_of[s->variant] != it->variant ||
+            role_class(role) != it->how)
             continue;
         bool reads = it->kind == ITEM_FROM_OWNER || owner_role(role);
         if (in_list(s->writes, s->nwrites, it->array) ||
@@ -95,44 +74,36 @@ static int group_exchanges(const optc_binding *b, const ProgPhase *ph, int i, It
 CORE bool runs_in_groups(const optc_binding *b, const ProgAction *a)
 {
     const ProgStage *s = a->kind == ACT_LAUNCH ? &b->program->stage[a->stage] : NULL;
-    Role role;
     return s && s->kind != S_GROUP && b->shards->called >> s->variant & 1 &&
-           variant_role(b, s->variant, &role) >= 0 && owner_role(role);
-}
-
-static bool any_in(const int *list, int n, const int *of, int k)
-{
-    bool any = false;
-    for (int i = 0; i < n && !any; i++)
-        any = in_list(of, k, list[i]);
-    return any;
+           owner_role(b->shards->role_of[s->variant]);
 }
 
 /* x can run ahead of y, a stage of owners that is ahead of it: it is a stage of other tensors, or a
  * stage of the group that neither reads what y writes nor writes what y uses. */
 static bool passes(const optc_binding *b, const ProgStage *x, const ProgStage *y)
 {
-    Role role, other;
+    const Shards *h = b->shards;
+    bool apart = x->kind == S_GROUP;
+    for (int k = 0; k < x->nwrites && apart; k++)
+        apart = !stage_uses(y, x->writes[k]);
+    for (int k = 0; k < y->nwrites && apart; k++)
+        apart = !stage_uses(x, y->writes[k]);
     if (x->kind == S_GROUP)
-        return !any_in(x->reads, x->nreads, y->writes, y->nwrites) &&
-               !any_in(x->writes, x->nwrites, y->reads, y->nreads) &&
-               !any_in(x->writes, x->nwrites, y->writes, y->nwrites);
-    return variant_role(b, x->variant, &role) != variant_role(b, y->variant, &other) ||
-           role_class(role) != role_class(other);
+        return apart;
+    return h->variant_of[x->variant] != h->variant_of[y->variant] ||
+           role_class(h->role_of[x->variant]) != role_class(h->role_of[y->variant]);
 }
 
 /* The action can run ahead of all stages in [from, i) that run in groups. */
 static bool runs_ahead(const optc_binding *b, const ProgPhase *ph, int from, int i)
 {
     const ProgStage *stage = b->program->stage;
-    bool ahead = true, any = false;
-    for (int k = from; k < i; k++)
-        if (runs_in_groups(b, &ph->action[k])) {
-            any = true;
-            ahead = ahead && ph->action[i].kind == ACT_LAUNCH &&
-                    passes(b, &stage[ph->action[i].stage], &stage[ph->action[k].stage]);
-        }
-    return ahead || !any;
+    bool ahead = true;
+    for (int k = from; k < i && ahead; k++)
+        ahead = !runs_in_groups(b, &ph->action[k]) ||
+                (ph->action[i].kind == ACT_LAUNCH &&
+                 passes(b, &stage[ph->action[i].stage], &stage[ph->action[k].stage]));
+    return ahead;
 }
 
 static bool stages_conflict(const optc_binding *b, const ProgPhase *ph, int from, int to,
@@ -174,31 +145,24 @@ static bool find_section(const optc_binding *b, const ProgPhase *ph, int i, Over
     return true;
 }
 
-static const ProgPhase *phase_of(const Program *p, int m)
-{
-    return &p->entry[m / program_phases(p)].phase[m % program_phases(p)];
-}
-
 CORE optc_status overlaps_make(optc_binding *b)
 {
     const Program *p = b->program;
     Shards *x = b->shards;
-    Overlap o;
-    int n = 0;
+    int room = 0;
     x->called = variants_called(p);
-    for (int count = 0; count < 2; count++) {              /* counts, then fills */
-        if (count && !(x->overlap = TAKE(b, Overlap, n)))
-            return no_memory("optc_bind_sharded");
-        for (int m = 0; m < p->nentry * program_phases(p); m++)
-            for (int i = 0; i < phase_of(p, m)->naction; i++)
-                if (find_section(b, phase_of(p, m), i, &o)) {
-                    o.phase = m;
-                    if (count)
-                        x->overlap[x->noverlap++] = o;
-                    n++;
-                    i = o.end - 1;
-                }
-    }
+    for (int m = 0; m < p->nentry * program_phases(p); m++)
+        for (int i = 0; i < phase_at(p, m)->naction; i++) {
+            Overlap o;
+            if (!find_section(b, phase_at(p, m), i, &o))
+                continue;
+            x->overlap = (Overlap *)list_room(b, x->overlap, x->noverlap, &room, sizeof o);
+            if (!x->overlap)
+                return no_memory("optc_bind_sharded");
+            o.phase = m;
+            x->overlap[x->noverlap++] = o;
+            i = o.end - 1;
+        }
     return OPTC_OK;
 }
 
@@ -225,7 +189,7 @@ static void cover_stage(const optc_binding *b, const ProgAction *a, LiveRanges *
 {
     const ProgStage *s = &b->program->stage[a->stage];
     for (int k = 0; k < s->nreads + s->nwrites; k++)
-        live_range_cover(l, k < s->nreads ? s->reads[k] : s->writes[k - s->nreads], phase, all);
+        live_range_cover(l, stage_array(s, k), phase, all);
 }
 
 static void cover_exchange(const Exchange *e, LiveRanges *l, int phase, LiveRange all)
@@ -238,7 +202,7 @@ CORE void overlaps_cover(const optc_binding *b, LiveRanges *l)
 {
     for (int i = 0; overlapping(b) && i < b->shards->noverlap; i++) {
         const Overlap *o = &b->shards->overlap[i];
-        const ProgPhase *ph = phase_of(b->program, o->phase);
+        const ProgPhase *ph = phase_at(b->program, o->phase);
         const LiveRange all = {o->operands, o->end - 1};
         cover_exchange(exchange_at(b, ph, o->operands), l, o->phase, all);
         if (o->ends_early)

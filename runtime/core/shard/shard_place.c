@@ -14,20 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ProgStage *launched(const Program *p, const ProgAction *a, int variant)
-{
-    const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
-    return s && s->kind != S_GROUP && s->variant == variant ? s : NULL;
-}
-
-static bool lists(const int *list, int n, int array)
-{
-    for (int i = 0; i < n; i++)
-        if (list[i] == array)
-            return true;
-    return false;
-}
-
 CORE bool stage_folds(const Program *p, const ProgStage *s)
 {
     for (int k = 0; k < s->nwrites; k++)
@@ -47,7 +33,7 @@ static bool fits_pieces(const Program *p, const ProgStage *s)
 {
     bool fits = s->kind == S_FLAT || computes_single(s);
     for (int k = 0; k < s->nreads + s->nwrites && fits; k++) {
-        const ProgArray *m = &p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
+        const ProgArray *m = &p->array[stage_array(s, k)];
         bool small =
             m->dom == TENSOR || m->dom == GROUP || (m->dom == SLICE && m->kind != MEM_PART);
         bool folded = m->kind != MEM_PART || m->from == ELEM || m->from == TENSOR;
@@ -57,15 +43,15 @@ static bool fits_pieces(const Program *p, const ProgStage *s)
 }
 
 /* ---- stages in between ---- */
-typedef struct Marks { bool *array, *stage; } Marks;       /* by array; by action of a phase */
+/* by array; by action of a phase: whether it is behind the owner, and ahead of it */
+typedef struct Marks { bool *array, *behind, *ahead; } Marks;
 
-/* reads: some array that the stage reads is marked */
 static bool any_marked(const Marks *x, const int *list, int n)
 {
-    for (int k = 0; k < n; k++)
-        if (x->array[list[k]])
-            return true;
-    return false;
+    bool any = false;
+    for (int k = 0; k < n && !any; k++)
+        any = x->array[list[k]];
+    return any;
 }
 
 static void mark(const Marks *x, const int *list, int n, bool as)
@@ -83,11 +69,11 @@ static void mark_behind(const optc_binding *b, const ProgPhase *ph, int variant,
     memset(x->array, 0, sizeof *x->array * (size_t)p->narray);
     for (int i = 0; i < ph->naction; i++) {
         const ProgAction *a = &ph->action[i];
-        const ProgStage *s = launched(p, a, variant);
-        x->stage[i] = s && any_marked(x, s->reads, s->nreads);
+        const ProgStage *s = stage_at(p, a, variant);
+        x->behind[i] = s && any_marked(x, s->reads, s->nreads);
         if (s)
             mark(x, s->writes, s->nwrites,
-                 b->shards->place[a->stage] == AT_OWNER || (x->stage[i] && !direct));
+                 b->shards->place[a->stage] == AT_OWNER || (x->behind[i] && !direct));
     }
 }
 
@@ -98,79 +84,58 @@ static void mark_ahead(const optc_binding *b, const ProgPhase *ph, int variant, 
     memset(x->array, 0, sizeof *x->array * (size_t)p->narray);
     for (int i = ph->naction - 1; i >= 0; i--) {
         const ProgAction *a = &ph->action[i];
-        const ProgStage *s = launched(p, a, variant);
-        x->stage[i] = s && any_marked(x, s->writes, s->nwrites);
+        const ProgStage *s = stage_at(p, a, variant);
+        x->ahead[i] = s && any_marked(x, s->writes, s->nwrites);
         if (!s)
             continue;
         mark(x, s->writes, s->nwrites, false);
-        if (b->shards->place[a->stage] == AT_OWNER || x->stage[i])
+        if (b->shards->place[a->stage] == AT_OWNER || x->ahead[i])
             mark(x, s->reads, s->nreads, true);
     }
 }
 
+static bool to_owner(const optc_binding *b, int stage)     /* its place changes */
+{
+    const bool moves = b->shards->place[stage] != AT_OWNER;
+    b->shards->place[stage] = AT_OWNER;
+    return moves;
+}
+
 /* Returns whether a place changed. */
-static bool move_between(const optc_binding *b, const ProgPhase *ph, int variant,
-                         const Marks *behind, const Marks *ahead)
+static bool move_between(const optc_binding *b, const ProgPhase *ph, int variant, const Marks *x)
 {
     const Program *p = b->rule->program;
-    unsigned char *place = b->shards->place;
     bool changed = false;
-    mark_ahead(b, ph, variant, ahead);
+    mark_ahead(b, ph, variant, x);
     for (int direct = 0; direct < 2; direct++) {
-        mark_behind(b, ph, variant, behind, direct);
+        mark_behind(b, ph, variant, x, direct);
         for (int i = 0; i < ph->naction; i++) {
-            const ProgStage *s = launched(p, &ph->action[i], variant);
-            bool moves = s && behind->stage[i] && (direct ? computes_single(s) : ahead->stage[i]);
-            if (moves && place[ph->action[i].stage] != AT_OWNER) {
-                place[ph->action[i].stage] = AT_OWNER;
-                changed = true;
-            }
+            const ProgStage *s = stage_at(p, &ph->action[i], variant);
+            if (s && x->behind[i] && (direct ? computes_single(s) : x->ahead[i]))
+                changed = to_owner(b, ph->action[i].stage) || changed;
         }
     }
     return changed;
 }
 
-/* Notes the arrays of a variant that stages at the owner write. */
-static void note_owner_writes(const optc_binding *b, int variant)
-{
-    const Program *p = b->rule->program;
-    bool *writes = b->shards->owner_writes + variant * p->narray;
-    for (int i = 0; i < p->nstage; i++)
-        for (int k = 0; p->stage[i].kind != S_GROUP && p->stage[i].variant == variant &&
-                        k < p->stage[i].nwrites;
-             k++)
-            if (b->shards->place[i] == AT_OWNER)
-                writes[p->stage[i].writes[k]] = true;
-}
-
-/* Arrays that the owner writes have no other writer, except the parameter. */
+/* Notes the arrays of a variant that stages at the owner write. They have no other writer, except
+ * the parameter. Returns whether a place changed. */
 static bool move_writers(const optc_binding *b, int variant)
 {
     const Program *p = b->rule->program;
-    bool changed = false;
-    for (int i = 0; i < p->nstage; i++) {
-        const ProgStage *s = &p->stage[i];
-        for (int k = 0; s->kind != S_GROUP && s->variant == variant && k < s->nwrites; k++)
-            if (b->shards->place[i] != AT_OWNER && p->array[s->writes[k]].kind != MEM_P &&
-                p->array[s->writes[k]].dom != GROUP && owner_writes(b, variant, s->writes[k])) {
-                b->shards->place[i] = AT_OWNER;
-                changed = true;
-            }
-    }
-    return changed;
-}
-
-static void settle(const optc_binding *b, int variant, const Marks *behind, const Marks *ahead)
-{
-    const Program *p = b->rule->program;
-    for (bool changed = true; changed;) {
-        note_owner_writes(b, variant);
-        changed = move_writers(b, variant);
-        for (int m = 0; m < p->nentry * program_phases(p); m++) {
-            const ProgPhase *ph = &p->entry[m / program_phases(p)].phase[m % program_phases(p)];
-            changed = move_between(b, ph, variant, behind, ahead) || changed;
+    bool *writes = b->shards->owner_writes + variant * p->narray, changed = false;
+    for (int note = 1; note >= 0; note--)
+        for (int i = 0; i < p->nstage; i++) {
+            const ProgStage *s = &p->stage[i];
+            for (int k = 0; s->kind != S_GROUP && s->variant == variant && k < s->nwrites; k++)
+                if (note)
+                    writes[s->writes[k]] |= b->shards->place[i] == AT_OWNER;
+                else if (p->array[s->writes[k]].kind != MEM_P &&
+                         p->array[s->writes[k]].dom != GROUP &&
+                         owner_writes(b, variant, s->writes[k]))
+                    changed = to_owner(b, i) || changed;
         }
-    }
+    return changed;
 }
 
 CORE optc_status places_make(optc_binding *b)
@@ -180,24 +145,25 @@ CORE optc_status places_make(optc_binding *b)
     b->shards->owner_writes = TAKE(b, bool, p->nvariant * p->narray);
     int most = 0;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
-        int n = p->entry[m / program_phases(p)].phase[m % program_phases(p)].naction;
+        int n = phase_at(p, m)->naction;
         most = n > most ? n : most;
     }
-    bool *room = (bool *)calloc(2 * ((size_t)p->narray + (size_t)most + 1), sizeof *room);
+    bool *room = (bool *)calloc((size_t)p->narray + 2 * (size_t)most + 1, sizeof *room);
     bool ok = place && room && b->shards->owner_writes;
-    if (ok) {
-        Marks behind = {room, room + p->narray},
-              ahead = {behind.stage + most, behind.stage + most + p->narray};
-        for (int i = 0; i < p->nstage; i++) {
-            const ProgStage *s = &p->stage[i];
-            place[i] = s->kind == S_GROUP      ? AT_ALL
-                       : !fits_pieces(p, s)    ? AT_OWNER
-                       : computes_single(s)    ? AT_ALL
-                                               : AT_PIECES;
-        }
-        for (int v = 0; v < p->nvariant; v++)
-            settle(b, v, &behind, &ahead);
+    Marks x = {room, room + p->narray, room + p->narray + most};
+    for (int i = 0; ok && i < p->nstage; i++) {
+        const ProgStage *s = &p->stage[i];
+        place[i] = s->kind == S_GROUP      ? AT_ALL
+                   : !fits_pieces(p, s)    ? AT_OWNER
+                   : computes_single(s)    ? AT_ALL
+                                           : AT_PIECES;
     }
+    for (int v = 0; ok && v < p->nvariant; v++)
+        for (bool changed = true; changed;) {
+            changed = move_writers(b, v);
+            for (int m = 0; m < p->nentry * program_phases(p); m++)
+                changed = move_between(b, phase_at(p, m), v, &x) || changed;
+        }
     free(room);
     return ok ? OPTC_OK : no_memory("optc_bind_sharded");
 }
@@ -260,7 +226,8 @@ static bool runs_in(const optc_binding *b, int stage, Role role)
     case ROLE_PART: case ROLE_GHOST:
         return at == AT_PIECES && stage_folds(b->rule->program, &b->rule->program->stage[stage]);
     case ROLE_OWNED: return at == AT_OWNER;
-    default: return role == ROLE_WHOLE;
+    case ROLE_WHOLE: return true;
+    default: return rows_role(b->rule->program, &b->rule->program->stage[stage]) == role;
     }
 }
 
@@ -270,7 +237,7 @@ CORE bool role_uses(const optc_binding *b, int variant, Role role, int array)
     for (int i = 0; i < p->nstage; i++) {
         const ProgStage *s = &p->stage[i];
         if (s->kind != S_GROUP && s->variant == variant && runs_in(b, i, role) &&
-            (lists(s->reads, s->nreads, array) || lists(s->writes, s->nwrites, array)))
+            stage_uses(s, array))
             return true;
     }
     return false;

@@ -11,15 +11,21 @@
 #include <string.h>
 
 /* ---- rounds ---- */
-enum { ON_PIECES = 1, ON_OWNER = 2 };          /* bits: where an array's current values are */
+/* Bits: where an array's current values are. By rows: a rank has the values of its own rows, or of
+ * the columns that it finishes, or one rank holds those of all columns; or all ranks have all. */
+enum { ON_PIECES = 1, ON_OWNER = 2, ON_ROWS = 4, ON_COLS = 8, ON_HOLDER = 16, ON_ALL = 32 };
+/* what is sent if the values are here, and where they are then */
+static const struct { int from; ItemKind kind; int to; } item_rows[] = {
+    {ON_PIECES, ITEM_TO_OWNER, ON_OWNER}, {ON_OWNER, ITEM_FROM_OWNER, ON_PIECES},
+    {ON_ROWS, ITEM_ROWS, ON_ALL},         {ON_COLS, ITEM_COLS, ON_ALL},
+    {ON_HOLDER, ITEM_FROM_OWNER, ON_COLS}};
 
 /* An array of the tensors of one variant and class. round: in which it was written; partial:
- * partials of the own piece only. CLASS_ROWS: which of its values a rank has, if not all; copied:
- * the rounds in which ghosts got copies; -1 */
-typedef enum { HAS_ALL, HAS_ROWS, HAS_COLS, HAS_OWNER } Has;
-typedef struct Flow { int valid, round; bool partial; Has has; int copied[3]; } Flow;
+ * partials of the own piece only; copied: the rounds in which ghosts got copies (CLASS_ROWS); -1 */
+typedef struct Flow { int valid, round; bool partial; int copied[NFOLD]; } Flow;
 
 typedef struct Placed { ProgAction action; int round; } Placed;
+typedef struct Needed { Item item; int round; } Needed;
 
 typedef struct Builder {
     optc_binding *b;
@@ -29,7 +35,7 @@ typedef struct Builder {
     int *written;
     int now[MOST_VARIANTS][NCUTCLASS];         /* by variant and class: round of the last action */
     Placed *placed; int n, room;
-    Item *item; int *item_round; int nitem, item_room;
+    Needed *item; int nitem, item_room;
     bool ok;
 } Builder;
 
@@ -39,20 +45,10 @@ static Flow *flow_of(const Builder *x, CutClass how, int variant, int array)
     return &x->flow[((int)how * p->nvariant + variant) * p->narray + array];
 }
 
-static void *grow(Builder *x, void *p, int n, int *room, size_t size)
-{
-    if (n < *room)
-        return p;
-    int more = *room ? 2 * *room : 64;
-    void *q = realloc(p, size * (size_t)more);
-    x->ok = x->ok && q;
-    *room = q ? more : *room;
-    return q ? q : p;
-}
-
 static void place_action(Builder *x, ProgAction a, int round)
 {
-    x->placed = (Placed *)grow(x, x->placed, x->n, &x->room, sizeof *x->placed);
+    x->placed = (Placed *)list_room(x->b, x->placed, x->n, &x->room, sizeof *x->placed);
+    x->ok = x->ok && x->placed;
     if (!x->ok)
         return;
     x->placed[x->n].action = a;
@@ -62,24 +58,16 @@ static void place_action(Builder *x, ProgAction a, int round)
 /* The item is part of the exchange ahead of this round. */
 static void need_item(Builder *x, ItemKind kind, int array, int variant, CutClass how, int round)
 {
-    for (int i = 0; i < x->nitem; i++) {
-        const Item *y = &x->item[i];
-        if (x->item_round[i] == round && y->kind == kind && y->array == array &&
-            y->variant == variant && y->how == how)
+    const Item it = {kind, array, variant, how, -1};
+    for (int i = 0; x->ok && i < x->nitem; i++)
+        if (x->item[i].round == round && !memcmp(&x->item[i].item, &it, sizeof it))
             return;
-    }
-    if (x->nitem == x->item_room) {
-        int room = x->item_room;
-        x->item = (Item *)grow(x, x->item, x->nitem, &room, sizeof *x->item);
-        room = x->item_room;
-        x->item_round = (int *)grow(x, x->item_round, x->nitem, &room, sizeof *x->item_round);
-        x->item_room = x->ok ? room : x->item_room;
-    }
+    x->item = (Needed *)list_room(x->b, x->item, x->nitem, &x->item_room, sizeof *x->item);
+    x->ok = x->ok && x->item;
     if (!x->ok)
         return;
-    Item it = {kind, array, variant, how, -1};
-    x->item[x->nitem] = it;
-    x->item_round[x->nitem++] = round;
+    x->item[x->nitem].item = it;
+    x->item[x->nitem++].round = round;
 }
 
 static int larger(int a, int b) { return a > b ? a : b; }
@@ -87,30 +75,34 @@ static int larger(int a, int b) { return a > b ? a : b; }
 /* Values per group, and the memory that all tensors share, are the same everywhere. */
 static bool of_tensor(const ProgArray *m) { return m->dom != GROUP; }
 
+/* Where an array is between steps. */
+static int starts_on(const optc_binding *b, CutClass how, int variant, int array)
+{
+    const ProgArray *m = &b->rule->program->array[array];
+    const bool callers = m->kind == MEM_P || m->kind == MEM_G || m->kind == MEM_INPUT;
+    const bool owners = !callers && (how == CLASS_WHOLE || owner_writes(b, variant, array));
+    if (how == CLASS_ROWS)
+        return m->kind != MEM_STATE ? ON_ALL
+               : m->dom == ROW      ? ON_ROWS
+               : m->dom == COL      ? ON_HOLDER
+                                    : ON_ALL;
+    if (m->slots.every || (m->dom != ELEM && (callers || (how == CLASS_PIECES && !owners))))
+        return ON_PIECES | ON_OWNER;
+    return owners ? ON_OWNER : ON_PIECES;
+}
+
 static void begin_phase(Builder *x)
 {
-    const optc_binding *b = x->b;
-    const Program *p = b->rule->program;
+    const Program *p = x->b->rule->program;
+    memset(x->now, 0, sizeof x->now);
     for (int c = 0; c < (int)NCUTCLASS; c++)
-        for (int v = 0; v < p->nvariant; v++) {
-            x->now[v][c] = 0;
+        for (int v = 0; v < p->nvariant; v++)
             for (int k = 0; k < p->narray; k++) {
-                const ProgArray *m = &p->array[k];
                 Flow *f = flow_of(x, (CutClass)c, v, k);
-                bool callers = m->kind == MEM_P || m->kind == MEM_G || m->kind == MEM_INPUT;
-                bool owners = !callers && (c == CLASS_WHOLE || owner_writes(b, v, k));
-                f->valid = owners ? ON_OWNER : ON_PIECES;
-                if (m->slots.every || (callers && m->dom != ELEM) ||
-                    (c == CLASS_PIECES && !owners && m->dom != ELEM))
-                    f->valid = ON_PIECES | ON_OWNER;
-                f->round = f->copied[0] = f->copied[1] = f->copied[2] = -1;
+                memset(f, -1, sizeof *f);
+                f->valid = starts_on(x->b, (CutClass)c, v, k);
                 f->partial = false;
-                f->has = m->kind != MEM_STATE ? HAS_ALL
-                         : m->dom == ROW      ? HAS_ROWS
-                         : m->dom == COL      ? HAS_OWNER
-                                              : HAS_ALL;
             }
-        }
     for (int k = 0; k < p->narray; k++)
         x->written[k] = -1;
 }
@@ -120,144 +112,90 @@ static void begin_phase(Builder *x)
 static int bring(Builder *x, CutClass how, int variant, int array, int to, int round)
 {
     Flow *f = flow_of(x, how, variant, array);
-    if (f->partial) {
+    while (f->partial || !(f->valid & to)) {
+        int i = 0;
+        while (!f->partial && (!(f->valid & item_rows[i].from) || f->valid & item_rows[i].to))
+            i++;
         f->round = larger(round, f->round + 1);
-        need_item(x, ITEM_PARTIALS, array, variant, how, f->round);
+        need_item(x, f->partial ? ITEM_PARTIALS : item_rows[i].kind, array, variant, how, f->round);
+        f->valid |= f->partial ? 0 : item_rows[i].to;
         f->partial = false;
-    }
-    if (!(f->valid & to)) {
-        f->round = larger(round, f->round + 1);
-        need_item(x, to == ON_OWNER ? ITEM_TO_OWNER : ITEM_FROM_OWNER, array, variant, how,
-                  f->round);
-        f->valid |= to;
     }
     return larger(round, f->round);
 }
 
-/* Operands of a fold over pieces: the ghosts of cut segments need copies of what the stage
- * reads. */
-static int bring_ghosts(Builder *x, const ProgStage *s, int variant, int round)
+/* Operands of a fold: the ghosts of cut segments and tiles need copies of what the stage reads. By
+ * rows, they may have them since an earlier round. */
+static int bring_ghosts(Builder *x, const ProgStage *s, CutClass how, int round)
 {
-    const Program *p = x->b->rule->program;
-    for (int k = 0; k < s->nreads; k++)
-        if (p->array[s->reads[k]].dom == ELEM)
-            round = larger(round, flow_of(x, CLASS_PIECES, variant, s->reads[k])->round + 1);
-    for (int k = 0; k < s->nreads; k++)
-        if (p->array[s->reads[k]].dom == ELEM)
-            need_item(x, ITEM_GHOST, s->reads[k], variant, CLASS_PIECES, round);
+    static const ItemKind by[] = {ITEM_GHOST, ITEM_TILE_GHOST, ITEM_BAND_GHOST};
+    const FoldKind kind = fold_kind(s);
+    for (int place = 0; place < 2; place++)
+        for (int k = 0; k < s->nreads; k++) {
+            Flow *f = flow_of(x, how, s->variant, s->reads[k]);
+            if (x->b->rule->program->array[s->reads[k]].dom != ELEM ||
+                (how == CLASS_ROWS && f->copied[kind] >= 0))
+                continue;
+            if (!place)
+                round = larger(round, f->round + 1);
+            else
+                need_item(x, by[kind], s->reads[k], s->variant, how, f->copied[kind] = round);
+        }
     return round;
 }
 
-static void wrote(Builder *x, const ProgStage *s, CutClass how, int variant, StagePlace place,
-                  int round)
+/* by rows: of CLASS_ROWS, in this role; else in this place */
+typedef struct Placing { CutClass how; bool rows; Role role; StagePlace place; } Placing;
+
+static void wrote(Builder *x, const ProgStage *s, Placing at, int round)
 {
-    const Program *p = x->b->rule->program;
     for (int k = 0; k < s->nwrites; k++) {
-        const ProgArray *m = &p->array[s->writes[k]];
-        Flow *f = flow_of(x, how, variant, s->writes[k]);
+        const ProgArray *m = &x->b->rule->program->array[s->writes[k]];
+        const bool part = m->kind == MEM_PART, owner = !at.rows && at.place == AT_OWNER;
+        Flow *f = flow_of(x, at.how, s->variant, s->writes[k]);
+        memset(f, -1, sizeof *f);
         f->round = round;
-        f->valid = place == AT_OWNER ? ON_OWNER : m->dom == ELEM ? ON_PIECES : ON_PIECES | ON_OWNER;
-        f->partial = place == AT_PIECES && m->kind == MEM_PART;
-        if (place == AT_OWNER && m->kind == MEM_PART && m->dom == GROUP)
+        f->valid = at.rows          ? at.role == ROLE_COLS && !part ? ON_COLS : ON_ALL
+                   : owner          ? ON_OWNER
+                   : m->dom == ELEM ? ON_PIECES
+                                    : ON_PIECES | ON_OWNER;
+        f->partial = part && (at.rows ? m->dom != GROUP && at.role != ROLE_ALL
+                                      : at.place == AT_PIECES);
+        if (owner && part && m->dom == GROUP)
             x->written[s->writes[k]] = larger(x->written[s->writes[k]], round);
     }
 }
 
-/* A stage of a variant, for its tensors of CLASS_PIECES or CLASS_WHOLE. */
+/* A stage of a variant, for its tensors of one class, and for their ghosts. */
 static void place_stage(Builder *x, const ProgAction *a, CutClass how)
 {
     const Program *p = x->b->rule->program;
     const ProgStage *s = &p->stage[a->stage];
-    StagePlace place = how == CLASS_WHOLE ? AT_OWNER : (StagePlace)x->b->shards->place[a->stage];
-    int v = s->variant, round = x->now[v][how];
-    bool folds = place == AT_PIECES && stage_folds(p, s);
+    const bool rows = how == CLASS_ROWS;
+    const Placing at = {how, rows, rows_role(p, s),
+                        how == CLASS_WHOLE ? AT_OWNER : (StagePlace)x->b->shards->place[a->stage]};
+    const int v = s->variant, to = !rows ? at.place == AT_OWNER ? ON_OWNER : ON_PIECES
+                                   : at.role == ROLE_COLS ? ON_ALL | ON_COLS
+                                                          : ON_ALL;
+    int round = x->now[v][how];
     ProgAction act = *a;
-    for (int k = 0; k < s->nreads; k++)
-        if (of_tensor(&p->array[s->reads[k]]))
-            round = bring(x, how, v, s->reads[k], place == AT_OWNER ? ON_OWNER : ON_PIECES, round);
-    for (int k = 0; k < s->nwrites && place == AT_OWNER; k++)      /* absent tensors get it back */
-        if (s->writes[k] == 0)
-            round = bring(x, how, v, 0, ON_OWNER, round);
-    if (folds)
-        round = bring_ghosts(x, s, v, round);
-    wrote(x, s, how, v, place, round);
+    /* by rows, states can be sent at any time: with the partials */
+    for (int pass = 0; pass <= (int)rows; pass++)
+        for (int k = 0; k < s->nreads; k++) {
+            const ProgArray *m = &p->array[s->reads[k]];
+            if (of_tensor(m) && (!rows || pass == (m->kind == MEM_STATE)))
+                round = bring(x, how, v, s->reads[k], to, round);
+        }
+    /* absent tensors get it back */
+    if (to == ON_OWNER && in_list(s->writes, s->nwrites, 0))
+        round = bring(x, how, v, 0, ON_OWNER, round);
+    if (rows ? stage_needs_ghost(p, s) : at.place == AT_PIECES && stage_folds(p, s))
+        round = bring_ghosts(x, s, how, round);
+    wrote(x, s, at, round);
     x->now[v][how] = round;
-    act.stage = how == CLASS_WHOLE ? x->copies[a->stage].whole : a->stage;
-    place_action(x, act, round);
-    if (folds) {
-        act.stage = x->copies[a->stage].ghost;
-        place_action(x, act, round);
-    }
-}
-
-/* ---- matrices that are cut between rows ---- */
-/* The lowest round in which all ranks have the array, or (a stage over columns) the own columns of
- * it. */
-static int bring_rows(Builder *x, int variant, int array, bool own_cols, int round)
-{
-    /* by Has */
-    static const ItemKind by[] = {ITEM_PARTIALS, ITEM_ROWS, ITEM_COLS, ITEM_FROM_OWNER};
-    Flow *f = flow_of(x, CLASS_ROWS, variant, array);
-    while (f->partial || !(f->has == HAS_ALL || (f->has == HAS_COLS && own_cols))) {
-        f->round = larger(round, f->round + 1);
-        need_item(x, by[f->has], array, variant, CLASS_ROWS, f->round);
-        f->partial = false;
-        f->has = f->has == HAS_OWNER ? HAS_COLS : HAS_ALL;
-    }
-    return larger(round, f->round);
-}
-
-/* Copies for ghosts, unless they have them since an earlier round. */
-static int bring_rows_ghosts(Builder *x, const ProgStage *s, int round)
-{
-    static const ItemKind by[] = {ITEM_GHOST, ITEM_TILE_GHOST, ITEM_BAND_GHOST};
-    const int tiles = s->kind == S_FLAT ? 0 : s->kind == S_TILE ? 1 : 2;
-    const Program *p = x->b->rule->program;
-    for (int k = 0; k < s->nreads; k++) {
-        Flow *f = flow_of(x, CLASS_ROWS, s->variant, s->reads[k]);
-        if (p->array[s->reads[k]].dom == ELEM && f->copied[tiles] < 0)
-            round = larger(round, f->round + 1);
-    }
-    for (int k = 0; k < s->nreads; k++) {
-        Flow *f = flow_of(x, CLASS_ROWS, s->variant, s->reads[k]);
-        if (p->array[s->reads[k]].dom != ELEM || f->copied[tiles] >= 0)
-            continue;
-        need_item(x, by[tiles], s->reads[k], s->variant, CLASS_ROWS, round);
-        f->copied[tiles] = round;
-    }
-    return round;
-}
-
-static void place_rows_stage(Builder *x, const ProgAction *a)
-{
-    const Program *p = x->b->rule->program;
-    const ProgStage *s = &p->stage[a->stage];
-    const Role role = rows_role(p, s);
-    int v = s->variant, round = x->now[v][CLASS_ROWS];
-    ProgAction act = *a;
-    /* states can be sent at any time: with the partials */
-    for (int states = 0; states < 2; states++)
-        for (int k = 0; k < s->nreads; k++)
-            if (of_tensor(&p->array[s->reads[k]]) &&
-                states == (p->array[s->reads[k]].kind == MEM_STATE))
-                round = bring_rows(x, v, s->reads[k], role == ROLE_COLS, round);
-    if (x->copies[a->stage].rows_ghost >= 0)
-        round = bring_rows_ghosts(x, s, round);
-    for (int k = 0; k < s->nwrites; k++) {
-        const ProgArray *m = &p->array[s->writes[k]];
-        Flow *f = flow_of(x, CLASS_ROWS, v, s->writes[k]);
-        f->round = round;
-        f->partial = m->kind == MEM_PART && m->dom != GROUP && role != ROLE_ALL;
-        f->has = role == ROLE_COLS && m->kind != MEM_PART ? HAS_COLS : HAS_ALL;
-        f->copied[0] = f->copied[1] = f->copied[2] = -1;
-    }
-    x->now[v][CLASS_ROWS] = round;
-    act.stage = x->copies[a->stage].rows;
-    place_action(x, act, round);
-    if (x->copies[a->stage].rows_ghost >= 0) {
-        act.stage = x->copies[a->stage].rows_ghost;
-        place_action(x, act, round);
-    }
+    for (int i = 0; i < 2; i++)
+        if ((act.stage = x->copies[a->stage].of[how][i]) >= 0)
+            place_action(x, act, round);
 }
 
 /* Waits for all actions so far. */
@@ -298,8 +236,8 @@ static void end_phase(Builder *x)
             (void)bring(x, (CutClass)c, v, 0, ON_PIECES, 0);
     for (int v = 0; v < p->nvariant; v++)
         for (int k = 0; k < p->narray; k++)
-            if (p->array[k].kind == MEM_STATE && flow_of(x, CLASS_ROWS, v, k)->has == HAS_COLS)
-                (void)bring_rows(x, v, k, false, 0);
+            if (p->array[k].kind == MEM_STATE && flow_of(x, CLASS_ROWS, v, k)->valid & ON_COLS)
+                (void)bring(x, CLASS_ROWS, v, k, ON_ALL, 0);
 }
 
 /* ---- phases ---- */
@@ -320,10 +258,10 @@ static optc_status exchange_of(Builder *x, int round, int group, int *number)
     if (!item)
         return no_memory("optc_bind_sharded");
     for (int i = 0; i < x->nitem; i++) {
-        bool elements = moves_elements(x, &x->item[i]);
-        if (x->item_round[i] != round || (s->ngroups > 1 && elements != (group >= 0)))
+        bool elements = moves_elements(x, &x->item[i].item);
+        if (x->item[i].round != round || (s->ngroups > 1 && elements != (group >= 0)))
             continue;
-        item[n] = x->item[i];
+        item[n] = x->item[i].item;
         item[n++].group = elements ? group : -1;
     }
     *number = -1;
@@ -333,16 +271,11 @@ static optc_status exchange_of(Builder *x, int round, int group, int *number)
             *number = i;
     if (*number >= 0 || !n)
         return OPTC_OK;
-    if (s->nexchange == s->most_exchange) {
-        int room = s->most_exchange ? 2 * s->most_exchange : 8;
-        Exchange *more = TAKE(x->b, Exchange, room);
-        if (!more)
-            return no_memory("optc_bind_sharded");
-        if (s->nexchange)
-            memcpy(more, s->exchange, sizeof *more * (size_t)s->nexchange);
-        s->exchange = more;
-        s->most_exchange = room;
-    }
+    Exchange *all = (Exchange *)list_room(x->b, s->exchange, s->nexchange, &s->most_exchange,
+                                          sizeof *all);
+    if (!all)
+        return no_memory("optc_bind_sharded");
+    s->exchange = all;
     *number = s->nexchange++;
     s->exchange[*number].item = item;
     s->exchange[*number].nitem = n;
@@ -355,7 +288,7 @@ static optc_status write_phase(Builder *x, ProgPhase *to)
     for (int i = 0; i < x->n; i++)
         last = larger(last, x->placed[i].round);
     for (int i = 0; i < x->nitem; i++)
-        last = larger(last, x->item_round[i]);
+        last = larger(last, x->item[i].round);
     ProgAction *a = TAKE(x->b, ProgAction, x->n + (last + 1) * (x->b->shards->ngroups + 1));
     if (!a)
         return no_memory("optc_bind_sharded");
@@ -395,24 +328,21 @@ static optc_status derive_phase(Builder *x, const ProgPhase *from, ProgPhase *to
         if (s && s->kind == S_GROUP) {
             place_group_stage(x, a);
         } else if (s) {
-            if (any_of_class(x->b, s->variant, CLASS_PIECES))
-                place_stage(x, a, CLASS_PIECES);
-            if (x->copies[a->stage].whole >= 0)
-                place_stage(x, a, CLASS_WHOLE);
-            if (x->copies[a->stage].rows >= 0)
-                place_rows_stage(x, a);
+            for (int c = 0; c < (int)NCUTCLASS; c++)
+                if (x->copies[a->stage].of[c][0] >= 0)
+                    place_stage(x, a, (CutClass)c);
         } else {
             place_action(x, *a, 0);
         }
     }
     end_phase(x);
     /* an exchange names its arrays, and stages select those */
-    for (int i = 0; i < x->nitem; i++)
-        if (p->array[x->item[i].array].ring)
+    for (int i = 0; x->ok && i < x->nitem; i++)
+        if (p->array[x->item[i].item.array].ring)
             return fail(OPTC_ERROR_ARGUMENT,
                         "rule '%s' uses the ring of '%s' on several ranks, which exchanges do not "
                         "support; bind whole tensors on each rank, or use a rule without a ring",
-                        p->name, p->array[x->item[i].array].name);
+                        p->name, p->array[x->item[i].item.array].name);
     return x->ok ? write_phase(x, to) : no_memory("optc_bind_sharded");
 }
 
@@ -496,8 +426,5 @@ CORE optc_status shard_program_make(optc_binding *b)
     free(copies);
     free(x.flow);
     free(x.written);
-    free(x.placed);
-    free(x.item);
-    free(x.item_round);
     return s;
 }

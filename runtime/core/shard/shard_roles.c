@@ -2,6 +2,8 @@
  * variants, arrays and stages in these roles. shard.h describes the roles. */
 #include "runtime/core/shard/shard.h"
 
+#include <string.h>
+
 /* ---- roles ---- */
 CORE bool any_of_class(const optc_binding *b, int variant, CutClass how)
 {
@@ -11,29 +13,37 @@ CORE bool any_of_class(const optc_binding *b, int variant, CutClass how)
     return false;
 }
 
-static Role ghost_role(Role of)
+CORE Role entry_role(const optc_binding *b, int entry)
 {
-    return of == ROLE_FLAT ? ROLE_FLAT_GHOST : of == ROLE_TILE ? ROLE_TILE_GHOST : ROLE_BAND_GHOST;
+    return b->shards->role_of[b->tensor[entry].variant];
+}
+
+CORE int rule_variant(const optc_binding *b, int entry)
+{
+    return b->shards->variant_of[b->tensor[entry].variant];
+}
+
+CORE FoldKind fold_kind(const ProgStage *s)
+{
+    return s->kind == S_FLAT ? FOLD_FLAT : s->kind == S_TILE ? FOLD_TILE : FOLD_BAND;
 }
 
 /* A variant has the role, for some tensor. */
 static bool has_role(const optc_binding *b, int variant, Role role)
 {
     const Program *p = b->rule->program;
-    switch (role) {
-    case ROLE_BOUND: return true;
-    case ROLE_PART:
-    case ROLE_GHOST: return variant_folds(b, variant) && any_of_class(b, variant, CLASS_PIECES);
-    case ROLE_OWNED: return variant_owned(b, variant) && any_of_class(b, variant, CLASS_PIECES);
-    case ROLE_WHOLE: case ROLE_IDLE: return any_of_class(b, variant, CLASS_WHOLE);
-    default: break;
-    }
     bool has = role == ROLE_ROWS || role == ROLE_ALL;
+    if (role < ROLE_ROWS) {
+        const bool folds = role == ROLE_PART || role == ROLE_GHOST;
+        return any_of_class(b, variant, folds || role == ROLE_OWNED ? CLASS_PIECES : CLASS_WHOLE) &&
+               (!folds || variant_folds(b, variant)) &&
+               (role != ROLE_OWNED || variant_owned(b, variant));
+    }
     for (int i = 0; i < p->nstage && !has; i++) {
-        if (p->stage[i].kind == S_GROUP || p->stage[i].variant != variant)
-            continue;
-        Role of = rows_role(p, &p->stage[i]);
-        has = of == role || (stage_needs_ghost(p, &p->stage[i]) && ghost_role(of) == role);
+        const ProgStage *s = &p->stage[i];
+        has = s->kind != S_GROUP && s->variant == variant &&
+              (rows_role(p, s) == role ||
+               (stage_needs_ghost(p, s) && fold_role(fold_kind(s), true) == role));
     }
     return has && any_of_class(b, variant, CLASS_ROWS);
 }
@@ -43,8 +53,14 @@ static int count_roles(optc_binding *b)
     Shards *x = b->shards;
     int next = b->rule->program->nvariant;
     for (int v = 0; v < b->rule->program->nvariant; v++)
-        for (int r = 0; r < NROLE; r++)
-            x->role[v][r] = r == ROLE_BOUND ? v : has_role(b, v, (Role)r) ? next++ : -1;
+        for (int r = 0; r < NROLE; r++) {
+            const int role = r == ROLE_BOUND ? v : has_role(b, v, (Role)r) ? next++ : -1;
+            x->role[v][r] = role;
+            if (role >= 0) {
+                x->role_of[role] = (Role)r;
+                x->variant_of[role] = v;
+            }
+        }
     return x->program.nvariant = next;
 }
 
@@ -120,20 +136,21 @@ CORE optc_status roles_copy_stages(optc_binding *b, StageCopies *copies)
         const int *role = x->role[s->variant];
         to[i] = *s;
         x->rule_stage[i] = i;
-        copies[i].ghost = copies[i].whole = copies[i].rows = copies[i].rows_ghost = -1;
+        memset(&copies[i], -1, sizeof copies[i]);
         if (s->kind == S_GROUP)
             continue;
-        bool folds = x->place[i] == AT_PIECES && stage_folds(p, s);
-        int at = x->place[i] == AT_OWNER ? role[ROLE_OWNED] : folds ? role[ROLE_PART] : s->variant;
-        to[i].variant = at < 0 ? s->variant : at;              /* below 0: no tensor has the role */
-        copies[i].ghost = copy_stage(x, to, p, i, folds ? role[ROLE_GHOST] : -1);
-        copies[i].whole = copy_stage(x, to, p, i, role[ROLE_WHOLE]);
-        if (role[ROLE_ROWS] >= 0) {
-            Role own = rows_role(p, s);
-            copies[i].rows = copy_stage(x, to, p, i, role[own]);
-            copies[i].rows_ghost = copy_stage(
-                x, to, p, i, stage_needs_ghost(p, s) ? role[ghost_role(own)] : -1);
-        }
+        const bool folds = x->place[i] == AT_PIECES && stage_folds(p, s);
+        const bool rows = role[ROLE_ROWS] >= 0;
+        const int own = x->place[i] == AT_OWNER ? role[ROLE_OWNED] : folds ? role[ROLE_PART] : -1;
+        to[i].variant = own < 0 ? s->variant : own;        /* below 0: no tensor has the role */
+        int(*of)[2] = copies[i].of;
+        of[CLASS_PIECES][0] = any_of_class(b, s->variant, CLASS_PIECES) ? i : -1;
+        of[CLASS_PIECES][1] = copy_stage(x, to, p, i, folds ? role[ROLE_GHOST] : -1);
+        of[CLASS_WHOLE][0] = copy_stage(x, to, p, i, role[ROLE_WHOLE]);
+        of[CLASS_ROWS][0] = copy_stage(x, to, p, i, rows ? role[rows_role(p, s)] : -1);
+        of[CLASS_ROWS][1] =
+            copy_stage(x, to, p, i,
+                       rows && stage_needs_ghost(p, s) ? role[fold_role(fold_kind(s), true)] : -1);
     }
     x->program.stage = to;
     return OPTC_OK;

@@ -55,7 +55,7 @@ static bool stage_fits_rows(const optc_binding *b, const ProgStage *s)
                 s->kind == S_SLICE || s->kind == S_TENSOR;
     bool fits = kind && !s->stagger;
     for (int k = 0; k < s->nreads + s->nwrites && fits; k++) {
-        const ProgArray *m = &p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
+        const ProgArray *m = &p->array[stage_array(s, k)];
         /* by ghosts, or to all ranks */
         bool copied = m->dom != ELEM || tiled(s->kind) || stage_folds(p, s);
         fits = fits_rows(m, s->kind, k >= s->nreads) && !m->slots.every &&
@@ -150,6 +150,12 @@ CORE Lines cols_of(const optc_binding *b, int tensor, int rank)
     return r;
 }
 
+/* elements of a segment, rows of a tile or band */
+static int64_t fold_unit(FoldKind kind)
+{
+    return kind == FOLD_FLAT ? OPTC_SEG : stage_info[kind == FOLD_TILE ? S_TILE : S_BAND].rows;
+}
+
 /* Rows of tiles that touch the piece, for the partials of an array. */
 static Lines tiles_of(const optc_binding *b, int tensor, const ProgArray *m)
 {
@@ -160,18 +166,16 @@ static Lines tiles_of(const optc_binding *b, int tensor, const ProgArray *m)
     return t;
 }
 
-CORE bool rows_ghost(const optc_binding *b, int tensor, int rank, RowsEntry ghost, int64_t *first,
-                     int64_t *end)
+CORE bool ghost_range(const optc_binding *b, int tensor, int rank, FoldKind kind, int64_t *first,
+                      int64_t *end)
 {
     const Cut *c = &b->shards->cut[tensor];
     const Shape s = b->tensor[tensor].whole;
-    const int64_t tile = stage_info[ghost == ROWS_TILE_GHOST ? S_TILE : S_BAND].rows * s.cols;
-    if (!c->primary[rank] || same_everywhere(b, c))
+    const int64_t unit = fold_unit(kind) * (kind == FOLD_FLAT ? 1 : s.cols);
+    if (!c->primary[rank] || !c->ranges || same_everywhere(b, c))
         return false;
-    if (ghost == ROWS_FLAT_GHOST)
-        return ghost_range(c, rank, s.n, first, end);
-    *first = (c->end[rank] - 1) / tile * tile;
-    *end = *first + tile < s.n ? *first + tile : s.n;
+    *first = (c->end[rank] - 1) / unit * unit;
+    *end = *first + unit < s.n ? *first + unit : s.n;
     return *first >= c->first[rank] && c->end[rank] < *end;
 }
 
@@ -185,11 +189,18 @@ static Shape rows_shape(const Tensor *t, int64_t n, int64_t rows)
     return s;
 }
 
+static Shape range_shape(const Tensor *t, int64_t n)
+{
+    Shape s = rows_shape(t, n, 1);
+    s.cols = n;
+    return s;
+}
+
 /* first: the row that the entry's pointers point to */
-static optc_status add_rows(optc_binding *b, int tensor, Role role, RowsEntry which, Shape shape,
+static optc_status add_rows(optc_binding *b, int tensor, Role role, int which, Shape shape,
                             int64_t first, int64_t first_unit)
 {
-    int *entry = &b->shards->cut[tensor].rows[which];
+    int *entry = &b->shards->cut[tensor].entry[which];
     optc_status s = add_entry(b, tensor, role, shape, first * shape.cols, entry);
     if (s != OPTC_OK)
         return s;
@@ -200,55 +211,45 @@ static optc_status add_rows(optc_binding *b, int tensor, Role role, RowsEntry wh
     return OPTC_OK;
 }
 
-/* Head: up to the first whole segment. The rest sees the tensor from its beginning to the end of
- * the piece. */
-static optc_status add_flat(optc_binding *b, int tensor)
+/* Adds the entry for a range of elements or, by tiles, of rows. Flat folds behind the head see the
+ * tensor from its beginning to the end of the range. */
+static optc_status add_fold(optc_binding *b, int tensor, FoldKind kind, int which, int64_t first,
+                            int64_t end)
 {
-    const Cut *c = &b->shards->cut[tensor];
     const Tensor *t = &b->tensor[tensor];
-    const int64_t cols = t->whole.cols, first = c->first[b->shards->comm.rank],
-                  end = c->end[b->shards->comm.rank];
-    int64_t cut = count_up(first, OPTC_SEG) * OPTC_SEG, from, to;
-    optc_status s = OPTC_OK;
-    cut = cut < end ? cut : end;
-    if (first < cut)
-        s = add_rows(b, tensor, ROLE_FLAT, ROWS_FLAT_HEAD,
-                     rows_shape(t, cut - first, (end - first) / cols), first / cols, 0);
-    if (s == OPTC_OK && cut < end)
-        s = add_rows(b, tensor, ROLE_FLAT, ROWS_FLAT, rows_shape(t, end, end / cols), 0,
-                     cut / OPTC_SEG);
-    if (s == OPTC_OK && rows_ghost(b, tensor, b->shards->comm.rank, ROWS_FLAT_GHOST, &from, &to))
-        s = add_rows(b, tensor, ROLE_FLAT_GHOST, ROWS_FLAT_GHOST,
-                     rows_shape(t, to, count_up(to, cols)), 0, from / OPTC_SEG);
-    return s;
+    const Cut *c = &b->shards->cut[tensor];
+    const int64_t cols = t->whole.cols, n = end - first;
+    const Role role = c->how == CLASS_ROWS    ? fold_role(kind, which == FOLD_GHOST)
+                      : which == FOLD_GHOST ? ROLE_GHOST
+                                            : ROLE_PART;
+    const int at = fold_entry(kind, which);
+    int *entry = &b->shards->cut[tensor].entry[at];
+    if (first >= end || b->shards->role[rule_variant(b, tensor)][role] < 0)
+        return OPTC_OK;
+    if (c->how != CLASS_ROWS)
+        return add_entry(b, tensor, role, range_shape(t, n), first, entry);
+    if (kind != FOLD_FLAT)
+        return add_rows(b, tensor, role, at, rows_shape(t, n * cols, n), first, 0);
+    return which == FOLD_HEAD
+               ? add_rows(b, tensor, role, at, rows_shape(t, n, t->shape.rows), first / cols, 0)
+               : add_rows(b, tensor, role, at, rows_shape(t, end, count_up(end, cols)), 0,
+                          first / OPTC_SEG);
 }
 
-static optc_status add_tiles(optc_binding *b, int tensor, StageKind kind)
+CORE optc_status folds_add(optc_binding *b, int tensor, FoldKind kind)
 {
-    const Role role = kind == S_TILE ? ROLE_TILE : ROLE_BAND,
-               of_ghost = kind == S_TILE ? ROLE_TILE_GHOST : ROLE_BAND_GHOST;
-    const RowsEntry head = kind == S_TILE ? ROWS_TILE_HEAD : ROWS_BAND_HEAD,
-                    rest = kind == S_TILE ? ROWS_TILE : ROWS_BAND;
-    const RowsEntry ghost = kind == S_TILE ? ROWS_TILE_GHOST : ROWS_BAND_GHOST;
-    const int tile = stage_info[kind].rows, *has = b->shards->role[rule_variant(b, tensor)];
     const Cut *c = &b->shards->cut[tensor];
-    const Tensor *t = &b->tensor[tensor];
-    const int64_t cols = t->whole.cols;
-    const Lines r = rows_of(c, cols, b->shards->comm.rank);
-    int64_t cut = count_up(r.first, tile) * tile, from, to;
-    optc_status s = OPTC_OK;
-    cut = cut < r.end ? cut : r.end;
-    if (r.first < cut)
-        s = add_rows(b, tensor, role, head, rows_shape(t, (cut - r.first) * cols, cut - r.first),
-                     r.first, 0);
-    if (s == OPTC_OK && cut < r.end)
-        s = add_rows(b, tensor, role, rest, rows_shape(t, (r.end - cut) * cols, r.end - cut), cut,
-                     0);
-    if (s == OPTC_OK && has[of_ghost] >= 0 &&
-        rows_ghost(b, tensor, b->shards->comm.rank, ghost, &from, &to))
-        s = add_rows(b, tensor, of_ghost, ghost, rows_shape(t, to - from, (to - from) / cols),
-                     from / cols, 0);
-    return s;
+    const int rank = b->shards->comm.rank;
+    const int64_t each = kind == FOLD_FLAT ? 1 : b->tensor[tensor].whole.cols,
+                  unit = fold_unit(kind), first = c->first[rank] / each, end = c->end[rank] / each;
+    int64_t cut = count_up(first, unit) * unit, from = 0, to = 0;
+    cut = cut < end ? cut : end;
+    optc_status s = add_fold(b, tensor, kind, FOLD_HEAD, first, cut);
+    if (s == OPTC_OK)
+        s = add_fold(b, tensor, kind, FOLD_REST, cut, end);
+    return s == OPTC_OK && ghost_range(b, tensor, rank, kind, &from, &to)
+               ? add_fold(b, tensor, kind, FOLD_GHOST, from / each, to / each)
+               : s;
 }
 
 CORE optc_status rows_entries(optc_binding *b, int tensor)
@@ -260,24 +261,20 @@ CORE optc_status rows_entries(optc_binding *b, int tensor)
     const Lines rows = rows_of(c, t->whole.cols, b->shards->comm.rank);
     t->shape = rows_shape(t, t->shape.n, rows.end - rows.first);
     t->before[ROW] = rows.first;
-    optc_status s = add_rows(b, tensor, ROLE_ALL, ROWS_ALL, t->whole, 0, 0);
-    if (s == OPTC_OK && role[ROLE_FLAT] >= 0 && t->shape.n)
-        s = add_flat(b, tensor);
-    if (s == OPTC_OK && role[ROLE_TILE] >= 0 && t->shape.n)
-        s = add_tiles(b, tensor, S_TILE);
-    if (s == OPTC_OK && role[ROLE_BAND] >= 0 && t->shape.n)
-        s = add_tiles(b, tensor, S_BAND);
+    optc_status s = add_rows(b, tensor, ROLE_ALL, ENTRY_ALL, t->whole, 0, 0);
+    for (int k = 0; k < (int)NFOLD && s == OPTC_OK; k++)
+        s = folds_add(b, tensor, (FoldKind)k);
     if (s == OPTC_OK && role[ROLE_COLS] >= 0 && cols.first < cols.end) {
         Shape range = rows_shape(t, t->whole.rows * (cols.end - cols.first), t->whole.rows);
         range.cols = cols.end - cols.first;
-        s = add_rows(b, tensor, ROLE_COLS, ROWS_COLS, range, 0, 0);
+        s = add_rows(b, tensor, ROLE_COLS, ENTRY_COLS, range, 0, 0);
         /* stochastic rounding numbers columns by `first`, draws by COL */
         if (s == OPTC_OK) {
-            b->tensor[c->rows[ROWS_COLS]].before[ELEM] = cols.first;
-            b->tensor[c->rows[ROWS_COLS]].before[COL] = cols.first;
+            b->tensor[c->entry[ENTRY_COLS]].before[ELEM] = cols.first;
+            b->tensor[c->entry[ENTRY_COLS]].before[COL] = cols.first;
         }
     }
-    c->owned = c->owner == b->shards->comm.rank ? c->rows[ROWS_ALL] : -1;
+    c->owned = c->owner == b->shards->comm.rank ? c->entry[ENTRY_ALL] : -1;
     t = &b->tensor[tensor];
     t->variant = role[ROLE_ROWS];
     return s;
@@ -290,29 +287,13 @@ static int value_bytes(const optc_binding *b, int tensor, int array)
     return p->type[stored_type(p->type, p->array[array].type, b->tensor[tensor].whole.n)].bytes;
 }
 
-/* A role of a variant has a stage that uses the array. */
-static bool rows_uses(const optc_binding *b, int variant, Role role, int array)
+/* the kind of fold whose ghost has this role; NFOLD: it is no ghost */
+static FoldKind ghost_kind(Role role)
 {
-    const Program *p = b->rule->program;
-    for (int i = 0; i < p->nstage; i++) {
-        const ProgStage *s = &p->stage[i];
-        bool uses = false;
-        if (s->kind == S_GROUP || s->variant != variant || rows_role(p, s) != role)
-            continue;
-        for (int k = 0; k < s->nreads + s->nwrites; k++)
-            uses = uses || (k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]) == array;
-        if (uses)
-            return true;
-    }
-    return false;
-}
-
-static RowsEntry ghost_entry(Role role)             /* NROWS_ENTRY: no role of a ghost */
-{
-    return role == ROLE_FLAT_GHOST   ? ROWS_FLAT_GHOST
-           : role == ROLE_TILE_GHOST ? ROWS_TILE_GHOST
-           : role == ROLE_BAND_GHOST ? ROWS_BAND_GHOST
-                                     : NROWS_ENTRY;
+    FoldKind kind = FOLD_FLAT;
+    while (kind < NFOLD && fold_role(kind, true) != role)
+        kind = (FoldKind)(kind + 1);
+    return kind;
 }
 
 /* Ghosts have copies of elements. The partials of columns of the piece's tiles are with the entry
@@ -323,20 +304,17 @@ CORE int64_t rows_copy(const optc_binding *b, int entry, int array)
     const Tensor *x = &b->tensor[entry];
     const int variant = rule_variant(b, entry);
     const Role role = entry_role(b, entry);
-    const RowsEntry ghost = ghost_entry(role);
+    const FoldKind kind = ghost_kind(role);
     int64_t first, end;
     if (role == ROLE_ALL && col_partials(m) && !same_everywhere(b, &b->shards->cut[x->source]) &&
         m->held_by >> variant & 1) {
         Lines t = tiles_of(b, x->source, m);
         return (t.end - t.first) * x->whole.cols * value_bytes(b, x->source, array);
     }
-    Role of = ghost == ROWS_FLAT_GHOST   ? ROLE_FLAT
-              : ghost == ROWS_TILE_GHOST ? ROLE_TILE
-                                         : ROLE_BAND;
-    if (m->dom != ELEM || ghost == NROWS_ENTRY || !rows_uses(b, variant, of, array) ||
-        !rows_ghost(b, x->source, b->shards->comm.rank, ghost, &first, &end))
-        return 0;
-    return (end - first) * value_bytes(b, x->source, array);
+    return m->dom == ELEM && kind < NFOLD && role_uses(b, variant, fold_role(kind, false), array) &&
+                   ghost_range(b, x->source, b->shards->comm.rank, kind, &first, &end)
+               ? (end - first) * value_bytes(b, x->source, array)
+               : 0;
 }
 
 static void *moved_by(void *p, int64_t bytes)
@@ -345,25 +323,25 @@ static void *moved_by(void *p, int64_t bytes)
 }
 
 /* The address in an entry of the array's first value, as the entry numbers them. */
-static void *rows_address(const optc_binding *b, int tensor, RowsEntry which, int array)
+static void *rows_address(const optc_binding *b, int tensor, int which, int array)
 {
     const Shards *s = b->shards;
     const Cut *c = &s->cut[tensor];
-    const Tensor *t = &b->tensor[tensor], *all = &b->tensor[c->rows[ROWS_ALL]],
-                 *x = &b->tensor[c->rows[which]];
+    const Tensor *t = &b->tensor[tensor], *all = &b->tensor[c->entry[ENTRY_ALL]],
+                 *x = &b->tensor[c->entry[which]];
     const ProgArray *m = &b->program->array[array];
     const int64_t size = value_bytes(b, tensor, array), cols = t->whole.cols;
     const int64_t own =
-        s->copy_at[(int64_t)(c->rows[which] - b->ntensor) * b->program->narray + array];
+        s->copy_at[(int64_t)(c->entry[which] - b->ntensor) * b->program->narray + array];
     void *copy = own < 0 ? NULL : (char *)b->block + s->at + own;
     int64_t first = 0, end = 0;
     switch (m->dom) {
     case GROUP: return t->mem[array];
     case ELEM:
-        if (which == ROWS_FLAT_GHOST && rows_ghost(b, tensor, s->comm.rank, which, &first, &end))
+        if (which == fold_entry(FOLD_FLAT, FOLD_GHOST) &&
+            ghost_range(b, tensor, s->comm.rank, FOLD_FLAT, &first, &end))
             return moved_by(copy, -first * size);
-        if (which == ROWS_TILE_GHOST || which == ROWS_BAND_GHOST || which == ROWS_ALL ||
-            which == ROWS_COLS)
+        if (which >= ENTRY_ALL || which % 3 == FOLD_GHOST)
             return copy;
         return moved_by(t->mem[array], (x->before[ELEM] - c->first[s->comm.rank]) * size);
     case ROW:                                      /* partials: several per row */
@@ -372,11 +350,11 @@ static void *rows_address(const optc_binding *b, int tensor, RowsEntry which, in
         return moved_by(all->mem[array], x->before[ROW] * (m->kind == MEM_PART ? first : 1) * size);
     case COL:
         if (!col_partials(m))
-            return moved_by(all->mem[array], which == ROWS_COLS ? x->before[COL] * size : 0);
-        if (which == ROWS_ALL || which == ROWS_COLS)
-            return which == ROWS_ALL ? copy : x->mem[array];
+            return moved_by(all->mem[array], which == ENTRY_COLS ? x->before[COL] * size : 0);
+        if (which == ENTRY_ALL || which == ENTRY_COLS)
+            return which == ENTRY_ALL ? copy : x->mem[array];
         if (same_everywhere(b, c))                 /* all tiles, and all columns */
-            return c->rows[ROWS_COLS] < 0 ? NULL : b->tensor[c->rows[ROWS_COLS]].mem[array];
+            return c->entry[ENTRY_COLS] < 0 ? NULL : b->tensor[c->entry[ENTRY_COLS]].mem[array];
         return moved_by(all->mem[array], -tiles_of(b, tensor, m).first * cols * size);
     default: return m->kind == MEM_INPUT ? t->mem[array] : all->mem[array];
     }
@@ -384,24 +362,22 @@ static void *rows_address(const optc_binding *b, int tensor, RowsEntry which, in
 
 CORE void rows_point(optc_binding *b, int tensor, int array)
 {
-    static const RowsEntry order[] = {
-        ROWS_ALL,        ROWS_FLAT_HEAD, ROWS_FLAT, ROWS_FLAT_GHOST, ROWS_TILE_HEAD, ROWS_TILE,
-        ROWS_TILE_GHOST, ROWS_BAND_HEAD, ROWS_BAND, ROWS_BAND_GHOST, ROWS_COLS};
     const Cut *c = &b->shards->cut[tensor];
     const ProgArray *m = &b->program->array[array];
     Tensor *t = &b->tensor[tensor];
     const bool held = m->kind == MEM_STATE || m->kind == MEM_TEMP || m->kind == MEM_PART;
-    for (int i = 0; i < (int)NROWS_ENTRY; i++) {
-        int entry = c->rows[order[i]];
+    for (int i = 0; i < (int)NCUTENTRY; i++) {
+        const int which = (i + ENTRY_ALL) % NCUTENTRY;         /* others are parts of ALL */
+        int entry = c->entry[which];
         bool own =
-            order[i] == ROWS_ALL && held && m->dom != ELEM && m->dom != GROUP && !col_partials(m);
+            which == ENTRY_ALL && held && m->dom != ELEM && m->dom != GROUP && !col_partials(m);
         if (entry >= 0 && !own)                    /* else layout.c has set it */
-            b->tensor[entry].mem[array] = rows_address(b, tensor, order[i], array);
+            b->tensor[entry].mem[array] = rows_address(b, tensor, which, array);
     }
     if (held && m->dom != ELEM && m->dom != GROUP)
         t->mem[array] = col_partials(m)
                             ? NULL
-                            : moved_by(b->tensor[c->rows[ROWS_ALL]].mem[array],
+                            : moved_by(b->tensor[c->entry[ENTRY_ALL]].mem[array],
                                        m->dom == ROW && m->kind != MEM_PART
                                            ? t->before[ROW] * value_bytes(b, tensor, array)
                                            : 0);

@@ -204,6 +204,15 @@ static Area area_of(const optc_binding *b, int array, int entry, bool writes, St
         a.from = t->before[m->dom] * size;
     else if (dom_inside(m->dom) && t->shape.slices)
         a.from = t->before[SLICE] * (a.bytes / t->shape.slices);
+    int64_t run, apart;
+    const Cut *c = b->shards && entry < b->ntensor ? &b->shards->cut[entry] : NULL;
+    if (m->dom == ELEM && c && !c->ranges && t->shape.n &&
+        box_runs(t->rank, t->dim, t->whole_dim, &run, &apart)) {
+        a.from = c->first[b->shards->comm.rank] * size;
+        a.count = t->shape.n / run;
+        a.bytes = a.apart = run * size;
+        a.value_apart = apart * size;
+    }
     if (m->dom == ELEM && by == S_FLAT && a.lo) {
         const int64_t ahead = t->first_unit * OPTC_SEG * size;
         a.lo += (uintptr_t)ahead;
@@ -401,7 +410,7 @@ static void send_part(Ranks *x, int number, int part)
 {
     for (int r = 0; r < x->n; r++) {
         const Exchange *e = exchange_of(&x->rank[r], number);
-        const MoveList *l = part ? &e->share : &e->send;
+        const MoveList *l = &e->list[part ? LIST_SHARE : LIST_SEND];
         move_names(&x->rank[r], l->move, l->n, buffer_of(&x->rank[r], true), true);
     }
     for (int to = 0; to < x->n; to++)
@@ -420,11 +429,12 @@ static void send_part(Ranks *x, int number, int part)
         const Exchange *e = exchange_of(&x->rank[to], number);
         const uintptr_t recv = buffer_of(&x->rank[to], false);
         if (!part)
-            move_names(&x->rank[to], e->recv.move, e->recv.n, recv, false);
-        for (int r = 0; part && r < x->n; r++)
-            move_names(&x->rank[to], e->shared.move + e->shared_at[r],
-                       e->shared_at[r + 1] - e->shared_at[r],
-                       recv + (uintptr_t)((int64_t)e->share_bytes * r), false);
+            move_names(&x->rank[to], e->list[LIST_RECV].move, e->list[LIST_RECV].n, recv, false);
+        for (int r = 0; part && r < x->n; r++) {
+            const MoveList l = exchange_shared(e, r);
+            move_names(&x->rank[to], l.move, l.n, recv + (uintptr_t)((int64_t)e->share_bytes * r),
+                       false);
+        }
     }
 }
 

@@ -207,10 +207,10 @@ static void run_exchange(Run *x, int number)
     const Exchange *e = &x->b->shards->exchange[number];
     x->kind = ACT_EXCHANGE;
     x->of = number + x->b->shards->nexchange * x->seen[number]++;
-    send_moves(x, &e->send, 0);
-    send_moves(x, &e->share, 1);
-    recv_moves(x, &e->recv, 0);
-    recv_moves(x, &e->shared, 1);
+    send_moves(x, &e->list[LIST_SEND], 0);
+    send_moves(x, &e->list[LIST_SHARE], 1);
+    recv_moves(x, &e->list[LIST_RECV], 0);
+    recv_moves(x, &e->list[LIST_SHARED], 1);
 }
 
 /* ---- executions ---- */
