@@ -272,8 +272,9 @@ FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so
          $(BUILD)/fake/libfakeblas.so
 # Functions that tests replace: allocations (test_emit.c counts them and lets them fail), the
 # runtime's clocks (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts
-# them), Check's messages about assertions that hold (assert_points.c).
-WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel _mark_point,\
+# them), fsync (test_checkpoint_files.c lets it fail), Check's messages about assertions that hold
+# (assert_points.c).
+WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel fsync _mark_point,\
                        -Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_OBJ) $(BUILD)/liboptc.a | $(FAKES)
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
@@ -385,7 +386,7 @@ logs: $(BUILD)/liboptc.a $(EMULATED)
 .PHONY: mutants
 mutants: $(BUILD)/run-tests $(BUILD)/gpu-test $(EMULATED)
 	@BUILD=$(BUILD) CC="$(CC)" FLAGS="$(filter-out -g -MMD -MP,$(ALL_CFLAGS))" TESTS="$(TEST_OBJ)" \
-	    GPU_TESTS="$(GPU_TEST_OBJ)" LIBS="$(CHECK_LIBS) $(LDLIBS)" \
+	    GPU_TESTS="$(GPU_TEST_OBJ)" WRAPPED="$(WRAPPED)" LIBS="$(CHECK_LIBS) $(LDLIBS)" \
 	    sh tests/parts/mutate_source.sh $(or $(SEED),1) $(or $(N),60) $(FILES)
 
 bench: all

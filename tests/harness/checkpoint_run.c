@@ -48,8 +48,8 @@ void run_steps(Run *x, int from, int to)
             for (int64_t i = 0; i < x->n[k]; i++)
                 type_store(x->r->program->g, x->g[k], i, 0.1 * ref_value(k, s, i));
         OK(optc_set_grad(x->b, 1, s == 2 ? NULL : x->g[1], 0));
-        if (s == 3)
-            OK(optc_set_hyper(x->b, 1, "lr", 0.007));
+        if (s == 2 || s == 3)
+            OK(optc_set_hyper(x->b, s - 2, "lr", 0.001 * (2 * s + 1)));
         OK(optc_step(x->b));
     }
 }

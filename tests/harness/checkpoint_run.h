@@ -18,7 +18,8 @@ typedef struct Run {
 void run_open_as(Run *x, const optc_engine_options *eo, const optc_rule_options *ro,
                  const char *const *called);
 void run_open(Run *x, const char *spec, const char *types, int threads);
-/* Steps from..to. Tensor 1 misses step 2, and the learning rate of group 1 changes at step 3. */
+/* Steps from..to. Tensor 1 misses step 2. The learning rate of group 0 changes at step 2, that of
+ * group 1 at step 3. */
 void run_steps(Run *x, int from, int to);
 /* of all parameters, states, step counts and hyperparameters */
 uint64_t run_hash(const Run *x);

@@ -5,7 +5,7 @@
 #   BUILD              the build folder, up to date
 #   CC FLAGS           compiler and flags of the library's sources
 #   TESTS GPU_TESTS    objects of build/run-tests and build/gpu-test
-#   LIBS               what both are linked with
+#   WRAPPED LIBS       what run-tests, and both are linked with
 #   LANES              how many run at a time (default: one per core)
 #   MOST               CPU seconds for one change (default 120): then it has survived
 #   NOT_RUN            suites and cases to leave out, as suite:NAME or gpu:CASE
@@ -22,8 +22,6 @@ unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_WORKSPACE
 words() { sed -n "$1" tests/part.sh; }
 # suites whose tests need a process each
 forked=$(words 's/^ *forked="\(.*\)"/\1/p')
-wraps=$(for f in malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel \
-    _mark_point _ck_assert_failed; do printf ' -Wl,--wrap=%s' $f; done)
 strict="-w -Werror=incompatible-pointer-types -Werror=int-conversion -Werror=format \
 -Werror=implicit"
 
@@ -42,9 +40,10 @@ checks() {
 link() {
     to=$1
     shift
-    $CC -o "$to/run-tests" $TESTS "$@" "$home/stop.o" "$BUILD/liboptc.a" $wraps $LIBS -Wl,-S
+    stop=-Wl,--wrap=_ck_assert_failed,-S
+    $CC -o "$to/run-tests" $TESTS "$@" "$home/stop.o" "$BUILD/liboptc.a" $WRAPPED $LIBS $stop
     $CC -o "$to/gpu-test" $GPU_TESTS "$@" "$home/stop.o" "$BUILD/liboptc.a" \
-        -Wl,--wrap=_mark_point -Wl,--wrap=_ck_assert_failed $LIBS -Wl,-S
+        -Wl,--wrap=_mark_point $LIBS $stop
 }
 
 # run FOLDER CHECK LIMIT LOG: under a limit of CPU seconds; a clock ends what waits forever

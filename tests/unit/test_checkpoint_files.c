@@ -4,6 +4,7 @@
 #include "tests/harness/rank_threads.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -92,6 +93,49 @@ START_TEST(writes_files)
     OK(optc_load(&b.b, 1, &(optc_checkpoint){.path = "here"}));
     run_close(&a);
     run_close(&b);
+}
+END_TEST
+
+/* A rename is on the disk once its folder is: the folder of the file is synced. File systems that
+ * cannot do that are accepted, other errors are not. */
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+static int folder_error;               /* of syncing a folder; 0: none */
+static ino_t synced_folder;
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISDIR(st.st_mode))
+        return __real_fsync(fd);
+    synced_folder = st.st_ino;
+    errno = folder_error;
+    return folder_error ? -1 : 0;
+}
+
+START_TEST(synced_folders)
+{
+    static const int errors[] = {0, EINVAL, EACCES, EIO};
+    Run a;
+    struct stat st, root;
+    run_open(&a, "sgd", NULL, 1);
+    ck_assert(!stat(folder, &st) && !stat("/", &root) && !chdir(folder));
+    for (int i = 0; i < 4; i++) {
+        const optc_checkpoint to = {.path = i % 2 ? "here" : in_folder("a")};
+        folder_error = errors[i];
+        synced_folder = 0;
+        if (errors[i] == EIO)
+            FAILS(optc_save(&a.b, 1, &to), OPTC_ERROR_IO, "its folder could not be synced");
+        else
+            OK(optc_save(&a.b, 1, &to));
+        ck_assert(synced_folder == st.st_ino && !access(to.path, R_OK));
+    }
+    folder_error = 0;
+    const optc_checkpoint in_root = {.path = "/optc-checkpoint-of-a-test"};
+    if (!access("/", W_OK)) {
+        OK(optc_save(&a.b, 1, &in_root));
+        ck_assert(synced_folder == root.st_ino && !unlink(in_root.path));
+    }
+    run_close(&a);
 }
 END_TEST
 
@@ -470,6 +514,7 @@ Suite *checkpoint_files_suite(void)
     TCase *t = tcase_create("checkpoint_files");
     tcase_add_checked_fixture(t, make_folder, drop_folder);
     tcase_add_test(t, writes_files);
+    tcase_add_test(t, synced_folders);
     tcase_add_test(t, bad_paths);
     tcase_add_test(t, full_disk);
     tcase_add_test(t, killed_and_rivals);
