@@ -179,6 +179,45 @@ START_TEST(results_of_soap)
 }
 END_TEST
 
+/* The work of a matrix whose factors are computed as told. */
+static double work_of(const char *left, const char *right)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_shard_plan plan;
+    char text[800];
+    const int64_t shape[] = {24, 10};
+    const optc_tensor t = {.name = "w", .rank = 2, .shape = shape};
+    snprintf(text, sizeof text,
+             "return optimizer { name = 'w', hyper = { lr = 0.1 }, state = { L = zeros 'rows', R = "
+             "zeros 'cols' }, step = function() p = p - lr * g end, matrix = function() %s %s p = p "
+             "- lr * mm(mm(L, g), R) end }",
+             left, right);
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
+    OK(optc_plan_sharded(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, 0, 2, &plan));
+    OK(optc_release(r));
+    OK(optc_close(e));
+    return plan.mean_work;
+}
+
+/* Each staggered factor counts by its own period. */
+START_TEST(work_of_staggers)
+{
+    double none = work_of("L = 0.5 * L", "R = 0.5 * R"), left = work_of("L = L + gram(g)", "R = 0.5 * R") - none,
+           right = work_of("L = 0.5 * L", "R = R + gram(g.T)") - none,
+           both = work_of("every(2, { stagger = true }, function() L = L + gram(g) end)",
+                          "every(10, { stagger = true }, function() R = R + gram(g.T) end)") -
+                  none,
+           other = work_of("every(10, { stagger = true }, function() L = L + gram(g) end)",
+                           "every(2, { stagger = true }, function() R = R + gram(g.T) end)") -
+                   none;
+    ck_assert_msg(left > 0 && right > 0 && left != right, "%g and %g", left, right);
+    ck_assert_double_eq_tol(both, left / 2 + right / 10, 1e-9 * left);
+    ck_assert_double_eq_tol(other, left / 10 + right / 2, 1e-9 * left);
+}
+END_TEST
+
 /* The norm of all gradients: partials of segments, and the operands of small tensors, never all
  * gradients. */
 START_TEST(bytes_of_clip)
@@ -239,6 +278,7 @@ Suite *shard_traffic_suite(void)
     tcase_add_test(t, bytes_of_muon);
     tcase_add_test(t, memory_of_groups);
     tcase_add_test(t, results_of_soap);
+    tcase_add_test(t, work_of_staggers);
     tcase_add_test(t, bytes_of_clip);
     tcase_add_loop_test(t, bytes_of_columns, 0, 3);
     suite_add_tcase(s, t);
