@@ -445,6 +445,9 @@ START_TEST(split_into_matrices)
     whole.split = 2, whole.flags = OPTC_AS_VECTOR;
     FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one),
           OPTC_ERROR_ARGUMENT, "it is no matrix");
+    whole.split = 7, whole.flags = 0, whole.rank = 1;
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one),
+          OPTC_ERROR_ARGUMENT, "it is no matrix");
     OK(optc_release(r));
     OK(optc_close(e));
 }

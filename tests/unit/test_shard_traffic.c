@@ -189,9 +189,10 @@ static double work_of(const char *left, const char *right)
     const int64_t shape[] = {24, 10};
     const optc_tensor t = {.name = "w", .rank = 2, .shape = shape};
     snprintf(text, sizeof text,
-             "return optimizer { name = 'w', hyper = { lr = 0.1 }, state = { L = zeros 'rows', R = "
-             "zeros 'cols' }, step = function() p = p - lr * g end, matrix = function() %s %s p = p "
-             "- lr * mm(mm(L, g), R) end }",
+             "return optimizer { name = 'w', hyper = { lr = 0.1 },\n"
+             "  state = { L = zeros 'rows', R = zeros 'cols' }, step = function() p = p - lr * g "
+             "end,\n"
+             "  matrix = function() %s %s p = p - lr * mm(mm(L, g), R) end }",
              left, right);
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
@@ -204,7 +205,8 @@ static double work_of(const char *left, const char *right)
 /* Each staggered factor counts by its own period. */
 START_TEST(work_of_staggers)
 {
-    double none = work_of("L = 0.5 * L", "R = 0.5 * R"), left = work_of("L = L + gram(g)", "R = 0.5 * R") - none,
+    double none = work_of("L = 0.5 * L", "R = 0.5 * R"),
+           left = work_of("L = L + gram(g)", "R = 0.5 * R") - none,
            right = work_of("L = 0.5 * L", "R = R + gram(g.T)") - none,
            both = work_of("every(2, { stagger = true }, function() L = L + gram(g) end)",
                           "every(10, { stagger = true }, function() R = R + gram(g.T) end)") -
