@@ -50,9 +50,8 @@ typedef enum FunctionName {
  * another. why: more reasons for a result that does not exist. name, given: the function and the
  * caller's struct; NULL: a step of another call. exponent: of a power in a package, whose spec then
  * has PACKED_EXPONENT; else 0. low: a lower bound of eigenvalue / norm, which follows from
- * `relative` (call_low); 0: that of the spec. after: what is done between the spec's step and the
- * copies of results; NULL: nothing. first, of: the matrices are a part of the caller's `of` ones,
- * from `first` on; of 0: they are all of them. */
+ * `relative` (call_low); 0: that of the spec. first, of: the matrices are a part of the caller's
+ * `of` ones, from `first` on; of 0: they are all of them. */
 typedef struct FunctionForm {
     const char *call, *why;
     FunctionName name;
@@ -69,33 +68,29 @@ typedef struct FunctionForm {
     void *stream;
     double *residual;
     int64_t *bytes;
-    optc_status (*after)(optc_engine *e, const struct FunctionForm *f,
-                         const struct FunctionEntry *x);
 } FunctionForm;
 
-/* Two hashes: of a spec and the numbers that its code depends on, or of an entry's signature too */
-typedef struct FunctionKey { uint64_t hash[2]; } FunctionKey;
-/* A compiled spec. users: entries that are bound to it */
+/* A compiled spec. of: the call that it was made for; users: entries that are bound to it */
 typedef struct FunctionRule {
     struct FunctionRule *next;
-    FunctionKey key;
+    FunctionForm of;
     optc_rule *rule;
     int users;
 } FunctionRule;
 
-/* memory: of operands and of a parameter that is none of them; bad: two numbers per matrix
- * (CopyFlag). result: by FunctionForm.out. done: on a GPU, recorded after the entry's last call;
- * the caller may have destroyed the stream of that call, so the entry and its binding do not keep
- * it. pending: `done` was recorded */
+/* of: the call that it was made for, with the numbers and the group of the last one. memory: of
+ * operands and of a parameter that is none of them; bad: two numbers per matrix (CopyFlag). result:
+ * by FunctionForm.out. done: on a GPU, recorded after the entry's last call; the caller may have
+ * destroyed the stream of that call, so the entry and its binding do not keep it. pending: `done`
+ * was recorded */
 typedef struct FunctionEntry {
     struct FunctionEntry *next;
-    FunctionKey key;
+    FunctionForm of;
     FunctionRule *rule;
     optc_binding *b;
     char *memory, *in[2], *result[2];
     unsigned *bad;
-    int64_t own_bytes, bytes, group;
-    double hyper[3];
+    int64_t own_bytes, bytes;
     CUevent done;
     bool pending;
 } FunctionEntry;

@@ -2,8 +2,6 @@
  * and its limits. */
 #include "runtime/core/functions/function.h"
 
-#include "gen/abi/hash.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,15 +53,10 @@ CORE int64_t function_bytes(const FunctionForm *f)
 }
 
 /* ---- rules: entries of different sizes share one ---- */
-static FunctionKey text_key(const char *text, size_t n)
+static bool same_code(const FunctionForm *a, const FunctionForm *b)
 {
-    FunctionKey k = {{hash_bytes(1, text, n), hash_bytes(2, text, n)}};
-    return k;
-}
-
-static bool same_key(FunctionKey a, FunctionKey b)
-{
-    return a.hash[0] == b.hash[0] && a.hash[1] == b.hash[1];
+    return !strcmp(a->spec, b->spec) && a->compute == b->compute && a->exponent == b->exponent &&
+           a->low == b->low;
 }
 
 /* Frees the rule with its last entry. Rules of the table are not counted as the engine's, so that
@@ -86,13 +79,12 @@ static void give_rule(optc_engine *e, FunctionRule *r)
     free(r);
 }
 
-static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionKey key,
-                             FunctionRule **out)
+static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule **out)
 {
     MatrixFunctions *m = e->functions;
     pthread_mutex_lock(&m->lock);
     FunctionRule *r = m->rules;
-    while (r && !same_key(r->key, key))
+    while (r && !same_code(&r->of, f))
         r = r->next;
     if (r)
         r->users++;
@@ -110,7 +102,7 @@ static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionKey 
     }
     __atomic_sub_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
     r->rule->root_low = f->low;
-    r->key = key, r->users = 1;
+    r->of = *f, r->users = 1;
     pthread_mutex_lock(&m->lock);
     r->next = m->rules;
     m->rules = r;
@@ -174,20 +166,17 @@ static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
     }
     if (s == OPTC_OK && optc_binding_held(x->b, &held) == OPTC_OK)
         x->bytes += held.states + held.temporaries + held.workspace;
-    for (int i = 0; i < f->nhyper; i++)
-        x->hyper[i] = f->hyper[i].value;
     return s;
 }
 
-static optc_status fill_entry(optc_engine *e, const FunctionForm *f, FunctionKey rule,
-                              FunctionEntry *x)
+static optc_status fill_entry(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
 {
     enum { NO_TIMES = 2 };                     /* CU_EVENT_DISABLE_TIMING */
     int64_t bytes = function_bytes(f);
     void *memory;
     if (e->gpu)
         TRY(e->gpu, cuEventCreate(&x->done, NO_TIMES), f->call);
-    optc_status s = f->scratch ? OPTC_OK : take_rule(e, f, rule, &x->rule);
+    optc_status s = f->scratch ? OPTC_OK : take_rule(e, f, &x->rule);
     if (s == OPTC_OK)
         s = matrices_take(e, f->call, bytes, f->stream, &memory);
     if (s != OPTC_OK)
@@ -198,14 +187,13 @@ static optc_status fill_entry(optc_engine *e, const FunctionForm *f, FunctionKey
     return f->scratch ? OPTC_OK : bind_entry(f, x);
 }
 
-static optc_status make_entry(optc_engine *e, const FunctionForm *f, FunctionKey key,
-                              FunctionKey rule, FunctionEntry **out)
+static optc_status make_entry(optc_engine *e, const FunctionForm *f, FunctionEntry **out)
 {
     FunctionEntry *x = (FunctionEntry *)calloc(1, sizeof *x);
     if (!x)
         return no_memory(f->call);
-    x->key = key;
-    optc_status s = fill_entry(e, f, rule, x);
+    x->of = *f;
+    optc_status s = fill_entry(e, f, x);
     if (s != OPTC_OK) {
         char why[MOST_MESSAGE];
         snprintf(why, sizeof why, "%s", optc_message());
@@ -219,14 +207,16 @@ static optc_status make_entry(optc_engine *e, const FunctionForm *f, FunctionKey
 
 /* ---- the table ---- */
 /* numbers: only an entry with the call's numbers */
-static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, FunctionKey key,
-                                   bool numbers)
+static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, bool numbers)
 {
-    for (; *list; list = &(*list)->next) {
-        FunctionEntry *x = *list;
-        bool same = same_key(x->key, key);
+    for (FunctionEntry *x; (x = *list); list = &x->next) {
+        const FunctionForm *of = &x->of;
+        bool same = same_code(of, f) && of->scratch == f->scratch && of->nout == f->nout &&
+                    !memcmp(of->shape, f->shape, sizeof f->shape);
+        for (int i = 0; i < 2; i++)
+            same = same && of->in[i].rows == f->in[i].rows && of->in[i].cols == f->in[i].cols;
         for (int i = 0; numbers && i < f->nhyper; i++)
-            same = same && x->hyper[i] == f->hyper[i].value;
+            same = same && of->hyper[i].value == f->hyper[i].value;
         if (same) {
             *list = x->next;
             return x;
@@ -239,31 +229,22 @@ CORE optc_status function_take(optc_engine *e, const FunctionForm *f, bool captu
                                FunctionEntry **out)
 {
     MatrixFunctions *m = e->functions;
-    char all[MOST_SPEC + 240];
-    int n = snprintf(all, sizeof all, "%s|%s|%a|%a|", f->spec, number_type[f->compute].name,
-                     f->exponent, f->low);
-    FunctionKey rule = text_key(all, (size_t)n);
-    n += snprintf(all + n, sizeof all - (size_t)n, "%lld,%lld,%lld,%lld,%lld,%d,%lld",
-                  (long long)f->batch, (long long)f->shape[1], (long long)f->shape[2],
-                  (long long)f->in[0].rows, (long long)(f->nin ? f->in[f->nin - 1].cols : 0),
-                  f->nout, (long long)f->scratch);
-    FunctionKey key = text_key(all, (size_t)n);
     pthread_mutex_lock(&m->lock);
-    FunctionEntry *x = unlink_entry(&m->idle, f, key, capturing);
+    FunctionEntry *x = unlink_entry(&m->idle, f, capturing);
     /* captures without a call between them share an entry */
     if (!x && capturing)
-        x = unlink_entry(&m->captured, f, key, true);
+        x = unlink_entry(&m->captured, f, true);
     pthread_mutex_unlock(&m->lock);
     if (!x && capturing)
         return fail(OPTC_ERROR_ARGUMENT,
                     "%s: the first call for these sizes, type and numbers allocates memory, which "
                     "is not possible in a capture; make one call before capturing",
                     f->call);
-    optc_status s = x ? OPTC_OK : make_entry(e, f, key, rule, &x);
+    optc_status s = x ? OPTC_OK : make_entry(e, f, &x);
     if (s == OPTC_ERROR_MEMORY && optc_functions_drop(e) == OPTC_OK)
-        s = make_entry(e, f, key, rule, &x);
+        s = make_entry(e, f, &x);
     if (s == OPTC_OK)
-        x->group = f->group;
+        x->of.group = f->group;
     *out = x;
     return s;
 }
@@ -275,7 +256,7 @@ static FunctionEntry *beyond_limits(FunctionEntry *list)
     int64_t bytes = 0;
     int n = 1;
     for (FunctionEntry **at = &list->next, *x; (x = *at); at = &x->next) {
-        if (x->group && x->group == list->group)
+        if (x->of.group && x->of.group == list->of.group)
             continue;
         bytes += x->bytes;
         if (++n > MOST_FUNCTIONS || bytes > MOST_FUNCTION_BYTES) {

@@ -206,7 +206,7 @@ static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const Matri
     args.split = blocks[0];
     void *params[] = {&args};
     TRY(e->gpu,
-        cuLaunchKernel(e->functions->kit->kernel[MATRIX_COPY][kernel],
+        cuLaunchKernel(e->functions->kit.kernel[MATRIX_COPY][kernel],
                        (unsigned)(blocks[0] + blocks[1]), 1, 1, COPY_THREADS, 1, 1, 0,
                        (CUstream)f->stream, params, NULL),
         f->call);

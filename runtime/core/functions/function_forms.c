@@ -42,14 +42,6 @@ static void exponent_text(double x, char *buf, size_t n)
     snprintf(buf, n, "%.17g", x);
 }
 
-static void add_word(char *buf, size_t n, const char *fmt, const char *a, const char *b)
-{
-    size_t at = strlen(buf);
-    if (at)
-        at += (size_t)snprintf(buf + at, n - at, ", ");
-    snprintf(buf + at, n - at, fmt, a, b);
-}
-
 /* A lower bound of eigenvalue / norm: `relative` times the largest row sum was added. Rounded down
  * to two digits, so that few values of relative need an entry of their own. */
 static double power_low(double relative)
@@ -70,6 +62,7 @@ static optc_status power_spec(const optc_function *x, bool packed, FunctionForm 
                 {"relative", "by_relative", x->relative},
                 {"floor", "by_floor", x->floor}};
     char hyper[120] = "", options[160] = "", declares[240], body[320], exponent[40];
+    size_t h = 0, o = 0;
     optc_status s = function_number(f->call, "exponent", x->exponent, -INFINITY);
     if (s == OPTC_OK && x->exponent == 0)
         s = fail(OPTC_ERROR_ARGUMENT,
@@ -79,8 +72,9 @@ static optc_status power_spec(const optc_function *x, bool packed, FunctionForm 
         if (s != OPTC_OK || lift[i].value == 0)
             continue;
         f->hyper[f->nhyper].name = lift[i].hyper, f->hyper[f->nhyper++].value = lift[i].value;
-        add_word(hyper, sizeof hyper, "%s = 0%s", lift[i].hyper, "");
-        add_word(options, sizeof options, "%s = %s", lift[i].name, lift[i].hyper);
+        h += (size_t)snprintf(hyper + h, sizeof hyper - h, "%s = 0, ", lift[i].hyper);
+        o += (size_t)snprintf(options + o, sizeof options - o, "%s = %s, ", lift[i].name,
+                              lift[i].hyper);
     }
     f->low = s == OPTC_OK && x->relative > 0 ? power_low(x->relative) : 0;
     exponent_text(x->exponent, exponent, sizeof exponent);

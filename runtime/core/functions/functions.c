@@ -92,13 +92,46 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, const Fu
 }
 
 /* ---- running an entry ---- */
+/* The spec has the leading columns of a, as many as the result has. y = x.T a, whose values below
+ * the diagonal are rounding errors. */
+static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
+                               int64_t row, int64_t rows)
+{
+    const Operand *q = &f->out[0], *a = &f->in[f->nin - 1];
+    int64_t size = number_type[f->compute].bytes;
+    optc_product p;
+    memset(&p, 0, sizeof p);
+    p.a = x->result[0] + row * size, p.b = x->in[f->nin - 1] + row * size;
+    p.c = x->result[1] + (row * a->cols + row) * size, p.type = (optc_type)(f->compute + 1);
+    p.m = rows, p.n = a->cols - row, p.k = q->rows, p.batch = f->batch, p.turn_a = 1,
+    p.stream = f->stream;
+    p.lda = q->cols, p.ldb = p.ldc = a->cols;
+    p.next_a = q->rows * q->cols, p.next_b = q->rows * a->cols, p.next_c = q->cols * a->cols;
+    return optc_multiply(e, &p);
+}
+
+/* On the CPU row by row of blocks, from the diagonal on: 3/8 fewer operations. */
+static optc_status make_r(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
+{
+    enum { BLOCK = 64 };
+    int64_t rows = f->out[0].cols, cols = f->in[f->nin - 1].cols,
+            size = number_type[f->compute].bytes;
+    int64_t each = e->gpu || rows < 2 * BLOCK ? rows : (int64_t)BLOCK;
+    optc_status s = OPTC_OK;
+    for (int64_t row = 0; row < rows && s == OPTC_OK; row += each)
+        s = make_r_rows(e, f, x, row, rows - row < each ? rows - row : each);
+    for (int64_t i = each; i < rows * f->batch && each < rows; i++)       /* they are looked at */
+        memset(x->result[1] + i * cols * size, 0, (size_t)((i % rows / each * each) * size));
+    return s;
+}
+
 static optc_status set_numbers(const FunctionForm *f, FunctionEntry *x)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < f->nhyper && s == OPTC_OK; i++)
-        if (x->hyper[i] != f->hyper[i].value) {
+        if (x->of.hyper[i].value != f->hyper[i].value) {
             s = optc_set_hyper(x->b, 0, f->hyper[i].name, f->hyper[i].value);
-            x->hyper[i] = s == OPTC_OK ? f->hyper[i].value : x->hyper[i];
+            x->of.hyper[i] = s == OPTC_OK ? f->hyper[i] : x->of.hyper[i];
         }
     return s;
 }
@@ -129,8 +162,8 @@ static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntr
         s = optc_step(x->b);
     if (s != OPTC_OK && e->gpu && !capturing)
         x->b->gpu->half_done = false;              /* the next call copies all operands in again */
-    if (s == OPTC_OK && f->after)
-        s = f->after(e, f, x);
+    if (s == OPTC_OK && f->given && f->name == FUNCTION_QR && f->nout == 2)
+        s = make_r(e, f, x);
     if (s == OPTC_OK && !f->unchecked)
         s = check_results(e, f, x);
     if (s == OPTC_OK && f->residual)
@@ -147,7 +180,6 @@ CORE optc_status function_begin(optc_engine *e, const FunctionForm *f, FunctionE
                                 bool *capturing)
 {
     CUstreamCaptureStatus status = (CUstreamCaptureStatus)0;
-    MatrixKit *k;
     *capturing = false;
     *out = NULL;
     if (e->gpu) {
@@ -157,10 +189,8 @@ CORE optc_status function_begin(optc_engine *e, const FunctionForm *f, FunctionE
                         "%s: checks and the residual wait for the device, which is not possible "
                         "in a capture; set unchecked = 1 and residual = NULL",
                         f->call);
-        optc_status s = matrices_kit(e, f->call, &k);
         pthread_mutex_lock(&e->functions->lock);
-        if (s == OPTC_OK)
-            s = matrices_load(e, f->stream, f->call, MATRIX_COPY);
+        optc_status s = matrices_load(e, f->stream, f->call, MATRIX_COPY);
         pthread_mutex_unlock(&e->functions->lock);
         if (s != OPTC_OK)
             return s;
@@ -266,39 +296,6 @@ static optc_status check_and_run(optc_engine *e, FunctionForm *f)
 }
 
 /* ---- the functions ---- */
-/* The spec has the leading columns of a, as many as the result has. y = x.T a, whose values below
- * the diagonal are rounding errors. */
-static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
-                               int64_t row, int64_t rows)
-{
-    const Operand *q = &f->out[0], *a = &f->in[f->nin - 1];
-    int64_t size = number_type[f->compute].bytes;
-    optc_product p;
-    memset(&p, 0, sizeof p);
-    p.a = x->result[0] + row * size, p.b = x->in[f->nin - 1] + row * size;
-    p.c = x->result[1] + (row * a->cols + row) * size, p.type = (optc_type)(f->compute + 1);
-    p.m = rows, p.n = a->cols - row, p.k = q->rows, p.batch = f->batch, p.turn_a = 1,
-    p.stream = f->stream;
-    p.lda = q->cols, p.ldb = p.ldc = a->cols;
-    p.next_a = q->rows * q->cols, p.next_b = q->rows * a->cols, p.next_c = q->cols * a->cols;
-    return optc_multiply(e, &p);
-}
-
-/* On the CPU row by row of blocks, from the diagonal on: 3/8 fewer operations. */
-static optc_status make_r(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
-{
-    enum { BLOCK = 64 };
-    int64_t rows = f->out[0].cols, cols = f->in[f->nin - 1].cols,
-            size = number_type[f->compute].bytes;
-    int64_t each = e->gpu || rows < 2 * BLOCK ? rows : (int64_t)BLOCK;
-    optc_status s = OPTC_OK;
-    for (int64_t row = 0; row < rows && s == OPTC_OK; row += each)
-        s = make_r_rows(e, f, x, row, rows - row < each ? rows - row : each);
-    for (int64_t i = each; i < rows * f->batch && each < rows; i++)       /* they are looked at */
-        memset(x->result[1] + i * cols * size, 0, (size_t)((i % rows / each * each) * size));
-    return s;
-}
-
 static optc_status run_function(optc_engine *e, FunctionName name, const optc_function *from,
                                 size_t size)
 {
@@ -308,7 +305,6 @@ static optc_status run_function(optc_engine *e, FunctionName name, const optc_fu
     f.name = name;
     if (s == OPTC_OK)
         s = function_form(name, &x, HOST()->packed, &f);
-    f.after = name == FUNCTION_QR && f.nout == 2 ? make_r : NULL;
     return s == OPTC_OK ? check_and_run(e, &f) : s;
 }
 

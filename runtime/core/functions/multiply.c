@@ -29,25 +29,6 @@ CORE optc_status matrices_open(optc_engine *e)
     return OPTC_OK;
 }
 
-CORE optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out)
-{
-    MatrixFunctions *m = e->functions;
-    pthread_mutex_lock(&m->lock);
-    optc_status s = OPTC_OK;
-    MatrixKit *k = m->kit ? NULL : (MatrixKit *)calloc(1, sizeof *k);
-    if (!m->kit && !k)
-        s = no_memory(call);
-    else if (k && !e->gpu)
-        s = blas_open(&k->blas, call);
-    if (k && s == OPTC_OK)
-        m->kit = k;
-    else
-        free(k);
-    *out = m->kit;
-    pthread_mutex_unlock(&m->lock);
-    return s;
-}
-
 CORE optc_status matrices_find(optc_engine *e, MatrixKit *k, MatrixKernel which, CUmodule module)
 {
     for (int i = 0; i < NMATRIXKERNEL; i++)
@@ -64,8 +45,8 @@ CORE optc_status matrices_find(optc_engine *e, MatrixKit *k, MatrixKernel which,
 
 CORE void matrices_close(optc_engine *e)
 {
-    MatrixKit *k = e->functions ? e->functions->kit : NULL;
-    if (k && e->gpu) {
+    if (e->functions && e->gpu) {
+        MatrixKit *k = &e->functions->kit;
         gpu_enter(e->gpu);
         if (k->handle)
             spare_keep(e->gpu, k->handle, k->cublas.cublasDestroy_v2);
@@ -74,7 +55,6 @@ CORE void matrices_close(optc_engine *e)
                 e->gpu->d->cuModuleUnload(k->module[i]);
         gpu_leave(e->gpu, OPTC_OK);
     }
-    free(k);
     if (e->functions)
         pthread_mutex_destroy(&e->functions->lock);
     free(e->functions);
@@ -292,17 +272,13 @@ static void fold_batch(Multiply *m)
 CORE optc_status multiply_named(optc_engine *e, const optc_product *x, const ProductNames *names)
 {
     Multiply m;
-    MatrixKit *k = NULL;
     memset(&m, 0, sizeof m);
     optc_status s = read_product(e, x, names, &m);
     if (s != OPTC_OK || !m.c.rows || !m.c.cols)
         return s;
     fold_batch(&m);
-    s = matrices_kit(e, names->call, &k);
-    if (s == OPTC_OK && !e->gpu)
-        return multiply_cpu(e, &k->blas, &m);
-    s = s == OPTC_OK ? matrix_enter(e) : s;
-    return s == OPTC_OK ? matrix_leave(e, multiply_gpu(e, k, &m)) : s;
+    s = matrix_enter(e);
+    return s == OPTC_OK ? matrix_leave(e, (e->gpu ? multiply_gpu : multiply_cpu)(e, &m)) : s;
 }
 
 optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size)
@@ -373,18 +349,12 @@ optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *from, size_t s
     const StructVersion as = STRUCT_VERSION("optc_kron_sized", optc_kronecker, call, stream);
     optc_kronecker x;
     Multiply m;
-    MatrixKit *k = NULL;
     memset(&m, 0, sizeof m);
     optc_status s = matrix_read(e, &as, "the product", &x, from, size);
     if (s == OPTC_OK)
         s = read_kron(e, &x, call, &m);
     if (s != OPTC_OK || !m.c.rows || !m.c.cols)
         return s;
-    if (!e->gpu) {
-        kron_cpu(e, &m);
-        return OPTC_OK;
-    }
-    s = matrices_kit(e, call, &k);
-    s = s == OPTC_OK ? matrix_enter(e) : s;
-    return s == OPTC_OK ? matrix_leave(e, kron_gpu(e, &m)) : s;
+    s = matrix_enter(e);
+    return s == OPTC_OK ? matrix_leave(e, (e->gpu ? kron_gpu : kron_cpu)(e, &m)) : s;
 }

@@ -83,32 +83,31 @@ typedef enum MatrixKernel {
 } MatrixKernel;
 static const char *const matrix_kernel_name[] __attribute__((unused)) = {"copy", "gram", "kron",
                                                                         "blocks"};
-/* An engine's resources for products without a rule. On a GPU, under the lock of MatrixFunctions:
- * cuBLAS's handle, and our kernels by storage type. loaded, and module, which the host unloads: by
- * template. */
+/* An engine's libraries and kernels for matrices without a rule, opened on first use. CPU: blas, if
+ * has_blas. GPU: cuBLAS's handle, and kernels by storage type; loaded, and module, if it is
+ * unloaded with the engine: by template. */
 typedef struct MatrixKit {
     Blas blas;
+    bool has_blas;
     Cublas cublas;
     cublasHandle_t handle;
     CUmodule module[NMATRIXKERNEL];
     bool loaded[NMATRIXKERNEL];
     CUfunction kernel[NMATRIXKERNEL][NTYPES];
 } MatrixKit;
-/* An engine's memory and caches for products and functions without a rule. functions: see
- * function.h. */
+/* An engine's memory and caches for products and functions without a rule. idle, captured, rules:
+ * see function.h. */
 typedef struct MatrixFunctions {
     pthread_mutex_t lock;              /* protects all members */
-    MatrixKit *kit;                    /* NULL until the first product */
+    MatrixKit kit;
     struct FunctionEntry *idle, *captured;
     struct FunctionRule *rules;
 } MatrixFunctions;
 /* by the host, when it opens the engine */
 CORE optc_status matrices_open(optc_engine *e);
 CORE void matrices_close(optc_engine *e);                  /* after functions_close */
-/* makes it on first use */
-CORE optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out);
 /* Loads the kernels of a template on first use, by Host.kernels. That allocates memory, so it must
- * not happen in a capture. Between matrix_enter and matrix_leave. */
+ * not happen in a capture. Between matrix_enter and matrix_leave, under the lock. */
 CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernel which);
 /* for Host.kernels: finds the kernels of a template in a module */
 CORE optc_status matrices_find(optc_engine *e, MatrixKit *k, MatrixKernel which, CUmodule module);
@@ -128,8 +127,8 @@ CORE void line_load(Type t, const void *from, int64_t n, void *to);
 CORE void line_store(Type t, void *to, int64_t n, const void *from);
 /* c = scale a b + add c, or the Kronecker product c = a (x) b, whose scale and add are not read. On
  * a GPU inside matrix_enter. */
-CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x);
-CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x);
-CORE void kron_cpu(optc_engine *e, const Multiply *x);
+CORE optc_status multiply_cpu(optc_engine *e, const Multiply *x);
+CORE optc_status multiply_gpu(optc_engine *e, const Multiply *x);
+CORE optc_status kron_cpu(optc_engine *e, const Multiply *x);
 CORE optc_status kron_gpu(optc_engine *e, const Multiply *x);
 #endif

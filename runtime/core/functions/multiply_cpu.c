@@ -180,9 +180,19 @@ static void run_jobs(void *with, int64_t thread)
     }
 }
 
-CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
+static optc_status open_cpu_blas(optc_engine *e, const char *call)
 {
-    Jobs p = {blas, x, cut_of(x), 0, 0, NULL};
+    MatrixFunctions *m = e->functions;
+    pthread_mutex_lock(&m->lock);
+    optc_status s = m->kit.has_blas ? OPTC_OK : blas_open(&m->kit.blas, call);
+    m->kit.has_blas = s == OPTC_OK;
+    pthread_mutex_unlock(&m->lock);
+    return s;
+}
+
+CORE optc_status multiply_cpu(optc_engine *e, const Multiply *x)
+{
+    Jobs p = {&e->functions->kit.blas, x, cut_of(x), 0, 0, NULL};
     double flops =
         2.0 * (double)x->batch * (double)x->c.rows * (double)x->b.cols * (double)x->a.cols;
     int64_t room = p.cut.room;
@@ -192,7 +202,9 @@ CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *
     int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, p.n);
     team = threads_allowed((int)(room ? less(team, x->limit / room) : team));
     void *all = NULL;
-    optc_status s = room ? matrices_take(e, x->call, room * team, NULL, &all) : OPTC_OK;
+    optc_status s = open_cpu_blas(e, x->call);
+    if (s == OPTC_OK && room)
+        s = matrices_take(e, x->call, room * team, NULL, &all);
     if (s != OPTC_OK)
         return s;
     p.room = (char *)all;
@@ -244,10 +256,11 @@ static void kron_line(void *with, int64_t line)
         kron_packed(x, (const char *)a, (const char *)b, (char *)c);
 }
 
-CORE void kron_cpu(optc_engine *e, const Multiply *x)
+CORE optc_status kron_cpu(optc_engine *e, const Multiply *x)
 {
     int64_t all = x->c.rows * x->batch;
     bool few = (double)all * (double)x->c.cols < FEW_VALUES;
     Multiply with = *x;
     parallel_for(few ? 1 : threads_allowed((int)less(e->threads, all)), all, kron_line, &with);
+    return OPTC_OK;
 }

@@ -34,7 +34,7 @@ static optc_status refuse_capture(optc_engine *e, void *stream, const char *call
 
 CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernel which)
 {
-    MatrixKit *k = e->functions->kit;
+    MatrixKit *k = &e->functions->kit;
     if (k->loaded[which])
         return OPTC_OK;
     optc_status s = refuse_capture(e, stream, call);
@@ -45,9 +45,9 @@ CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, M
 }
 
 /* Opens cuBLAS on first use, and has it use the call's stream and memory. */
-static optc_status use_blas(optc_engine *e, MatrixKit *k, const Multiply *x, CUdeviceptr at,
-                            int64_t space)
+static optc_status use_blas(optc_engine *e, const Multiply *x, CUdeviceptr at, int64_t space)
 {
+    MatrixKit *k = &e->functions->kit;
     char why[400];
     cublasHandle_t h = NULL;
     optc_status s = k->handle ? OPTC_OK : refuse_capture(e, x->stream, x->call);
@@ -73,7 +73,7 @@ static optc_status launch_matrices(const optc_engine *e, const Multiply *x, Matr
 {
     void *params[] = {args};
     TRY(e->gpu,
-        cuLaunchKernel(e->functions->kit->kernel[which][x->type], (unsigned)blocks, 1, 1, THREADS,
+        cuLaunchKernel(e->functions->kit.kernel[which][x->type], (unsigned)blocks, 1, 1, THREADS,
                        1, 1, 0, (CUstream)x->stream, params, NULL),
         x->call);
     return OPTC_OK;
@@ -244,10 +244,11 @@ static int64_t blas_space(const optc_engine *e, int64_t limit)
 }
 
 /* at: `space` bytes for cuBLAS, then addresses of blocks or a part of a b */
-static optc_status multiply_at(optc_engine *e, MatrixKit *k, const Multiply *x, Gram *g, Between t,
+static optc_status multiply_at(optc_engine *e, const Multiply *x, Gram *g, Between t,
                                CUdeviceptr at, int64_t space)
 {
-    optc_status s = use_blas(e, k, x, at, space);
+    const MatrixKit *k = &e->functions->kit;
+    optc_status s = use_blas(e, x, at, space);
     if (s == OPTC_OK && g->tiles) {
         s = matrices_load(e, x->stream, x->call, MATRIX_GRAM);
         /* without NVRTC the product computes both halves */
@@ -281,7 +282,7 @@ static optc_status explain_refusal(const optc_engine *e, const Multiply *x, optc
     return s;
 }
 
-CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
+CORE optc_status multiply_gpu(optc_engine *e, const Multiply *x)
 {
     Gram g = gram_of(e, x);
     Between t = {0, 0};
@@ -303,7 +304,7 @@ CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
         gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "the workspace of a product", &at);
     if (s == OPTC_OK) {
         pthread_mutex_lock(&e->functions->lock);
-        s = multiply_at(e, k, x, &g, t, at, space);
+        s = multiply_at(e, x, &g, t, at, space);
         pthread_mutex_unlock(&e->functions->lock);
     }
     gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);

@@ -64,9 +64,9 @@ CORE optc_status no_gpu_products(const char *call)
                 "%s: this package has no GPU code: it was made without --arch", call);
 }
 
-CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
+CORE optc_status multiply_gpu(optc_engine *e, const Multiply *x)
 {
-    return (void)e, (void)k, no_gpu_products(x->call);
+    return (void)e, no_gpu_products(x->call);
 }
 
 CORE optc_status kron_gpu(optc_engine *e, const Multiply *x)
