@@ -423,6 +423,47 @@ static int ship_or_fail(const Command *self, const Asked *a, Ship *s, int n, cha
     return setjmp(out) ? cli_fail("ship: out of memory") : ship(self, a, s, n, argv);
 }
 
+/* CLI_GO: n specs can be shipped so. */
+static int check_request(const Command *self, const Asked *a, int n)
+{
+    if (a->code && !a->arch)
+        return cli_misuse(self, "--code-only needs --arch: without it there is no GPU code");
+    if (!a->all && !n && !(a->code && a->functions))
+        return cli_misuse(self, "no spec is given: name rules or files");
+    if (a->all && n)
+        return cli_misuse(self, "--all-specs ships the whole library: name no specs with it");
+    if (a->ptx && !a->arch)
+        return cli_misuse(self, "--ptx needs --arch: it is made for the lowest architecture");
+    if (!a->out)
+        return cli_misuse(self, "-o DIR is missing: name the folder to make");
+    if (n > MOST_RULES / 2)
+        return cli_misuse(self, "at most %d specs", MOST_RULES / 2);
+    return CLI_GO;
+}
+
+/* Signals end the work, and what is half done is removed. */
+static int ship_until_signal(const Command *self, const Asked *a, int n, char **argv)
+{
+    Ship s = {.out = NULL, .code_only = a->code};
+    /* no SA_RESTART: a signal ends waiting calls */
+    struct sigaction act = {.sa_handler = on_signal}, was[3];
+    static const int number[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 3; i++)
+        if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
+            /* the parent process wants it ignored */
+            sigaction(number[i], &was[i], NULL);
+    tuned_open(&s.tuned);
+    int rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why)
+                          : ship_or_fail(self, a, &s, n, argv);
+    ship_drop(&s);
+    free_all(&s);
+    for (int i = 0; i < 3; i++)
+        sigaction(number[i], &was[i], NULL);
+    if (ship_stopped)
+        raise(ship_stopped);
+    return rc;
+}
+
 int cmd_ship(const Command *self, int argc, char **argv)
 {
     Asked a = {.compile = COMPILE_OPTS_INIT};
@@ -456,34 +497,6 @@ int cmd_ship(const Command *self, int argc, char **argv)
     if (a.check)
         return n || a.arch || a.out || a.all ? cli_misuse(self, "--check takes no other options")
                                              : ship_check(a.check);
-    if (a.code && !a.arch)
-        return cli_misuse(self, "--code-only needs --arch: without it there is no GPU code");
-    if (!a.all && !n && !(a.code && a.functions))
-        return cli_misuse(self, "no spec is given: name rules or files");
-    if (a.all && n)
-        return cli_misuse(self, "--all-specs ships the whole library: name no specs with it");
-    if (a.ptx && !a.arch)
-        return cli_misuse(self, "--ptx needs --arch: it is made for the lowest architecture");
-    if (!a.out)
-        return cli_misuse(self, "-o DIR is missing: name the folder to make");
-    if (n > MOST_RULES / 2)
-        return cli_misuse(self, "at most %d specs", MOST_RULES / 2);
-    Ship s = {.out = NULL, .code_only = a.code};
-    /* no SA_RESTART: a signal ends waiting calls */
-    struct sigaction act = {.sa_handler = on_signal}, was[3];
-    static const int number[] = {SIGINT, SIGTERM, SIGHUP};
-    for (int i = 0; i < 3; i++)
-        if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
-            /* the parent process wants it ignored */
-            sigaction(number[i], &was[i], NULL);
-    tuned_open(&s.tuned);
-    rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why)
-                      : ship_or_fail(self, &a, &s, n, argv);
-    ship_drop(&s);
-    free_all(&s);
-    for (int i = 0; i < 3; i++)
-        sigaction(number[i], &was[i], NULL);
-    if (ship_stopped)
-        raise(ship_stopped);
-    return rc;
+    rc = check_request(self, &a, n);
+    return rc == CLI_GO ? ship_until_signal(self, &a, n, argv) : rc;
 }

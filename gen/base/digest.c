@@ -62,7 +62,7 @@ static void compress(uint32_t h[8], const unsigned char *block, uint64_t so_far,
         h[i] ^= v[i] ^ v[i + 8];
 }
 
-void digest(const void *data, size_t n, unsigned char out[DIGEST_BYTES])
+static void digest(const void *data, size_t n, unsigned char out[DIGEST_BYTES])
 {
     const unsigned char *p = data;
     unsigned char rest[BLOCK] = {0};

@@ -5,6 +5,5 @@
 #include <stddef.h>
 
 enum { DIGEST_BYTES = 32, DIGEST_HEX = 2 * DIGEST_BYTES + 1 };
-void digest(const void *data, size_t n, unsigned char out[DIGEST_BYTES]);
 void digest_hex(const void *data, size_t n, char out[DIGEST_HEX]);
 #endif

@@ -8,7 +8,8 @@
 
 #define RULE "optc.rule"
 
-int l_rule(lua_State *L)
+/* rule "adamw", the value of `step` in place of a function */
+static int l_rule(lua_State *L)
 {
     const char *name =
         lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";

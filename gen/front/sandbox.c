@@ -51,7 +51,7 @@ static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
 
 /* Names values after the spec's locals: the newest local of a name wins, a value keeps its first
  * name. */
-void name_locals(lua_State *L, lua_Debug *ar)
+static void name_locals(lua_State *L, lua_Debug *ar)
 {
     Trace *t = trace_of(L);
     const char *name;

@@ -179,8 +179,6 @@ void assign_value(lua_State *L, Trace *t, int i, const char *name, Ref *slot, Do
 Ref trace_hyper(Trace *t, const SpecFile *s, const char *name);
 
 /* fallback_rule.c */
-/* rule "adamw", the value of `step` in place of a function */
-int l_rule(lua_State *L);
 /* the name in such a value; NULL: another value */
 const char *fallback_named(lua_State *L, int i);
 void fallback_open(lua_State *L);
@@ -292,15 +290,12 @@ const char *variants_no_partner(Trace *t, int variant);
 /* checks that variants agree; sets operands of global reductions */
 void variants_join(Trace *t);
 void tell_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
-/* does not return */
-int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other);
 
 /* sandbox.c */
 bool sandbox_open(Trace *t);                       /* creates t->L; false: out of memory */
 bool sandbox_load(Trace *t, SpecFile *s);          /* pushes the chunk; false: pushes a message */
 void sandbox_where(lua_State *L, const char **path, int *line);
 int spec_of_source(Trace *t, const char *path);
-void name_locals(lua_State *L, lua_Debug *ar);
 void sandbox_protect(lua_State *L, const char *name);
 
 /* lang.c */

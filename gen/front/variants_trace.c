@@ -21,7 +21,9 @@ void tell_at(Trace *t, int file, int line, const char *fmt, const char *name, co
     errors_keep(t);
 }
 
-int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name, const char *other)
+/* does not return */
+static int refuse_at(Trace *t, int file, int line, const char *fmt, const char *name,
+                     const char *other)
 {
     const SpecFile *f = file_of(t, file);
     diag_set(t->diag, f->path, line, f->text, fmt, name, other);

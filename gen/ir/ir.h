@@ -282,8 +282,6 @@ int rule_seed(const Rule *r);                             /* its hyperparameter 
 /* Names that pass_share makes: entries share_ENTRY_LEVEL, states shared.K, inputs
  * shared.K.BINDING. */
 #define SHARE_ENTRY "share_"
-/* the first state of pass_share; -1: none */
-int rule_shared(const Rule *r);
 /* 1 + the entry whose values of all tensors this one computes (pass_share); 0: none. */
 int rule_shares(const Rule *r, int entry);
 bool hyper_allows(const Hyper *h, double x);

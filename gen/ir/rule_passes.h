@@ -22,13 +22,9 @@ typedef struct Types {
     bool lost, edits;
 } Types;
 
-/* storage_types.c. The user's choice:
- * "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,lost=count,edits=find". Keys that the
- * text does not have stay as they are in *out; keys other than param, grad, state, master, copy,
- * lost and edits name states. false: the Diag is set. */
-bool types_parse(Arena *a, const char *text, Types *out, Diag *d);
-/* The whole choice: the text, then p, g and state where it does not have them (-1: not chosen),
- * then the defaults: gradients as parameters, states in the type that elements are computed in. */
+/* storage_types.c. The whole choice: the text ("param=bf16,state=q8,ema.avg=bf16"), then p, g and
+ * state where it does not have them (-1: not chosen), then the defaults: gradients as parameters,
+ * states in the type that elements are computed in. */
 bool types_choose(Arena *a, const char *text, int p, int g, int state, Types *out, Diag *d);
 /* Prints the choices of t other than param, grad and state: "m=bf16,master=low16". Returns NULL if
  * there are none. */

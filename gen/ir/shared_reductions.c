@@ -125,7 +125,8 @@ static bool add_entry(const Share *x, int e, int level, const bool *needs)
     return any;
 }
 
-int rule_shared(const Rule *r)
+/* the first state of pass_share; -1: none */
+static int rule_shared(const Rule *r)
 {
     for (int i = 0; i < r->nstate; i++)
         if (!strcmp(r->state[i].name, "shared.0"))

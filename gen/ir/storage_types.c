@@ -72,7 +72,11 @@ static bool parse_one(Arena *a, const char *key, const char *value, Types *out, 
     return true;
 }
 
-bool types_parse(Arena *a, const char *text, Types *out, Diag *d)
+/* The user's choice:
+ * "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,lost=count,edits=find". Keys that the
+ * text does not have stay as they are in *out; keys other than param, grad, state, master, copy,
+ * lost and edits name states. false: the Diag is set. */
+static bool types_parse(Arena *a, const char *text, Types *out, Diag *d)
 {
     for (const char *s = text ? text : ""; *s;) {
         size_t n = strcspn(s, ",");

@@ -8,7 +8,6 @@
 #include "gen/ir/lower_values.h"
 #include "gen/plan/value_names.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -140,7 +139,7 @@ static void put_mems(Planner *p, List *l, const ArrayUse *use, int *mem)
 
 /* Stages of the same time and level have no order among them: an array that one of them reads last
  * is free only after all of them. */
-void place_arrays(Planner *p)
+static void place_arrays(Planner *p)
 {
     ArrayUse *use = NEWS(p->arena, ArrayUse, p->narray);
     int *mem = NEWS(p->arena, int, p->narray), *next = NEWS(p->arena, int, p->narray);
@@ -426,14 +425,6 @@ Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const Plan
     number_stages(pl);
     plan_name_arrays(pl);
     return pl;
-}
-
-int plan_phase(const Plan *p, double t)
-{
-    int mask = 0;
-    for (int i = 0; i < p->nperiod; i++)
-        mask |= (fmod(t, p->period[i].every) == p->period[i].offset) << i;
-    return mask;
 }
 
 bool plan_calls(const Plan *p)

@@ -169,7 +169,6 @@ int merged_unequal(const Plan *p, const Phase *ph, Arena *scratch);
 /* stagger_verify.c: the first stage that omits a tensor or block which needs its results; -1:
  * none */
 int stagger_wrong(const Plan *p, const Phase *ph, Arena *scratch);
-int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;
 /* The first stage with this fn, 0 <= fn < nfn; all NULL for other numbers. */
 StageAt plan_at(const Plan *p, int fn);

@@ -143,9 +143,6 @@ static inline int bytes_of(const Planner *p, int mem)
 {
     return type_info[mem_at(p, mem)->type].bytes;
 }
-/* Assigns a Mem to each array of the drafts. Arrays that are not needed at the same time may share
- * one. */
-void place_arrays(Planner *p);
 int leaf_mem(const Planner *p, const Node *n);
 int temp_of(Planner *p, Ref r);
 

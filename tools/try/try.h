@@ -25,9 +25,6 @@ extern const TryShape try_shapes[TRY_TENSORS];
 extern const char *const try_grad_names[GRADS];
 int64_t try_count(const TryShape *s);
 double try_start(int tensor, int64_t k);                               /* the initial parameter */
-/* Steps count from 1. again: the number of the gradient in its step, from 0, for rules that take
- * several. */
-double try_gradient(TryGrad kind, int tensor, int step, int again, int64_t k);
 
 typedef struct TryRun {
     TryGrad kind;

@@ -39,7 +39,9 @@ static double ordinary(int tensor, int step, int again, int64_t k)
     return (float)(0.1 * mean + 0.1 * noise);
 }
 
-double try_gradient(TryGrad kind, int tensor, int step, int again, int64_t k)
+/* Steps count from 1. again: the number of the gradient in its step, from 0, for rules that take
+ * several. */
+static double try_gradient(TryGrad kind, int tensor, int step, int again, int64_t k)
 {
     const TryShape *s = &try_shapes[tensor];
     int64_t cols = s->rank > 1 ? try_count(s) / s->dim[0] : 1, row = k / cols, col = k % cols;

@@ -145,8 +145,6 @@ void machine_fail(PtxMachine *x, const char *fmt, ...) __attribute__((format(pri
 
 /* Executes a block: all threads to their end. false: x->error. */
 bool ptx_run_block(PtxMachine *x, int block);
-/* Votes and reductions of a warp, ptx_warp.c */
-bool ptx_warp_operation(PtxMachine *x, int warp, const PtxInst *i);
 /* ptx_compute.c */
 bool ptx_compute(PtxMachine *x, const PtxInst *i, const Value *arg, Value *out);
 #endif

@@ -295,7 +295,7 @@ static void run_until(PtxMachine *x, int thread, int stop)
 }
 
 /* ---- threads that wait for each other ---- */
-bool ptx_warp_operation(PtxMachine *x, int warp, const PtxInst *i)
+static bool ptx_warp_operation(PtxMachine *x, int warp, const PtxInst *i)
 {
     (void)x, (void)warp, (void)i;
     return false;

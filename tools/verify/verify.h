@@ -118,8 +118,6 @@ void verify_end(Verify *v);
 VerifyResult verify_compile(Verify *v, int fn);            /* emits and compiles a stage */
 /* runs all cases of the compiled stage */
 VerifyResult verify_stage(Verify *v);
-/* op is a shared function, compiled alone */
-bool verify_needs(const Verify *v, Op op);
 
 /* ---- verify_mutate.c ---- */
 typedef struct MutantCount { int made, refused, equal; } MutantCount;

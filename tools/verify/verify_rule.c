@@ -38,7 +38,8 @@ static bool is_shared_function(Op op)
            (op >= OP_JOIN16 && op <= OP_HALF_STEP);
 }
 
-bool verify_needs(const Verify *v, Op op)
+/* op is a shared function, compiled alone */
+static bool verify_needs(const Verify *v, Op op)
 {
     const Stage *s = v->at.stage;
     for (int i = 0; i < s->nbody; i++)

@@ -10,8 +10,8 @@
 
 static Type scalar_type(optc_type t) { return t == OPTC_DEFAULT ? T_F32 : (Type)((int)t - 1); }
 
-static optc_status check_from(const optc_binding *b, const char *call, const void *from,
-                              optc_type type)
+static optc_status check_from(const optc_binding *b, const char *call, int group,
+                              const void *from, optc_type type)
 {
     if (!b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call);
@@ -22,7 +22,9 @@ static optc_status check_from(const optc_binding *b, const char *call, const voi
     if ((uintptr_t)from % size)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the pointer %p is not aligned to a number of %d "
                                          "bytes", call, from, (int)size);
-    return OPTC_OK;
+    return group < -1 || group >= b->ngroup
+               ? fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group)
+               : OPTC_OK;
 }
 
 static DeviceScalar source_from(const void *from, optc_type type, int group, int at, int input)
@@ -128,21 +130,12 @@ static optc_status add(optc_binding *b, const char *call, DeviceScalar x)
     return s;
 }
 
-static optc_status check_group(const optc_binding *b, const char *call, int group)
-{
-    return group < -1 || group >= b->ngroup
-               ? fail(OPTC_ERROR_ARGUMENT, "%s: there is no group %d", call, group)
-               : OPTC_OK;
-}
-
 optc_status optc_set_hyper_from(optc_binding *b, int group, const char *name, const void *at,
                                 optc_type type)
 {
     static const char call[] = "optc_set_hyper_from";
     int k = 0;
-    optc_status s = check_from(b, call, at, type);
-    if (s == OPTC_OK)
-        s = check_group(b, call, group);
+    optc_status s = check_from(b, call, group, at, type);
     if (s == OPTC_OK)
         s = find_hyper(b->program, call, name, &k);
     return s == OPTC_OK ? add(b, call, source_from(at, type, group, k + 1, 0)) : s;
@@ -153,9 +146,7 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
 {
     static const char call[] = "optc_set_scalar_from";
     int k = 0;
-    optc_status s = check_from(b, call, at, type);
-    if (s == OPTC_OK)
-        s = check_group(b, call, group);
+    optc_status s = check_from(b, call, group, at, type);
     if (s == OPTC_OK)
         s = find_input(b, call, name, true, &k);
     return s == OPTC_OK ? add(b, call, source_from(at, type, group, 0, k)) : s;
@@ -163,7 +154,7 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
 
 optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type)
 {
-    optc_status s = check_from(b, "optc_set_guard", at, type);
+    optc_status s = check_from(b, "optc_set_guard", -1, at, type);
     if (s == OPTC_OK)
         s = read_ahead(b, at, true, "optc_set_guard");
     if (s == OPTC_OK)

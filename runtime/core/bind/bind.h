@@ -31,7 +31,6 @@ CORE void tensor_follow(const optc_binding *b, Tensor *x, const Tensor *t);
 CORE void blocks_update(optc_binding *b);
 /* after one pointer changed */
 CORE void blocks_moved(optc_binding *b, int tensor, int array);
-CORE bool array_blocked(const ProgArray *m);
 CORE int64_t row_stride(const optc_binding *b, const Tensor *t);           /* of the elements */
 /* offset of the nth matrix of an array from t's pointer, in values */
 CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth);

@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* ---- making views ---- */
-CORE bool array_blocked(const ProgArray *m)
+static bool array_blocked(const ProgArray *m)
 {
     return dom_of_block(m->kind == MEM_PART ? m->from : m->dom);
 }

@@ -17,9 +17,6 @@ CORE int threads_allowed(int threads);
 /* Calls each(with, i) for i in [0, n), divided among the threads of a team. A team of one does not
  * enter OpenMP, whose runtime ends the process when memory runs out. */
 CORE void parallel_for(int team, int64_t n, void (*each)(void *with, int64_t i), void *with);
-CORE optc_status cpu_bind(optc_binding *b);
-CORE void cpu_unbind(optc_binding *b);
-CORE optc_status cpu_sync(optc_binding *b);
 /* cohorts_copy_states, in the host's memory */
 CORE void cpu_follow(optc_binding *b);
 #endif

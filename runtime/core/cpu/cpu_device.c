@@ -120,7 +120,7 @@ static void fill_states(optc_binding *b)
     }
 }
 
-CORE optc_status cpu_bind(optc_binding *b)
+static optc_status cpu_bind(optc_binding *b)
 {
     optc_engine *e = b->rule->engine;
     b->effort = b->elems;
@@ -151,7 +151,7 @@ CORE optc_status cpu_bind(optc_binding *b)
     return s;
 }
 
-CORE void cpu_unbind(optc_binding *b)
+static void cpu_unbind(optc_binding *b)
 {
     optc_engine *e = b->rule->engine;
     if (!b->block)
@@ -404,7 +404,7 @@ static optc_status cpu_run(optc_binding *b, int entry, int phase)
 }
 
 /* ---- the rest of the device table ---- */
-CORE optc_status cpu_sync(optc_binding *b)
+static optc_status cpu_sync(optc_binding *b)
 {
     (void)b;
     return OPTC_OK;

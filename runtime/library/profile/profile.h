@@ -95,7 +95,6 @@ GpuRun **profile_run(optc_binding *b, int *entry, int *n);
 /* ---- profile_gpu.c ---- */
 void profile_gpu_launched(optc_binding *b, const LaunchList *list, int first, int n);
 void profile_gpu_end(Recording *r, optc_binding *b, GpuRun *run, bool keep);
-void profile_gpu_read(Recording *r, EngineProfile *e, bool wait);          /* inside gpu_enter */
 /* waits for all runs, and frees the events */
 void profile_gpu_drain(Recording *r, EngineProfile *e);
 

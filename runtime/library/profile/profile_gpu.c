@@ -87,7 +87,8 @@ static void record_run(Recording *r, EngineProfile *e, const Driver *d, GpuRun *
     e->last_ns = at;
 }
 
-void profile_gpu_read(Recording *r, EngineProfile *e, bool wait)
+/* inside gpu_enter */
+static void profile_gpu_read(Recording *r, EngineProfile *e, bool wait)
 {
     const Driver *d = e->engine->gpu->d;
     for (GpuRun *run; (run = e->first);) {

@@ -266,7 +266,8 @@ static optc_status refuse_job(const ProgramJobs *x, const ProgramJob *j, const c
                       arch, j->log);
 }
 
-void modules_note_time(optc_rule *r, const Nvrtc *n, double ms)
+/* A rule may be compiled in several builds; the path names the time of all. */
+static void modules_note_time(optc_rule *r, const Nvrtc *n, double ms)
 {
     r->library->gpu->compile_ms += ms;
     snprintf(r->library->path, sizeof r->library->path,

@@ -14,8 +14,6 @@ int modules_count(const optc_rule *r);
 optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const KernelNeeds *need,
                          const char *call);
 void modules_drop(optc_rule *r, BuiltKernels *c);
-/* A rule may be compiled in several builds; the path names the time of all. */
-void modules_note_time(optc_rule *r, const Nvrtc *n, double ms);
 optc_status modules_no_nvrtc(const optc_rule *r, const char *call, const char *unfit,
                              const char *why);
 #endif
