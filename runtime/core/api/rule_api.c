@@ -1,8 +1,8 @@
 /* Rules: compiling and releasing (the host makes the Program and its code), and queries about what
  * a rule declares. */
 #include "runtime/core/api/api.h"
+#include "runtime/core/base/callees.h"
 #include "runtime/core/gpu/gpu_device.h"
-#include "runtime/core/matrix/callees.h"
 
 #include <stdio.h>
 #include <stdlib.h>

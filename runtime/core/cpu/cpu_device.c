@@ -1,8 +1,8 @@
 /* The CPU device: runs a phase's ops in order; the threads of a team share the units of each
  * stage over all tensors. Results must not depend on the number of threads. */
+#include "runtime/core/base/callees.h"
 #include "runtime/core/bind/bind.h"
 #include "runtime/core/cpu/cpu.h"
-#include "runtime/core/matrix/callees.h"
 #include "runtime/core/memory/layout.h"
 #include "runtime/core/schedule/schedule_ops.h"
 #include "runtime/core/shard/shards.h"

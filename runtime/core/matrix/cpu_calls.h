@@ -3,8 +3,8 @@
 #ifndef OPTC_CORE_CALL_H
 #define OPTC_CORE_CALL_H
 #include "runtime/core/base/call_costs.h"
+#include "runtime/core/base/callees.h"
 #include "runtime/core/bind/bind.h"
-#include "runtime/core/matrix/callees.h"
 
 /* ---- cpu_calls.c ---- */
 CORE optc_status calls_check(const Program *p);

@@ -1,4 +1,5 @@
-/* Callees on the CPU, as its device calls them. */
+/* Callees on the CPU, as its device calls them. runtime/core/matrix implements them, and
+ * no_matrix_calls.h in packages without products. */
 #ifndef OPTC_CORE_CALLEES_H
 #define OPTC_CORE_CALLEES_H
 #include "runtime/core/base/core.h"
