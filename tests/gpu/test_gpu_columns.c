@@ -114,12 +114,7 @@ END_TEST
 static void read_round(const Side *g, int area, int i, int n, double *to)
 {
     const GpuCalls *x = g->b->gpu->calls;
-    const PointerSet *s = NULL;
-    for (int k = 0; k < x->nset; k++)
-        s = x->set[k].array == AREA(area) && !x->set[k].offset && !x->set[k].blocks ? &x->set[k]
-                                                                                    : s;
-    ck_assert(s != NULL);
-    CUdeviceptr at = x->scratch + (CUdeviceptr)(s->base * 8 + i * s->record);
+    CUdeviceptr at = area_at(x, &x->area[area]) + (CUdeviceptr)(i * x->area[area].apart);
     OK(optc_sync(g->b));
     device_get(to, (const void *)(uintptr_t)at, 8 * (size_t)(n * n));
 }
@@ -324,7 +319,7 @@ static void run_way(const char *text, Way w, int alone, double q[][SIDES * SIDES
     side_workspace = alone == ALL ? 0 : 1 << 20;           /* two matrices at a time */
     open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
     side_driver = side_workspace = 0;
-    ck_assert((g.b->gpu->calls->step[0].at_once < MATRICES) == (alone != ALL));
+    ck_assert((g.b->gpu->calls->area[0].count < MATRICES) == (alone != ALL));
     g.e->gpu->no_graphs = !w.graphs;
     ck_assert(!d->cuStreamCreate(&st, 1));
     for (int k = 0; k < MATRICES; k++) {

@@ -292,8 +292,7 @@ START_TEST(small_workspace)
         close_one(&o);
         open_one(&o, vectors_rule, count, N, (How){method, true, i ? bytes : 0, 0});
         const GpuCalls *x = o.b->gpu->calls;
-        for (int k = 0; k < x->nstep; k++)
-            most = x->step[k].at_once;
+        most = x->area[0].count;
         ck_assert_msg(i ? most > 0 && most < fit && x->eigen.bytes < bytes : most == fit,
                       "%lld at a time in %lld of "
                       "%lld bytes",

@@ -19,7 +19,7 @@ static int found(const One *o)
     int is = BY_ROTATIONS;
     for (int i = 0; i < x->nstep; i++) {
         const CallStep *s = &x->step[i];
-        is &= eigen_uses_library(s) ? ~BY_ROTATIONS : ~0;
+        is &= s->kind == STEP_SOLVER ? ~BY_ROTATIONS : ~0;
         is |= s->kernel == KERNEL_EIGEN_LOAD && s->flags & 256 ? BY_F32 : 0;
         is |= s->kernel == KERNEL_ROOT32_POLY ? BY_F32 : 0;
     }

@@ -57,7 +57,7 @@ static bool bodies_are_slow(const optc_binding *b)
     const GpuCalls *x = b->gpu->calls;
     bool slow = false;
     for (int i = 0; i < x->nstep; i++)
-        slow = slow || divide_launches(&x->step[i]);
+        slow = slow || x->step[i].kind == STEP_TEAMS;
     return slow && !b->rule->engine->gpu->bodies_cooperate;
 }
 

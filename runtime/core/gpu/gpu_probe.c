@@ -14,7 +14,7 @@ static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p
              k++) {
             const GpuCall *c = p->item[i].call;
             int at = k < c->n ? c->first + k : c->stagger_first + k - c->n;
-            h = (h ^ (unsigned long long)x->group[x->step[at].group].now) * 1099511628211u;
+            h = (h ^ (unsigned long long)step_group(x, &x->step[at])->now) * 1099511628211u;
         }
     return (h ^ (unsigned long long)(uintptr_t)(p->of ? p->of : p)) | 1;
 }

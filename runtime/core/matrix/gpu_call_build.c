@@ -1,68 +1,147 @@
 /* Builds the steps of a product on a GPU, and the sets of pointers that they use. */
 #include "runtime/core/matrix/gpu_calls.h"
 
+#include <float.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- sets ---- */
-CORE int add_set(GpuCalls *x, const PointerSet *want)
+/* ---- lists ---- */
+CORE void *list_more(GpuCalls *x, void *list, int *n, size_t size)
 {
-    CallGroup *g = &x->group[want->group];
-    for (int i = g->sets; i >= 0; i = x->set[i].next) {
-        const PointerSet *s = &x->set[i];
-        if (s->array == want->array && s->blocks == want->blocks && s->offset == want->offset &&
-            s->down == want->down && s->across == want->across && s->record == want->record &&
-            s->parts == want->parts && s->apart == want->apart && s->base == want->base &&
-            s->most == want->most && (s->array >= 0 || s->row_stride == want->row_stride))
-            return i;
-    }
-    x->set[x->nset] = *want;
-    x->set[x->nset].each = (want->blocks ? (int64_t)want->blocks * (want->blocks + 1) / 2 : 1) *
-                           (want->parts ? want->parts : 1);
-    x->set[x->nset].next = g->sets;
-    return g->sets = x->nset++;
+    void *to = list;
+    if (!(*n & (*n - 1)))                                  /* full at each power of two */
+        to = realloc(list, size * (*n ? 2 * (size_t)*n : 1));
+    x->out = x->out || !to;
+    to = to ? to : list;
+    *n += !x->out || !*n;
+    if (to)
+        memset((char *)to + size * (size_t)(*n - 1), 0, size);
+    return to;
 }
 
-static PointerSet set_in(const GpuCalls *x, int array, int group)
+/* ---- areas ---- */
+CORE int64_t record_bytes(const int64_t values[AREAS], int bytes)
 {
+    int64_t all = RECORD_NUMBERS * (int64_t)sizeof(double) / bytes;
+    for (int i = 0; i < AREAS; i++)
+        all = values[i] > INT64_MAX / 64 ? INT64_MAX / 64 : all + values[i];
+    return dom_times(all, bytes);
+}
+
+CORE optc_status add_areas(MethodAt *f, const Area *area, int n)
+{
+    GpuCalls *x = f->x;
+    const size_t bytes = sizeof *area * (size_t)n;
+    for (f->areas = 0; f->areas + n <= x->narea; f->areas++)
+        if (!memcmp(x->area + f->areas, area, bytes))
+            return OPTC_OK;
+    Area *all = (Area *)realloc(x->area, sizeof *area * (size_t)x->narea + bytes);
+    if (!all)
+        return no_memory("optc_bind");
+    memcpy(all + x->narea, area, bytes);
+    f->areas = x->narea;
+    x->area = all;
+    x->narea += n;
+    return OPTC_OK;
+}
+
+CORE optc_status add_record(MethodAt *f, const int64_t values[AREAS], const int64_t *ld, int bytes)
+{
+    static const char *const names[] = {"area0", "area1", "area2", "area3", "area4", "numbers"};
+    Area area[NUMBERS + 1];
+    const int64_t record = record_bytes(values, bytes);
+    int64_t before = 0;
+    memset(area, 0, sizeof area);
+    for (int i = 0; i <= NUMBERS; i++) {
+        const bool numbers = i == NUMBERS;
+        area[i].name = names[i];
+        area[i].bytes = numbers ? (int)sizeof(double) : bytes;
+        area[i].at = before;
+        area[i].apart = record;
+        area[i].values = numbers ? (int64_t)RECORD_NUMBERS : values[i];
+        area[i].ld = numbers || !ld ? 0 : ld[i];
+        area[i].count = f->x->room_bytes / record;
+        before += area[i].values * bytes;
+    }
+    return add_areas(f, area, NUMBERS + 1);
+}
+
+CORE const Area *area_of(const GpuCalls *x, int array)
+{
+    return is_area(array) ? &x->area[-2 - array] : NULL;
+}
+
+/* ---- sets ---- */
+CORE int add_set(const MethodAt *f, const PointerSet *want)
+{
+    GpuCalls *x = f->x;
+    CallGroup *g = &x->group[want->group];
+    for (int i = g->sets; i >= 0; i = (int)x->set[i].next)
+        if (!memcmp(&x->set[i], want, offsetof(PointerSet, next)))
+            return i;
+    x->set = (PointerSet *)list_more(x, x->set, &x->nset, sizeof *x->set);
+    if (x->out)
+        return 0;
+    PointerSet *s = &x->set[x->nset - 1];
+    *s = *want;
+    s->each = (want->blocks ? (int64_t)want->blocks * (want->blocks + 1) / 2 : 1) *
+              (want->parts ? want->parts : 1);
+    s->next = g->sets;
+    return g->sets = x->nset - 1;
+}
+
+CORE PointerSet set_in(const MethodAt *f, int array)
+{
+    const CallGroup *g = &f->x->group[f->group];
+    const ProgArray *m = &f->b->program->array[array < 0 ? 0 : array];
+    const Area *area = area_of(f->x, array);
     PointerSet s;
     memset(&s, 0, sizeof s);
     s.array = array;
-    s.group = group;
-    if (is_area(array)) {
-        s.record = x->record;
-        s.base = x->area[-1 - array];
-        s.row_stride = x->area_ld[-1 - array];
-        s.bytes = x->value_bytes;
-    }
+    s.group = f->group;
+    if (area)
+        s.row_stride = area->ld;
+    else if (array >= 0 && m->dom == ELEM && g->row_stride != g->shape.cols)
+        s.row_stride = g->row_stride;
+    if (array >= 0)
+        f->x->moves = f->x->moves || m->kind == MEM_P || m->kind == MEM_G || m->kind == MEM_INPUT;
     return s;
 }
 
-CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset)
+static int offset_set(const MethodAt *f, int array, int64_t offset)
 {
-    PointerSet s = set_in(x, array, group);
+    PointerSet s = set_in(f, array);
     s.offset = offset;
-    return add_set(x, &s);
+    return add_set(f, &s);
 }
 
-CORE int parts_set(GpuCalls *x, int array, int group, int64_t offset, int parts, int64_t apart)
+CORE int whole_set(const MethodAt *f, int array) { return offset_set(f, array, 0); }
+
+CORE int parts_set(const MethodAt *f, Part p, int64_t parts, int64_t apart)
 {
-    PointerSet s = set_in(x, array, group);
-    s.offset = offset;
-    s.blocks = 1;
-    s.parts = parts;
+    PointerSet s = set_in(f, AREA(f->areas + p.area));
+    s.offset = p.row * s.row_stride + p.col;
+    s.parts = (int)parts;
     s.apart = apart;
-    return add_set(x, &s);
+    return add_set(f, &s);
 }
 
-static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down, int64_t across)
+CORE int part_set(const MethodAt *f, Part p) { return parts_set(f, p, 0, 0); }
+
+CORE int stats_set(const MethodAt *f)
 {
-    PointerSet s = set_in(x, array, group);
+    return offset_set(f, OWN_STATS, f->stage - f->b->program->stage);
+}
+
+static int block_set(const MethodAt *f, int array, int blocks, int64_t down, int64_t across)
+{
+    PointerSet s = set_in(f, array);
     s.blocks = blocks;
     s.down = down;
     s.across = across;
-    return add_set(x, &s);
+    return add_set(f, &s);
 }
 
 /* ---- steps ---- */
@@ -118,90 +197,155 @@ CORE int64_t kernel_blocks(CallKernel k, int64_t m, int64_t n, bool lower)
     }
 }
 
-CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int group)
+CORE CallStep *add_step(MethodAt *f, StepKind kind, CallKernel kernel, int a, int b, int c)
 {
-    CallStep *s = &x->step[x->nstep++];
-    memset(s, 0, sizeof *s);
+    GpuCalls *x = f->x;
+    x->step = (CallStep *)list_more(x, x->step, &x->nstep, sizeof *x->step);
+    CallStep *s = &x->step[x->nstep - 1];
+    s->kind = kind;
     s->kernel = kernel;
-    s->type = t;
-    s->group = group;
-    s->d = s->reader = s->task = -1;
+    s->type = f->work;
+    s->a = a, s->b = b, s->c = c;
+    s->d = -1;
     return s;
 }
 
-static CallStep *product_step(GpuCalls *x, const CallType *t, const ProgCall *c, int group)
+/* A launch over all matrices of a round must not exceed MOST_BLOCKS. */
+static void launch_fits(MethodAt *f, CallStep *s, int64_t blocks)
 {
-    CallStep *s = add_step(x, t->mm, t, group);
+    const CallGroup *g = &f->x->group[f->group];
+    const int64_t all = dom_times(g->n, g->shape.slices);
+    s->blocks = (unsigned)blocks;
+    f->fits = f->fits && dom_times(blocks, all) <= MOST_BLOCKS && s->m <= INT_MAX &&
+              s->n <= INT_MAX && s->k <= INT_MAX;
+}
+
+CORE CallStep *add_launch_of(MethodAt *f, CallKernel kernel, int a, int b, int c, int64_t m,
+                             int64_t n, int64_t blocks)
+{
+    CallStep *s = add_step(f, STEP_KERNEL, kernel, a, b, c);
+    s->m = m;
+    s->n = n;
+    launch_fits(f, s, blocks);
+    return s;
+}
+
+CORE CallStep *add_launch(MethodAt *f, CallKernel kernel, int a, int b, int c, int64_t m, int64_t n)
+{
+    return add_launch_of(f, kernel, a, b, c, m, n, kernel_blocks(kernel, m, n, false));
+}
+
+CORE CallStep *add_product(MethodAt *f, Operand a, Operand b, Operand c, ProductSize z,
+                           unsigned transpose, double alpha, double beta)
+{
+    CallStep *s = add_step(f, f->x->library ? STEP_PRODUCT : STEP_KERNEL, f->work->mm, a.set, b.set,
+                           c.set);
+    s->m = z.m, s->n = z.n, s->k = z.k;
+    s->lda = a.ld, s->ldb = b.ld, s->ldc = c.ld;
+    s->flags = transpose;
+    s->alpha = alpha;
+    s->beta = beta;
+    launch_fits(f, s, dom_times(kernel_blocks(s->kernel, z.m, z.n, false),
+                                f->x->set[c.set].each));
+    return s;
+}
+
+static Operand part_operand(const MethodAt *f, Part p)
+{
+    return operand(part_set(f, p), f->x->area[f->areas + p.area].ld);
+}
+
+CORE CallStep *part_product(MethodAt *f, Part a, Part b, Part c, ProductSize z, unsigned transpose,
+                            double alpha, double beta)
+{
+    const Operand x = part_operand(f, a), y = part_operand(f, b);
+    return add_product(f, x, y, part_operand(f, c), z, transpose, alpha, beta);
+}
+
+CORE bool stores_f64(const MethodAt *f)
+{
+    return f->b->program->array[f->call->out].type == (int)T_F64;
+}
+
+CORE double result_most(const MethodAt *f) { return stores_f64(f) ? DBL_MAX : (double)FLT_MAX; }
+
+CORE void store_result(const MethodAt *f, CallStep *s)
+{
+    const ProgCall *c = f->call;
+    s->c = whole_set(f, c->out);
+    s->b = c->c >= 0 ? whole_set(f, c->c) : s->c;
+    s->flags |= c->c < 0 ? 0u : c->c == c->out ? 3u : 1u;
+}
+
+/* ---- products ---- */
+CORE CallStep *add_product_step(MethodAt *f, const CallType *t, const ProgCall *c, ProductShape z)
+{
+    CallStep *s = add_step(f, STEP_PRODUCT, t->mm, 0, 0, 0);
+    s->type = t;
     s->flags = c->flags & (TRANS_A | TRANS_B | SYMMETRIC);
     s->alpha = c->alpha;
     s->beta = c->c >= 0 ? c->beta : 0;
-    return s;
-}
-
-/* Thread blocks per matrix; 0: a launch over the whole group would exceed MOST_BLOCKS. */
-static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
-{
-    const CallGroup *g = &x->group[s->group];
-    int64_t n = kernel_blocks(s->kernel, s->m, s->n, lower);
-    return dom_times(dom_times(n, g->shape.slices), g->n) > MOST_BLOCKS ? 0 : (unsigned)n;
-}
-
-static bool add_own(GpuCalls *x, CallStep *s, bool lower)
-{
-    s->own = true;
-    s->blocks = own_blocks(x, s, lower);
-    return s->blocks && s->m <= INT_MAX && s->n <= INT_MAX && s->k <= INT_MAX;
-}
-
-static void sizes_into(CallStep *s, ProductShape z)
-{
     s->m = z.m;
     s->n = z.n;
     s->k = z.k;
     s->lda = at_least_1(z.ld[0]);
     s->ldb = at_least_1(z.ld[1]);
     s->ldc = at_least_1(z.ld[3]);
+    return s;
+}
+
+static void use_kernel(MethodAt *f, CallStep *s, bool lower)
+{
+    s->kind = STEP_KERNEL;
+    launch_fits(f, s, kernel_blocks(s->kernel, s->m, s->n, lower));
 }
 
 /* the addend is another array */
 static bool is_apart(const ProgCall *c) { return c->c >= 0 && c->c != c->out; }
 
-/* The blocks on and below the diagonal, then the rows below the last whole block. */
-static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int group,
-                         ProductShape z, int64_t rows)
+/* The operands of a product: the first one and the result begin `a` and `out` values on. */
+static void put_operands(const MethodAt *f, const ProgCall *c, CallStep *s, int64_t a, int64_t out)
 {
-    CallStep *s = product_step(x, t, c, group);
+    s->a = offset_set(f, c->a, a);
+    s->b = whole_set(f, c->b);
+    s->c = offset_set(f, c->out, out);
+    s->d = is_apart(c) ? offset_set(f, c->c, out) : -1;
+}
+
+/* The blocks on and below the diagonal, then the rows below the last whole block. */
+static void add_triangle(MethodAt *f, const CallType *t, const ProgCall *c, ProductShape z,
+                         int64_t rows)
+{
+    CallStep *s = add_product_step(f, t, c, z);
     int blocks = (int)(z.n / rows);
     int64_t left = z.n % rows, top = z.n - left;
-    sizes_into(s, z);
     s->m = s->n = rows;
     int64_t down = rows * (c->flags & TRANS_A ? 1 : s->lda),
             across = rows * (c->flags & TRANS_B ? s->ldb : 1);
-    s->a = block_set(x, c->a, group, blocks, down, 0);
-    s->b = block_set(x, c->b, group, blocks, 0, across);
-    s->c = block_set(x, c->out, group, blocks, rows * s->ldc, rows);
-    s->d = is_apart(c) ? block_set(x, c->c, group, blocks, rows * s->ldc, rows) : -1;
+    s->a = block_set(f, c->a, blocks, down, 0);
+    s->b = block_set(f, c->b, blocks, 0, across);
+    s->c = block_set(f, c->out, blocks, rows * s->ldc, rows);
+    s->d = is_apart(c) ? block_set(f, c->c, blocks, rows * s->ldc, rows) : -1;
     if (!left)
         return;
-    s = product_step(x, t, c, group);
-    sizes_into(s, z);
+    s = add_product_step(f, t, c, z);
     s->m = left;
-    s->a = whole_set(x, c->a, group, top * (c->flags & TRANS_A ? 1 : s->lda));
-    s->b = whole_set(x, c->b, group, 0);
-    s->c = whole_set(x, c->out, group, top * s->ldc);
-    s->d = is_apart(c) ? whole_set(x, c->c, group, top * s->ldc) : -1;
+    put_operands(f, c, s, top * (c->flags & TRANS_A ? 1 : s->lda), top * s->ldc);
 }
 
-static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const ProgCall *c,
-                     int group, ProductShape z)
+/* A copy of the addend, or a mirror. */
+static CallStep *add_own(MethodAt *f, CallKernel kernel, const CallType *t, const ProgCall *c,
+                         ProductShape z)
 {
-    CallStep *s = add_step(x, kernel, t, group);
-    sizes_into(s, z);
-    s->c = whole_set(x, c->out, group, 0);
-    s->a = s->b = kernel == t->over ? whole_set(x, c->c, group, 0) : s->c;
+    CallStep *s = add_product_step(f, t, c, z);
+    s->kernel = kernel;
+    s->c = whole_set(f, c->out);
+    s->a = s->b = kernel == t->over ? whole_set(f, c->c) : s->c;
     s->flags = t->cuda == CUDA_R_16BF ? VALUES_BF16 : 0;
-    s->diagonal = kernel == t->mirror ? c->diagonal : 0;
-    return add_own(x, s, false);
+    s->alpha = kernel == t->mirror ? c->diagonal : 0;
+    s->beta = 0;
+    use_kernel(f, s, false);
+    return s;
 }
 
 /* ---- long sums ---- */
@@ -237,16 +381,6 @@ CORE int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
                : 0;
 }
 
-CORE void product_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps,
-                       int *sets)
-{
-    /* a copy, blocks, remaining rows and a mirror, and their sets; or panels of a triangle */
-    const bool panels = s->call->flags & (LOWER_A | LOWER_B);
-    (void)b, (void)shape;
-    *steps = panels ? STEPS_LOWER : 4;
-    *sets = panels ? SETS_LOWER : 10;
-}
-
 CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape)
 {
     const Program *p = b->program;
@@ -259,114 +393,89 @@ CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape sha
 
 /* k terms from `from` on, for each of `parts`, which are `length` terms apart; from > 0: added to
  * the first part */
-static void add_part(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
-                     int parts, int64_t length, int64_t from, int64_t k)
+static void add_part(MethodAt *f, int parts, int64_t length, int64_t from, int64_t k)
 {
-    CallStep *s = product_step(x, t, c, group);
-    bool symmetric = c->flags & SYMMETRIC;
-    int64_t rows = symmetric ? gram_block(t, z.n, z.k) : z.m, a_term, b_term;
-    PointerSet a = set_in(x, c->a, group), b = set_in(x, c->b, group),
-               to = set_in(x, AREA(0), group);
-    sizes_into(s, z);
+    const CallType *t = f->type;
+    const ProgCall *c = f->call;
+    const ProductShape z = f->z;
+    CallStep *s = add_product_step(f, t, c, z);
+    const bool symmetric = c->flags & SYMMETRIC, ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
+    const int64_t rows = symmetric ? gram_block(t, z.n, z.k) : z.m, a_term = ta ? s->lda : 1,
+                  b_term = tb ? 1 : s->ldb;
+    PointerSet a = set_in(f, c->a), b = set_in(f, c->b), to = set_in(f, AREA(f->areas));
     s->m = rows;
     s->n = symmetric ? rows : z.n;
     s->k = k;
     s->ldc = z.n;
-    s->f32 = t->bytes == 2;
     s->beta = from ? 1 : 0;
-    a_term = c->flags & TRANS_A ? s->lda : 1, b_term = c->flags & TRANS_B ? 1 : s->ldb;
     a.blocks = b.blocks = to.blocks = (int)(z.m / rows);
     a.parts = b.parts = to.parts = parts;
-    a.down = rows * (c->flags & TRANS_A ? 1 : s->lda);
-    b.across = rows * (c->flags & TRANS_B ? s->ldb : 1);
+    a.down = rows * (ta ? 1 : s->lda);
+    b.across = rows * (tb ? s->ldb : 1);
     to.down = rows * z.n, to.across = rows;
     a.offset = from * a_term, b.offset = from * b_term;
     a.apart = length * a_term, b.apart = length * b_term, to.apart = z.m * z.n;
-    s->a = add_set(x, &a);
-    s->b = add_set(x, &b);
-    s->c = add_set(x, &to);
+    s->a = add_set(f, &a);
+    s->b = add_set(f, &b);
+    s->c = add_set(f, &to);
 }
 
-static optc_status product_built(const MethodAt *f, int first, bool fits)
+/* The library supports the lengths of the steps from `first` on. */
+static optc_status product_built(const MethodAt *f, int first)
 {
     const GpuCalls *x = f->x;
-    const CallGroup *g = &x->group[f->group];
     for (int i = first; i < x->nstep && x->library; i++) {
-        GpuGemm y = step_gemm(&x->step[i]);
+        GpuGemm y = step_gemm(x, &x->step[i]);
         if (gemm_is_long(&y) && !x->blas.cublasGemmBatchedEx_64)
-            return too_long(f->b, f->stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
+            return too_long(f, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
     }
-    return steps_fit(f, fits);
+    return OPTC_OK;
 }
 
 /* Adds the steps of a long sum: copy the summand, multiply the parts, add them up, and mirror a
  * symmetric result. Parts are multiples of 8 terms, so that they start at aligned addresses; few
  * terms are left. */
-CORE optc_status build_long_sum(const MethodAt *f)
+CORE optc_status build_long_sum(MethodAt *f)
 {
     GpuCalls *x = f->x;
     const ProgCall *c = f->call;
     const CallType *t = f->type;
     const ProductShape z = f->z;
-    const int parts = f->parts, group = f->group, first_of_all = x->nstep;
-    int64_t record = product_record(f->b, f->stage, x->group[group].shape),
-            length = z.k / parts / 8 * 8;
-    bool ok = !is_apart(c) || add_ours(x, t->over, t, c, group, z);
-    int first = x->nstep;
-    x->record = record;
-    x->value_bytes = part_bytes(t);
-    x->area[0] = 0;
-    x->area_ld[0] = z.n;
-    add_part(x, t, c, group, z, parts, length, 0, length);
+    const int parts = f->parts, first = x->nstep;
+    const int64_t record = product_record(f->b, f->stage, x->group[f->group].shape),
+                  length = z.k / parts / 8 * 8;
+    const Area area = {"parts", 0,   part_bytes(t),         0, record, parts * z.m * z.n,
+                       z.n,     x->room_bytes / record};
+    optc_status e = add_areas(f, &area, 1);
+    if (e != OPTC_OK)
+        return e;
+    if (is_apart(c))
+        add_own(f, t->over, t, c, z);
+    add_part(f, parts, length, 0, length);
     if (z.k > parts * length)
-        add_part(x, t, c, group, z, 1, length, parts * length, z.k - parts * length);
-    CallStep *s = add_step(x, c->flags & SYMMETRIC ? t->mirror : t->over, t, group);
-    sizes_into(s, z);
+        add_part(f, 1, length, parts * length, z.k - parts * length);
+    CallStep *s = add_own(f, c->flags & SYMMETRIC ? t->mirror : t->over, t, c, z);
     s->k = parts;
-    s->flags = SUM_OF_PARTS | (t->cuda == CUDA_R_16BF ? VALUES_BF16 : 0);
-    s->diagonal = c->diagonal;
+    s->flags |= SUM_OF_PARTS;
+    s->alpha = c->diagonal;
     s->beta = c->c >= 0 ? c->beta : 0;
-    s->a = s->b = whole_set(x, AREA(0), group, 0);
-    s->c = whole_set(x, c->out, group, 0);
-    ok = add_own(x, s, false) && ok;
-    x->record = 0;
-    for (int i = first; i < x->nstep; i++)
-        x->step[i].at_once = x->room_bytes / record;
-    return product_built(f, first_of_all, ok);
+    s->a = s->b = whole_set(f, AREA(f->areas));
+    return product_built(f, first);
 }
 
 /* ---- calls ---- */
-static bool add_whole(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
-                      bool own)
+CORE GpuGemm step_gemm(const GpuCalls *x, const CallStep *s)
 {
-    CallStep *s = product_step(x, t, c, group);
-    sizes_into(s, z);
-    s->a = whole_set(x, c->a, group, 0);
-    s->b = whole_set(x, c->b, group, 0);
-    s->c = whole_set(x, c->out, group, 0);
-    s->d = !own && is_apart(c) ? whole_set(x, c->c, group, 0) : -1;
-    return !own || add_own(x, s, c->flags & SYMMETRIC);
-}
-
-CORE GpuGemm step_gemm(const CallStep *s)
-{
-    GpuGemm x;
-    memset(&x, 0, sizeof x);
-    x.type = s->type;
-    x.f32 = s->f32;
-    x.trans_a = (s->flags & TRANS_A) != 0, x.trans_b = (s->flags & TRANS_B) != 0;
-    x.m = s->m, x.n = s->n, x.k = s->k;
-    x.lda = s->lda, x.ldb = s->ldb, x.ldc = s->ldc;
-    x.alpha = s->alpha, x.beta = s->beta;
-    return x;
-}
-
-CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g,
-                          const char *why)
-{
-    char what[400];
-    call_label(b, s, g, what, sizeof what);
-    return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", what, why);
+    const Area *to = area_of(x, x->set[s->c].array);
+    GpuGemm y;
+    memset(&y, 0, sizeof y);
+    y.type = s->type;
+    y.f32 = to && to->bytes != s->type->bytes;             /* a part of a long sum */
+    y.trans_a = (s->flags & TRANS_A) != 0, y.trans_b = (s->flags & TRANS_B) != 0;
+    y.m = s->m, y.n = s->n, y.k = s->k;
+    y.lda = s->lda, y.ldb = s->ldb, y.ldc = s->ldc;
+    y.alpha = s->alpha, y.beta = s->beta;
+    return y;
 }
 
 /* With an array of pointers cuBLAS uses tensor cores without checking the alignment of matrices.
@@ -387,30 +496,54 @@ CORE bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *
     return !even && (t->bytes == 2 || t->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 
-/* Adds the steps: copy the summand, multiply, mirror and add the diagonal. own: by our kernels.
- * false: a launch would have too many blocks. */
-CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c,
-                        int group, ProductShape z, bool own)
+/* Adds the steps: copy the summand, multiply, mirror and add the diagonal. own: by our kernels. */
+static void product_steps(MethodAt *f, const CallType *t, const ProgCall *c, ProductShape z,
+                          bool own)
 {
-    bool symmetric = c->flags & SYMMETRIC, ok = true;
-    int block = b->rule->engine->gpu->block;
+    bool symmetric = c->flags & SYMMETRIC;
+    int block = f->gpu->block;
     int64_t rows = !symmetric ? z.n : block && block < z.n ? block : gram_block(t, z.n, z.k);
-    if (is_apart(c)) {
-        ok = add_ours(x, t->over, t, c, group, z);
-        x->step[x->nstep - 1].reader = x->nstep;
+    if (is_apart(c))
+        add_own(f, t->over, t, c, z);
+    if (symmetric && !own && rows < z.n) {
+        add_triangle(f, t, c, z, rows);
+    } else if (own || symmetric || !add_lower_product(f, t, c, z)) {
+        CallStep *s = add_product_step(f, t, c, z);
+        put_operands(f, c, s, 0, 0);
+        if (own) {
+            s->d = -1;
+            use_kernel(f, s, symmetric);
+        }
     }
-    if (symmetric && !own && rows < z.n)
-        add_triangle(x, t, c, group, z, rows);
-    else if (own || symmetric || !add_lower_product(b, x, t, c, group, z))
-        ok = add_whole(x, t, c, group, z, own) && ok;
     if (symmetric && (!(c->flags & LOWER) || c->diagonal != 0))
-        ok = add_ours(x, t->mirror, t, c, group, z) && ok;
-    return ok;
+        add_own(f, t->mirror, t, c, z);
 }
 
-CORE optc_status build_product(const MethodAt *f)
+CORE optc_status build_product(MethodAt *f)
 {
     const int first = f->x->nstep;
-    return product_built(f, first, product_steps(f->b, f->x, f->type, f->call, f->group, f->z,
-                                                 !f->library));
+    product_steps(f, f->type, f->call, f->z, !f->library);
+    return product_built(f, first);
+}
+
+CORE void symmetric_product(MethodAt *f, int a, int b, int out, int64_t n, int64_t terms,
+                            double alpha, unsigned flags)
+{
+    const Area *area = f->x->area + f->areas;
+    ProgCall c;
+    ProductShape z;
+    memset(&c, 0, sizeof c);
+    memset(&z, 0, sizeof z);
+    c.flags = SYMMETRIC | flags;
+    c.a = AREA(f->areas + a);
+    c.b = AREA(f->areas + b);
+    c.c = -1;
+    c.out = AREA(f->areas + out);
+    c.alpha = alpha;
+    z.slices = 1;
+    z.m = z.n = n;
+    z.k = terms;
+    z.ld[0] = z.ld[1] = area[a].ld ? area[a].ld : n;
+    z.ld[2] = z.ld[3] = area[out].ld ? area[out].ld : n;
+    product_steps(f, f->work, &c, z, !f->x->library);
 }

@@ -127,7 +127,8 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
             return i;
         }
     }
-    CallGroup *g = &x->group[x->ngroup];
+    x->group = (CallGroup *)list_more(x, x->group, &x->ngroup, sizeof *x->group);
+    CallGroup *g = &x->group[x->ngroup - 1];
     g->tensor = tensor;
     g->n = n;
     g->stagger = stagger;
@@ -136,7 +137,7 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
     g->row_stride = row_stride(b, &b->tensor[tensor[0]]);
     g->most = dom_times(n, g->shape.slices);
     g->sets = -1;
-    return x->ngroup++;
+    return x->ngroup - 1;
 }
 
 /* Units are sorted by shape: the number of tensors from `from` on that have the same shape. */
@@ -147,14 +148,6 @@ static int alike(const optc_binding *b, const Units *u, int from)
     while (from + n < u->n && same_shape(first->shape, b->tensor[u->tensor[from + n]].shape) &&
            row_stride(b, first) == row_stride(b, &b->tensor[u->tensor[from + n]]) &&
            first->even == b->tensor[u->tensor[from + n]].even)
-        n++;
-    return n;
-}
-
-static int count_groups(const optc_binding *b, const Units *u)
-{
-    int n = 0;
-    for (int i = 0; i < u->n; i += alike(b, u, i))
         n++;
     return n;
 }
@@ -181,17 +174,16 @@ static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage
 static optc_status add_call(optc_binding *b, GpuCalls *x, const ScheduleOp *op)
 {
     const ProgStage *stage = op->stage;
-    const Units *u = op->units;
-    GpuCall *c = &x->call[x->ncall++];
-    optc_status s = OPTC_OK;
+    x->call = (GpuCall *)list_more(x, x->call, &x->ncall, sizeof *x->call);
+    GpuCall *c = &x->call[x->ncall - 1];
     c->stage = stage;
     c->batch = op->batch;
     c->first = x->nstep;
-    s = add_steps(b, x, stage, u, 0);
+    optc_status s = add_steps(b, x, stage, op->units, 0);
     c->n = x->nstep - c->first;
     c->stagger_first = x->nstep;
     if (stage->stagger && s == OPTC_OK)
-        s = add_steps(b, x, stage, u, stage->stagger);
+        s = add_steps(b, x, stage, op->units, stage->stagger);
     c->stagger_n = x->nstep - c->stagger_first;
     return s;
 }
@@ -208,28 +200,20 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
 /* ---- sizes of the tables ---- */
 CORE int64_t set_length(const GpuCalls *x, const PointerSet *s)
 {
-    return s->array < 0 ? root_pointers(x, s) : dom_times(s->each, x->group[s->group].most);
+    const int64_t all = x->group[s->group].most;
+    const Area *area = area_of(x, s->array);
+    return dom_times(s->each, area && area->count < all ? area->count : all);
 }
 
 /* Counts the addresses of the groups with or without stagger. Each set of groups without stagger
  * gets its place in the array; for groups with stagger only the largest number is checked. */
-static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagger)
+static optc_status count_pointers(GpuCalls *x, bool stagger)
 {
-    const Program *p = b->program;
     int64_t n = 0;
     for (int i = 0; i < x->nset; i++) {
         PointerSet *s = &x->set[i];
-        const CallGroup *g = &x->group[s->group];
-        if ((g->stagger != 0) != stagger)
+        if ((x->group[s->group].stagger != 0) != stagger)
             continue;
-        if (s->array >= 0) {
-            s->bytes = p->type[p->array[s->array].type].bytes;
-            MemKind kind = p->array[s->array].kind;
-            x->moves = x->moves || kind == MEM_P || kind == MEM_G || kind == MEM_INPUT;
-            s->row_stride = p->array[s->array].dom == ELEM && g->row_stride != g->shape.cols
-                                ? g->row_stride
-                                : 0;
-        }
         n += s->row_stride ? 1 : 0;
         s->at = n;
         n += set_length(x, s);
@@ -241,78 +225,98 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagg
     return OPTC_OK;
 }
 
-static void count_steps(const optc_binding *b, const ProgStage *s, const Units *u, int *steps,
-                        int *sets)
+/* The first list_more of each list, so that all of them have a last element. */
+static bool lists_begin(GpuCalls *x)
 {
-    for (int i = 0; i < u->n; i += alike(b, u, i)) {
-        int step, set, times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
-        method_room(s->call)->most(b, s, b->tensor[u->tensor[i]].shape, &step, &set);
-        *steps += times * step;
-        *sets += times * set;
-    }
+    x->call = (GpuCall *)list_more(x, NULL, &x->ncall, sizeof *x->call);
+    x->group = (CallGroup *)list_more(x, NULL, &x->ngroup, sizeof *x->group);
+    x->set = (PointerSet *)list_more(x, NULL, &x->nset, sizeof *x->set);
+    x->step = (CallStep *)list_more(x, NULL, &x->nstep, sizeof *x->step);
+    x->ncall = x->ngroup = x->nset = x->nstep = 0;
+    return !x->out;
 }
 
-static optc_status make_calls(optc_binding *b, GpuCalls *x)
+CORE optc_status calls_make(optc_binding *b, GpuCalls *x)
 {
     const Program *p = b->program;
-    int phases = p->nentry * program_phases(p), calls = 0, groups = 0, steps = 0, sets = 0;
-    for (int m = 0; m < phases; m++)
-        for (int i = 0; i < b->schedule[m].n; i++) {
-            const ScheduleOp *op = &b->schedule[m].op[i];
-            if (op->kind != SCHEDULE_CALL)
-                continue;
-            calls++;
-            groups += count_groups(b, op->units) * (op->stage->stagger ? 2 : 1) *
-                      (root_in_f32(b, op->stage, 0) ? 2 : 1);
-            count_steps(b, op->stage, op->units, &steps, &sets);
-        }
-    x->call = TAKE(b, GpuCall, calls);
-    x->group = TAKE(b, CallGroup, groups);
-    x->step = TAKE(b, CallStep, steps);
-    x->set = TAKE(b, PointerSet, sets);
+    const int phases = p->nentry * program_phases(p);
+    optc_status s = factor_stats_make(b);
+    if (s != OPTC_OK)
+        return s;
+    b->gpu->calls = x;
+    x->room_bytes = b->call_bytes - 256 - blas_bytes(b);
+    x->scratch =
+        ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
     x->present = TAKE(b, bool, b->nall);
     x->wide = TAKE(b, bool, factor_stats_count(b));
     x->whole = TAKE(b, CUgraphExec, p->nentry);
     x->bodies = TAKE(b, BodyTable, p->nentry);
-    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole ||
-        !x->bodies)
+    if (!x->present || !x->wide || !x->whole || !x->bodies || !lists_begin(x))
         return no_memory("optc_bind");
-    optc_status s = OPTC_OK;
     for (int m = 0; m < phases; m++)
         for (int i = 0; i < b->schedule[m].n && s == OPTC_OK; i++)
             if (b->schedule[m].op[i].kind == SCHEDULE_CALL)
                 s = add_call(b, x, &b->schedule[m].op[i]);
+    if (s == OPTC_OK && x->out)
+        s = no_memory("optc_bind");
     if (s == OPTC_OK)
-        s = count_pointers(b, x, false);
-    return s == OPTC_OK ? count_pointers(b, x, true) : s;
+        s = count_pointers(x, false);
+    return s == OPTC_OK ? count_pointers(x, true) : s;
 }
 
 /* ---- the arrays of pointers ---- */
+/* bytes: of a value */
 typedef struct PointerList { MatrixAddress *to; int64_t n, bytes; } PointerList;
 
-static void put_address(PointerList *l, long long slot, int64_t offset)
+/* Pointers of a matrix that begins `from` bytes into a slot of the table; slot -1: an address */
+static void put_matrix(PointerList *l, const PointerSet *s, long long slot, int64_t from)
 {
-    l->to[l->n].slot = slot;
-    l->to[l->n++].offset = offset * l->bytes;
+    for (int64_t part = 0; part < (s->parts ? s->parts : 1); part++)
+        for (int64_t i = 0; i < (s->blocks ? s->blocks : 1); i++)
+            for (int64_t j = 0; j <= i; j++) {
+                MatrixAddress *to = &l->to[l->n++];
+                to->slot = slot;
+                to->offset = from + l->bytes * (s->offset + part * s->apart + i * s->down +
+                                                j * s->across);
+            }
 }
 
+CORE CUdeviceptr area_at(const GpuCalls *x, const Area *area)
+{
+    return (area->eigen ? x->eigen.scratch : x->scratch) + (CUdeviceptr)area->at;
+}
+
+CORE CUdeviceptr set_matrix(const GpuCalls *x, int set, int64_t i)
+{
+    const Area *area = area_of(x, x->set[set].array);
+    return area_at(x, area) + (CUdeviceptr)(i * area->apart);
+}
+
+/* Matrices of an area are those of a round. */
+static void put_area(const GpuCalls *x, const PointerSet *s, PointerList *l)
+{
+    for (int64_t i = 0, n = set_length(x, s) / s->each; i < n; i++)
+        put_matrix(l, s, -1, (int64_t)set_matrix(x, (int)(s - x->set), i));
+}
+
+/* The statistics of a matrix have a fixed address, whichever other matrices take part. The set's
+ * offset is the stage. */
 static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSet *s, int tensor,
                        PointerList *l)
 {
     const Program *p = b->program;
-    Shape shape = x->group[s->group].shape;
-    long long slot = (long long)tensor * p->narray + s->array;
-    for (int64_t k = 0; k < shape.slices; k++) {
-        int64_t at = matrix_at(b, &b->tensor[tensor], s->array, k);
-        if (!calls_participate(b, &x->group[s->group], tensor, k))
+    const CallGroup *g = &x->group[s->group];
+    for (int64_t k = 0; k < g->shape.slices; k++) {
+        if (!calls_participate(b, g, tensor, k))
             continue;
-        if (!s->blocks)
-            put_address(l, slot, at + s->offset);
-        for (int64_t part = 0; part < (s->parts ? s->parts : 1); part++)
-            for (int64_t i = 0; i < s->blocks; i++)
-                for (int64_t j = 0; j <= i; j++)
-                    put_address(l, slot,
-                                at + s->offset + part * s->apart + i * s->down + j * s->across);
+        if (s->array >= 0) {
+            put_matrix(l, s, (long long)tensor * p->narray + s->array,
+                       matrix_at(b, &b->tensor[tensor], s->array, k) * l->bytes);
+            continue;
+        }
+        const int64_t first = factor_stats_first(b, &p->stage[s->offset], tensor);
+        l->to[l->n].slot = -1;
+        l->to[l->n++].offset = (long long)(uintptr_t)((const FactorStats *)b->stats + first + k);
     }
 }
 
@@ -320,29 +324,30 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
 CORE void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *all, bool stagger)
 {
     for (int i = 0; i < x->nset; i++) {
-        PointerSet *s = &x->set[i];
+        const PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
-        MatrixAddress *to = all + s->at;
-        PointerList l = {to, 0, s->bytes};
+        const Area *area = area_of(x, s->array);
+        PointerList l = {all + s->at, 0, area ? area->bytes : 0};
         if ((g->stagger != 0) != stagger)
             continue;
         if (s->row_stride)
-            to[-1].slot = -1, to[-1].offset = s->row_stride;
-        if (s->array < 0) {
-            root_addresses(b, x, s, to);
-            continue;
-        }
-        for (int k = 0; k < g->n; k++)
+            l.to[-1].slot = -1, l.to[-1].offset = s->row_stride;
+        if (s->array >= 0)
+            l.bytes = b->program->type[b->program->array[s->array].type].bytes;
+        if (area)
+            put_area(x, s, &l);
+        for (int k = 0; k < g->n && !area; k++)
             if (x->present[g->tensor[k]])
                 put_tensor(b, x, s, g->tensor[k], &l);
     }
 }
 
+/* Areas have pointers for one round. */
 CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from)
 {
     const PointerSet *s = &x->set[set];
     CUdeviceptr base = x->group[s->group].stagger ? x->slot_pointers : x->pointers;
-    return base + sizeof(void *) * (size_t)(s->at + (s->record ? 0 : from) * s->each);
+    return base + sizeof(void *) * (size_t)(s->at + (is_area(s->array) ? 0 : from) * s->each);
 }
 
 CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix)
@@ -443,7 +448,7 @@ CORE void calls_need(const optc_binding *b, bool *need)
 {
     const GpuCalls *x = b->gpu->calls;
     for (int i = 0; x && i < x->nstep; i++)
-        if (x->step[i].own)
+        if (x->step[i].kind <= STEP_SYMMETRIC)
             need[x->step[i].kernel] = true;
     if (x)
         need[KERNEL_GATHER] = need[KERNEL_PHASE] = true;
@@ -473,17 +478,11 @@ CORE optc_status calls_bind(optc_binding *b)
     b->gpu->calls = x;
     optc_status s = calls_check(p);
     if (s == OPTC_OK)
-        s = factor_stats_make(b);
-    if (s == OPTC_OK)
         s = open_library(b, x);
-    x->room_bytes = b->call_bytes - 256 - blas_bytes(b);
-    x->scratch =
-        ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
     if (s == OPTC_OK)
-        s = make_calls(b, x);
-    if (s != OPTC_OK)
-        return s;
-    s = calls_choose_algorithms(x);
+        s = calls_make(b, x);
+    if (s == OPTC_OK)
+        s = calls_choose_algorithms(x);
     if (s == OPTC_OK)
         s = eigen_bind(b, x);
     if (s != OPTC_OK)
@@ -515,6 +514,11 @@ CORE optc_status calls_bind(optc_binding *b)
     return s;
 }
 
+CORE void calls_free(GpuCalls *x)
+{
+    free(x->call), free(x->group), free(x->area), free(x->set), free(x->step);
+}
+
 CORE void calls_unbind(optc_binding *b)
 {
     GpuCalls *x = b->gpu->calls;
@@ -522,6 +526,7 @@ CORE void calls_unbind(optc_binding *b)
         return;
     roots_f32_unbind(b);
     slot_switch_drop(b, true);
+    calls_free(x);
     gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
     eigen_unbind(b, x);
     if (x->handle)

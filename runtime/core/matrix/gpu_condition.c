@@ -9,6 +9,8 @@
 CORE bool driver_conditions(const optc_binding *b)
 {
     const Driver *d = b->rule->engine->gpu->d;
+    if (b->plan)
+        return true;
     return d->version >= CONDITIONS_NEEDED && d->cuStreamGetCaptureInfo_v3 &&
            d->cuStreamUpdateCaptureDependencies_v2 && d->cuStreamBeginCaptureToGraph &&
            d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;

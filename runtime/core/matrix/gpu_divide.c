@@ -74,12 +74,12 @@ CORE bool divide_possible(int64_t n) { return n <= INT_MAX / n; }
 
 static int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
-CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS])
+CORE void divide_sizes(const MethodAt *f, int64_t each[EIGEN_ARRAYS])
 {
-    const DivideShape d = divide_shape(r->n);
-    const GpuEngine *g = r->b->rule->engine->gpu;
+    const DivideShape d = divide_shape(f->m);
+    const GpuEngine *g = f->gpu;
     int64_t reflectors = d.panels * d.panel * d.stride, panels = d.panels * d.panel * d.panel,
-            size = r->f32 ? 4 : 8;
+            size = f->work->bytes;
     /* for any number of blocks up to that of the multiprocessors */
     int64_t vectors =
         divide_large(g, &d, (int)size) ? g->sms * vector_values(&d, 1) + DIVIDE_SLICES * d.n : 0;
@@ -88,13 +88,6 @@ CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS])
     each[EIGEN_MORE] = (reflectors * size + 255) / 256 * 256;
     each[EIGEN_VALUES] =
         (DIVIDE_ARRAYS * d.rows * 8 + (4 * d.stride + vectors) * size + 255) / 256 * 256;
-}
-
-CORE void divide_bounds(int64_t n, int *steps, int *sets)
-{
-    const DivideShape d = divide_shape(n);
-    *steps = (int)(8 + 6 * d.levels + 2 * d.panels);
-    *sets = (int)(8 + 8 * d.levels + 5 * d.panels);
 }
 
 /* ---- steps ---- */
@@ -108,59 +101,48 @@ static DividePart in_array(int array, int64_t offset, int64_t ld, int64_t apart,
     return y;
 }
 
-static int array_part_set(const EigenRound *r, DividePart o)
+static Operand divide_operand(const MethodAt *f, DividePart o)
 {
-    const int bytes = r->f32 ? 4 : 8;
-    PointerSet s = eigen_set(r, o.array);
-    s.base += o.offset * bytes;
+    PointerSet s = set_in(f, AREA(f->areas + o.array));
+    s.offset = o.offset;
     s.parts = (int)o.count;
-    s.apart = o.apart * bytes;
+    s.apart = o.apart;
     s.row_stride = o.ld;
-    return add_set(r->x, &s);
+    return operand(add_set(f, &s), o.ld);
 }
 
-static void divide_product(EigenRound *r, unsigned flags, int64_t m, int64_t n, int64_t k,
-                           DividePart a, DividePart b, DividePart c, double alpha, double beta)
+static void divide_product(MethodAt *f, unsigned flags, ProductSize z, DividePart a, DividePart b,
+                           DividePart c, double alpha, double beta)
 {
-    const CallType *t = r->f32 ? call_type_f32() : call_type_f64();
-    CallStep *s = add_step(r->x, t->mm, t, r->group);
-    int64_t blocks = dom_times(kernel_blocks(t->mm, m, n, false), c.count);
-    s->a = array_part_set(r, a);
-    s->b = array_part_set(r, b);
-    s->c = array_part_set(r, c);
-    s->m = m, s->n = n, s->k = k;
-    s->lda = a.ld, s->ldb = b.ld, s->ldc = c.ld;
-    s->flags = flags;
-    s->alpha = alpha, s->beta = beta;
-    s->own = !r->x->library;
-    s->blocks = (unsigned)blocks;
-    r->fits = r->fits && dom_times(blocks, r->count) <= MOST_BLOCKS;
+    const Operand x = divide_operand(f, a), y = divide_operand(f, b);
+    add_product(f, x, y, divide_operand(f, c), z, flags, alpha, beta);
 }
 
-static CallStep *divide_step(EigenRound *r, CallKernel kernel, int a, int b, int64_t m, int64_t n,
+static CallStep *divide_step(MethodAt *f, CallKernel kernel, int a, int b, int64_t m, int64_t n,
                              int64_t k, int64_t blocks)
 {
-    CallStep *s = eigen_blocks(r, kernel, a, m, n, blocks);
-    s->b = eigen_array(r, b);
-    s->c = eigen_array(r, EIGEN_VALUES);
+    CallStep *s = eigen_blocks(f, kernel, a, m, n, blocks);
+    s->b = eigen_array(f, b);
+    s->c = eigen_array(f, EIGEN_VALUES);
     s->k = k;
     return s;
 }
 
 /* Merges all pairs of parts of `half` rows: eigenvectors of the pairs are rows of `to`. */
-static void add_merges(EigenRound *r, const DivideShape *d, int64_t half, int from, int to,
+static void add_merges(MethodAt *f, const DivideShape *d, int64_t half, int from, int to,
                        bool odd)
 {
     int64_t all = 2 * half, merges = d->rows / all, warps = count_up(d->rows, 8);
-    CallStep *s[] = {
-        divide_step(r, KERNEL_DIVIDE_DEFLATE, from, from, half, d->rows, merges, merges),
-        divide_step(r, KERNEL_DIVIDE_ROOTS, from, from, half, d->rows, merges, warps),
-        divide_step(r, KERNEL_DIVIDE_EXACT, from, from, half, d->rows, merges, warps),
-        divide_step(r, KERNEL_DIVIDE_VECTORS, from, EIGEN_BASES, half, d->rows, merges, warps)};
+    const unsigned flags = odd ? EIGEN_ODD : 0;
+    const ProductSize size = {all, half, half};
+    static const CallKernel kernel[] = {KERNEL_DIVIDE_DEFLATE, KERNEL_DIVIDE_ROOTS,
+                                        KERNEL_DIVIDE_EXACT, KERNEL_DIVIDE_VECTORS};
     for (int i = 0; i < 4; i++)
-        s[i]->flags |= odd ? EIGEN_ODD : 0;
+        divide_step(f, kernel[i], from, i == 3 ? EIGEN_BASES : from, half, d->rows, merges,
+                    i ? warps : merges)
+            ->flags |= flags;
     for (int part = 0; part < 2; part++)
-        divide_product(r, 0, all, half, half,
+        divide_product(f, 0, size,
                        in_array(EIGEN_BASES, part * half, all, all * all, merges),
                        in_array(from, part * half * half, half, 2 * half * half, merges),
                        in_array(to, part * half, all, all * all, merges), 1, 0);
@@ -168,18 +150,19 @@ static void add_merges(EigenRound *r, const DivideShape *d, int64_t half, int fr
 
 /* PARTS = Z H.T, where rows are eigenvectors: from the last panel to the first, Z - (Z V) T.T
  * V.T. */
-static void add_reflections(EigenRound *r, const DivideShape *d)
+static void add_reflections(MethodAt *f, const DivideShape *d)
 {
     const int64_t n = d->n, stride = d->stride, panel = d->panel, square = panel * panel,
                   apart = panel * stride;
     const DividePart all = in_array(EIGEN_MORE, 0, stride, apart, d->panels),
                      triangles = in_array(EIGEN_SQUARES, 0, panel, square, d->panels);
-    divide_product(r, TRANS_B, panel, panel, n, all, all,
+    const ProductSize gram = {panel, panel, n}, second = {panel, n, panel};
+    divide_product(f, TRANS_B, gram, all, all,
                    in_array(EIGEN_BASES, 0, panel, square, d->panels), 1, 0);
-    CallStep *s = divide_step(r, KERNEL_DIVIDE_PANELS, EIGEN_BASES, EIGEN_SQUARES, panel, d->rows,
+    CallStep *s = divide_step(f, KERNEL_DIVIDE_PANELS, EIGEN_BASES, EIGEN_SQUARES, panel, d->rows,
                               d->panels, d->panels * panel / 8);
     s->alpha = (double)(n - 1);
-    divide_product(r, TRANS_A, panel, n, panel, triangles, all,
+    divide_product(f, TRANS_A, second, triangles, all,
                    in_array(EIGEN_BASES, 0, stride, apart, d->panels), 1, 0);
     /* Columns before a panel's own have zeros in it. Products of 16 columns or fewer could have
      * bits that depend on the number of matrices (count_changes_bits). */
@@ -188,35 +171,36 @@ static void add_reflections(EigenRound *r, const DivideShape *d)
         const int64_t from = i * panel < last ? i * panel : last, at = i * apart + from;
         const DividePart z = in_array(EIGEN_PARTS, from, d->rows, 0, 1),
                          product = in_array(EIGEN_SQUARES, 0, panel, 0, 1);
-        divide_product(r, TRANS_B, n, panel, n - from, z, in_array(EIGEN_MORE, at, stride, 0, 1),
-                       product, 1, 0);
-        divide_product(r, 0, n, n - from, panel, product, in_array(EIGEN_BASES, at, stride, 0, 1),
-                       z, -1, 1);
+        const ProductSize forth = {n, panel, n - from}, back = {n, n - from, panel};
+        divide_product(f, TRANS_B, forth, z, in_array(EIGEN_MORE, at, stride, 0, 1), product, 1, 0);
+        divide_product(f, 0, back, product, in_array(EIGEN_BASES, at, stride, 0, 1), z, -1, 1);
     }
 }
 
-CORE void add_divide(EigenRound *r)
+CORE void add_divide(MethodAt *f)
 {
-    const DivideShape d = divide_shape(r->n);
-    const bool large = divide_large(r->b->rule->engine->gpu, &d, r->f32 ? 4 : 8);
-    const CallKernel first = r->f32 ? large ? KERNEL_TRIDIAGONAL_LARGE_F32 : KERNEL_TRIDIAGONAL_F32
-                                    : large ? KERNEL_TRIDIAGONAL_LARGE_F64 : KERNEL_TRIDIAGONAL_F64;
-    const int64_t leaves = d.rows / d.leaf, behind = d.panels * d.panel - (r->n - 1);
+    const DivideShape d = divide_shape(f->m);
+    const bool large = divide_large(f->gpu, &d, f->work->bytes);
+    const CallKernel first =
+        eigen_f32(f) ? large ? KERNEL_TRIDIAGONAL_LARGE_F32 : KERNEL_TRIDIAGONAL_F32
+        : large      ? KERNEL_TRIDIAGONAL_LARGE_F64
+                     : KERNEL_TRIDIAGONAL_F64;
+    const int64_t leaves = d.rows / d.leaf, behind = d.panels * d.panel - (f->m - 1);
     int from = d.levels % 2 ? EIGEN_SQUARES : EIGEN_PARTS,
         to = from == EIGEN_PARTS ? EIGEN_SQUARES : EIGEN_PARTS;
-    divide_step(r, first, EIGEN_SQUARES, EIGEN_MORE, 0, r->n, d.rows, 1);
-    divide_step(r, KERNEL_DIVIDE_BEGIN, EIGEN_SQUARES, EIGEN_MORE, behind, r->n, d.rows,
+    divide_step(f, first, EIGEN_SQUARES, EIGEN_MORE, 0, f->m, d.rows, 1)->kind = STEP_TEAMS;
+    divide_step(f, KERNEL_DIVIDE_BEGIN, EIGEN_SQUARES, EIGEN_MORE, behind, f->m, d.rows,
                 behind + 1);
-    divide_step(r, KERNEL_DIVIDE_LEAVES, from, from, d.leaf, d.rows, leaves, count_up(leaves, 4));
+    divide_step(f, KERNEL_DIVIDE_LEAVES, from, from, d.leaf, d.rows, leaves, count_up(leaves, 4));
     for (int level = 0; level < d.levels; level++) {
-        add_merges(r, &d, d.leaf << level, from, to, level % 2);
+        add_merges(f, &d, d.leaf << level, from, to, level % 2);
         const int last = from;
         from = to;
         to = last;
     }
-    add_reflections(r, &d);
-    CallStep *s = divide_step(r, KERNEL_DIVIDE_END, EIGEN_SQUARES, EIGEN_PARTS, r->n, r->n, d.rows,
-                              kernel_blocks(KERNEL_DIVIDE_END, r->n, r->n, false));
+    add_reflections(f, &d);
+    CallStep *s = divide_step(f, KERNEL_DIVIDE_END, EIGEN_SQUARES, EIGEN_PARTS, f->m, f->m, d.rows,
+                              kernel_blocks(KERNEL_DIVIDE_END, f->m, f->m, false));
     s->flags |= d.levels % 2 ? EIGEN_ODD : 0;
 }
 
@@ -224,12 +208,6 @@ CORE void add_divide(EigenRound *r)
 static bool launches_large(const CallStep *s)
 {
     return s->kernel == KERNEL_TRIDIAGONAL_LARGE_F32 || s->kernel == KERNEL_TRIDIAGONAL_LARGE_F64;
-}
-
-CORE bool divide_launches(const CallStep *s)
-{
-    return s->kernel == KERNEL_TRIDIAGONAL_F32 || s->kernel == KERNEL_TRIDIAGONAL_F64 ||
-           launches_large(s);
 }
 
 /* Blocks for each of n matrices: as many as all of them can have at a time, or more in several
@@ -252,8 +230,8 @@ static int64_t team_blocks(const GpuEngine *g, const CallStep *s, int64_t sms, i
 }
 
 /* *call: the driver's function that returned the status */
-static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks, Matrices of,
-                        int64_t from, int64_t n, const char **call)
+static int launch_some(const optc_binding *b, const CallStep *s, int64_t blocks, Matrices of,
+                       int64_t from, int64_t n, const char **call)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
@@ -270,7 +248,7 @@ static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks
                   s->alpha,
                   (double)g->shared};
     void *args[] = {&a};
-    a.alpha += (double)(from * (EIGEN_NUMBERS_BYTES - x->set[s->a].record));
+    a.alpha += (double)(from * (EIGEN_NUMBERS_BYTES - area_of(x, x->set[s->a].array)->apart));
     *call = blocks > 1 ? "cuLaunchCooperativeKernel" : "cuLaunchKernel";
     return blocks > 1 ? g->d->cuLaunchCooperativeKernel(fn, grid, 1, 1, DIVIDE_THREADS, 1, 1,
                                                         shared, b->gpu->stream, args)
@@ -287,7 +265,7 @@ static int launch_teams(const optc_binding *b, const CallStep *s, int64_t blocks
  * Some GPUs have no such launches, and bodies of conditional nodes cannot contain them under MPS,
  * nor with drivers before CUDA 12.6. There one block computes each matrix, with the same bits:
  * about a second for 3072 rows, by the bytes that it reads. */
-CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of, const char **call)
+static int launch_all(const optc_binding *b, const CallStep *s, Matrices of, const char **call)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const bool alone = !g->cooperative || (condition_inside(b) && !g->bodies_cooperate);
@@ -295,11 +273,11 @@ CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of, co
     int rc = g->d->cuFuncSetAttribute(b->gpu->code->call[s->kernel],
                                       CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, g->shared);
     if (alone)
-        return rc ? rc : launch_teams(b, s, 1, of, 0, of.n, call);
+        return rc ? rc : launch_some(b, s, 1, of, 0, of.n, call);
     for (int64_t i = 0, sms = g->sms; i < of.n && !rc;) {
         const int64_t blocks = team_blocks(g, s, sms, of.n), teams = blocks ? sms / blocks : 0;
         const int64_t now = teams < of.n - i ? teams : of.n - i;
-        rc = teams ? launch_teams(b, s, blocks, of, i, now, call)
+        rc = teams ? launch_some(b, s, blocks, of, i, now, call)
                    : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
         if (rc == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE && sms > 1)
             rc = 0, sms /= 2;
@@ -307,4 +285,19 @@ CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of, co
             i += now;
     }
     return rc;
+}
+
+CORE optc_status launch_teams(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
+{
+    const GpuCalls *x = b->gpu->calls;
+    const char *call;
+    char what[400];
+    const int rc = launch_all(b, s, of, &call);
+    if (rc != CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
+        return step_failed(b, c, s, call, rc);
+    call_label(b, c->stage, step_group(x, s), what, sizeof what);
+    return fail(OPTC_ERROR_DEVICE,
+                "optc_run: %s: the stream has too few of the GPU's %d multiprocessors for so many "
+                "rows; use a stream of no green context, or a smaller `limit`",
+                what, b->rule->engine->gpu->sms);
 }

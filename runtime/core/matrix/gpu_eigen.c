@@ -34,16 +34,6 @@ static bool divides_in_f64(const GpuEngine *g, const ProgCall *c, int64_t n)
     return g->f64_fast && (c->flags & WITH_VALUES || few);
 }
 
-CORE void eigen_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
-{
-    int64_t n, wanted;
-    int divide_steps, divide_sets;
-    factor_sides(b->program, s->call, shape, &n, &wanted);
-    divide_bounds(n, &divide_steps, &divide_sets);
-    *steps = 14 + divide_steps;
-    *sets = 11 + divide_sets;
-}
-
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
 {
     const Program *p = r->program;
@@ -81,8 +71,9 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
 }
 
 /* ---- a round's memory ---- */
-static bool eigen_by_library(const EigenRound *r) { return is_library(r->method); }
-static cudaDataType eigen_type(const EigenRound *r) { return r->f32 ? CUDA_R_32F : CUDA_R_64F; }
+static bool by_library(const MethodAt *f) { return is_library(f->way); }
+static bool is_spectral(const MethodAt *f) { return callee_spectral(f->call->callee); }
+CORE bool eigen_f32(const MethodAt *f) { return f->work == call_type_f32(); }
 
 static int64_t eigen_past(int64_t at, int64_t bytes)             /* saturates */
 {
@@ -99,299 +90,227 @@ static optc_status eigen_failed(const optc_binding *b, const ProgStage *stage, i
                 "%s: %s: %s", call, cusolver_status(rc), what);
 }
 
-/* Assigns offsets for a round of `count` matrices. */
-static optc_status eigen_lay_out(EigenRound *r, int64_t count)
-{
-    const Eigen *e = &r->x->eigen;
-    const void *any = call_space(r->b);                    /* any device address: it is not read */
-    const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8),
-                  size = r->f32 ? 4 : 8;
-    int64_t each[EIGEN_ARRAYS] = {dom_times(square, size),
-                                  r->spectral || !eigen_by_library(r) ? wide : 0,
-                                  0,
-                                  0,
-                                  r->spectral ? wide : 0,
-                                  eigen_by_library(r) ? r->n * size : (2 * r->n + 2) * 8,
-                                  EIGEN_NUMBERS_BYTES,
-                                  eigen_by_library(r) ? (int64_t)sizeof(int) : 0};
-    int rc = 0;
-    if (r->method == EIGEN_DIVIDED)
-        divide_sizes(r, each);
-    r->count = count;
-    r->bytes = 0;
-    for (int i = 0; i < EIGEN_ARRAYS; i++) {
-        r->each[i] = each[i];
-        r->at[i] = r->bytes;
-        r->bytes = eigen_past(r->bytes, dom_times(each[i], count));
-    }
-    r->work_at = r->bytes;
-    r->work = r->host = 0;
-    if (eigen_by_library(r))
-        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
-                                                    CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r),
-                                                    any, r->n, eigen_type(r), any, eigen_type(r),
-                                                    &r->work, &r->host, r->per_call);
-    r->bytes = eigen_past(r->bytes, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
-    return rc ? eigen_failed(r->b, r->stage, r->group, "cusolverDnXsyevBatched_bufferSize", rc)
-              : OPTC_OK;
-}
-
 /* Matrices of a call of the library. The library's bits depend on this number, so it follows from
  * the shape alone, and the last call of a round is padded with zeros. With 2^20 values, at most 64
- * matrices, padding at most doubles the time of a call, by the table above. */
+ * matrices, padding at most doubles the time of a call, by the table in methods.def. */
 enum { EIGEN_CALL_VALUES = 1 << 20, EIGEN_CALL_MOST = 64 };
 
-static int64_t eigen_per_call(const EigenRound *r)
+CORE int64_t solver_per_call(int64_t rows)
 {
     int64_t n = 1;
-    while (eigen_by_library(r) && n < EIGEN_CALL_MOST && 2 * n * r->n * r->n <= EIGEN_CALL_VALUES)
+    while (n < EIGEN_CALL_MOST && 2 * n * rows * rows <= EIGEN_CALL_VALUES)
         n *= 2;
     return n;
 }
 
-/* Selects as many matrices per round as fit. */
-static optc_status eigen_cut(EigenRound *r)
+/* Bytes of a matrix in each array; of the library's workspace those of a call. */
+static optc_status eigen_sizes(const MethodAt *f, int64_t each[EIGEN_ARRAYS])
 {
-    const CallGroup *g = &r->x->group[r->group];
-    int64_t calls, half = r->b->rule->engine->workspace / 2;
-    r->per_call = eigen_per_call(r);
-    calls = count_up(dom_times(g->n, g->shape.slices), r->per_call);
-    optc_status s = eigen_lay_out(r, dom_times(calls, r->per_call));
-    while (s == OPTC_OK && r->bytes > half && calls > 1) {
-        int64_t fewer = (int64_t)((double)calls * (double)half / (double)r->bytes);
-        calls = fewer < 1 ? 1 : fewer < calls ? fewer : calls - 1;
-        s = eigen_lay_out(r, dom_times(calls, r->per_call));
+    Eigen *e = &f->x->eigen;
+    const void *any = call_space(f->b);                    /* any device address: it is not read */
+    const bool library = by_library(f), spectral = is_spectral(f);
+    const cudaDataType t = eigen_f32(f) ? CUDA_R_32F : CUDA_R_64F;
+    const int64_t n = f->m, size = f->work->bytes, wide = dom_times(dom_times(n, n), 8);
+    size_t work = 0, host = 0;
+    int rc = 0;
+    memset(each, 0, sizeof *each * EIGEN_ARRAYS);
+    each[EIGEN_SQUARES] = dom_times(dom_times(n, n), size);
+    each[EIGEN_MORE] = spectral || !library ? wide : 0;
+    each[EIGEN_PRODUCT] = spectral ? wide : 0;
+    each[EIGEN_VALUES] = library ? n * size : (2 * n + 2) * 8;
+    each[EIGEN_NUMBERS] = EIGEN_NUMBERS_BYTES;
+    each[EIGEN_INFO] = library ? (int64_t)sizeof(int) : 0;
+    if (f->way == EIGEN_DIVIDED)
+        divide_sizes(f, each);
+    if (library)
+        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
+                                                    CUBLAS_FILL_MODE_UPPER, n, t, any, n, t, any, t,
+                                                    &work, &host, solver_per_call(n));
+    each[EIGEN_WORK] = work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)work;
+    e->host_bytes = host > e->host_bytes ? host : e->host_bytes;
+    return rc ? eigen_failed(f->b, f->stage, f->group, "cusolverDnXsyevBatched_bufferSize", rc)
+              : OPTC_OK;
+}
+
+/* Places the arrays of a round of `count` matrices. Returns their bytes. */
+static int64_t eigen_place(const MethodAt *f, const int64_t each[EIGEN_ARRAYS], int64_t count,
+                           Area area[EIGEN_ARRAYS])
+{
+    static const char *const names[EIGEN_ARRAYS] = {
+        "squares", "more", "parts", "bases", "product", "values", "numbers", "info", "work"};
+    int64_t bytes = 0;
+    memset(area, 0, sizeof *area * EIGEN_ARRAYS);
+    for (int i = 0; i < EIGEN_ARRAYS; i++) {
+        Area *x = &area[i];
+        x->name = names[i];
+        x->eigen = 1;
+        x->bytes = i == EIGEN_INFO                               ? (int)sizeof(int)
+                   : i == EIGEN_WORK                             ? 1
+                   : i < EIGEN_VALUES + (by_library(f) ? 1 : 0) ? f->work->bytes
+                                                                 : (int)sizeof(double);
+        x->at = bytes;
+        x->apart = each[i];
+        x->values = each[i] / x->bytes;
+        x->count = i == EIGEN_WORK ? 1 : count;
+        bytes = eigen_past(bytes, dom_times(each[i], x->count));
     }
-    return s;
+    return bytes;
+}
+
+/* As many matrices per round as fit. */
+static optc_status eigen_memory(MethodAt *f)
+{
+    Eigen *e = &f->x->eigen;
+    const CallGroup *g = &f->x->group[f->group];
+    const int64_t half = f->b->rule->engine->workspace / 2,
+                  per_call = by_library(f) ? solver_per_call(f->m) : 1;
+    int64_t each[EIGEN_ARRAYS], calls = count_up(dom_times(g->n, g->shape.slices), per_call);
+    Area area[EIGEN_ARRAYS];
+    optc_status s = eigen_sizes(f, each);
+    if (s != OPTC_OK)
+        return s;
+    int64_t bytes = eigen_place(f, each, dom_times(calls, per_call), area);
+    while (bytes > half && calls > 1) {
+        int64_t fewer = (int64_t)((double)calls * (double)half / (double)bytes);
+        calls = fewer < 1 ? 1 : fewer < calls ? fewer : calls - 1;
+        bytes = eigen_place(f, each, dom_times(calls, per_call), area);
+    }
+    if (bytes > e->bytes) {
+        e->bytes = bytes;
+        call_label(f->b, f->stage, g, e->largest, sizeof e->largest);
+    }
+    return add_areas(f, area, EIGEN_ARRAYS);
 }
 
 /* ---- steps ---- */
-CORE PointerSet eigen_set(const EigenRound *r, int array)
-{
-    PointerSet s;
-    memset(&s, 0, sizeof s);
-    s.array = OWN_EIGEN;
-    s.group = r->group;
-    s.bytes = 8;
-    s.record = r->each[array];
-    s.base = r->at[array];
-    s.most = r->count;
-    return s;
-}
+CORE int eigen_array(const MethodAt *f, int array) { return part_set(f, at(array, 0, 0)); }
 
-CORE int eigen_array(const EigenRound *r, int array)
-{
-    PointerSet s = eigen_set(r, array);
-    return add_set(r->x, &s);
-}
-
-static int eigen_rule_set(const EigenRound *r, int array)
-{
-    return whole_set(r->x, array, r->group, 0);
-}
-
-CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n,
+CORE CallStep *eigen_blocks(MethodAt *f, CallKernel kernel, int from, int64_t m, int64_t n,
                             int64_t blocks)
 {
-    CallStep *s = add_step(r->x, kernel, call_type_f64(), r->group);
-    s->a = s->b = s->c = eigen_array(r, from);
-    s->m = m;
-    s->n = n;
-    s->own = true;
-    s->flags = r->f32 ? EIGEN_IN_F32 : 0;
-    s->alpha = (double)(r->at[EIGEN_NUMBERS] - r->at[from]);
-    s->blocks = (unsigned)blocks;
-    r->fits = r->fits && dom_times(blocks, r->count) <= MOST_BLOCKS && m <= INT_MAX && n <= INT_MAX;
+    const Area *area = f->x->area + f->areas;
+    const int set = eigen_array(f, from);
+    CallStep *s = add_launch_of(f, kernel, set, set, set, m, n, blocks);
+    s->flags = eigen_f32(f) ? EIGEN_IN_F32 : 0;
+    s->alpha = (double)(area[EIGEN_NUMBERS].at - area[from].at);
     return s;
 }
 
-static CallStep *eigen_step(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n)
+static CallStep *eigen_step(MethodAt *f, CallKernel kernel, int from, int64_t m, int64_t n)
 {
-    return eigen_blocks(r, kernel, from, m, n, kernel_blocks(kernel, m, n, false));
+    return eigen_blocks(f, kernel, from, m, n, kernel_blocks(kernel, m, n, false));
 }
 
-static void eigen_begin(EigenRound *r)
+static void eigen_begin(MethodAt *f)
 {
-    const ProgCall *c = r->stage->call;
-    eigen_step(r, KERNEL_EIGEN_START, EIGEN_NUMBERS, 1, 1);
-    CallStep *s = eigen_step(r, KERNEL_EIGEN_MEASURE, EIGEN_NUMBERS, r->n, r->n);
-    s->a = s->b = eigen_rule_set(r, c->a);
-    s = eigen_step(r, KERNEL_EIGEN_LOAD, EIGEN_SQUARES, r->n, r->n);
-    s->b = eigen_rule_set(r, c->a);
-    s->flags |= r->method == EIGEN_DIVIDED ? EIGEN_MIRRORED : 0;
+    const int from = whole_set(f, f->call->a);
+    eigen_step(f, KERNEL_EIGEN_START, EIGEN_NUMBERS, 1, 1);
+    CallStep *s = eigen_step(f, KERNEL_EIGEN_MEASURE, EIGEN_NUMBERS, f->m, f->m);
+    s->a = s->b = from;
+    s = eigen_step(f, KERNEL_EIGEN_LOAD, EIGEN_SQUARES, f->m, f->m);
+    s->b = from;
+    s->flags |= f->way == EIGEN_DIVIDED ? EIGEN_MIRRORED : 0;
 }
 
-static void eigen_solver(EigenRound *r)
+static void eigen_solver(MethodAt *f)
 {
-    if (r->method == EIGEN_DIVIDED) {
-        add_divide(r);
+    if (f->way == EIGEN_DIVIDED) {
+        add_divide(f);
         return;
     }
-    CallStep *s = eigen_step(r, KERNEL_EIGEN_ROTATE, EIGEN_SQUARES, r->n, r->n);
-    s->own = !eigen_by_library(r);
-    s->b = eigen_array(r, eigen_by_library(r) ? EIGEN_INFO : EIGEN_MORE);
-    s->c = eigen_array(r, EIGEN_VALUES);
-    s->per_call = r->per_call;
-    s->work_at = r->work_at;
-    s->in_f32 = r->f32;
-    s->work = r->work;
-    s->host = r->host;
+    CallStep *s = eigen_step(f, KERNEL_EIGEN_ROTATE, EIGEN_SQUARES, f->m, f->m);
+    s->kind = by_library(f) ? STEP_SOLVER : STEP_KERNEL;
+    s->b = eigen_array(f, by_library(f) ? EIGEN_INFO : EIGEN_MORE);
+    s->c = eigen_array(f, EIGEN_VALUES);
 }
 
 /* The product V.T (f(values) V); V's rows are the eigenvectors. */
-static void eigen_power(EigenRound *r)
+static void eigen_power(MethodAt *f)
 {
-    const ProgCall *c = r->stage->call;
-    CallStep *s = eigen_step(r, KERNEL_EIGEN_VALUES, EIGEN_SQUARES, 1, r->n);
-    s->b = c->b >= 0 ? eigen_rule_set(r, c->b) : s->a;
-    s->c = eigen_array(r, EIGEN_VALUES);
+    const ProgCall *c = f->call;
+    const ProductSize z = {f->m, f->m, f->m};
+    CallStep *s = eigen_step(f, KERNEL_EIGEN_VALUES, EIGEN_SQUARES, 1, f->m);
+    s->b = c->b >= 0 ? whole_set(f, c->b) : s->a;
+    s->c = eigen_array(f, EIGEN_VALUES);
     s->k = spectral_number(c->callee);
     s->beta = c->alpha;
     s->flags |= c->b >= 0 ? EIGEN_LIFTED : 0;
-    s = eigen_step(r, KERNEL_EIGEN_SCALE, EIGEN_SQUARES, r->n, r->n);
-    s->b = eigen_array(r, EIGEN_VALUES);
-    s->c = eigen_array(r, EIGEN_MORE);
-    s = add_step(r->x, KERNEL_MM_F64, call_type_f64(), r->group);
-    int64_t blocks = kernel_blocks(s->kernel, r->n, r->n, false);
-    s->a = eigen_array(r, EIGEN_SQUARES);
-    s->b = eigen_array(r, EIGEN_MORE);
-    s->c = eigen_array(r, EIGEN_PRODUCT);
-    s->m = s->n = s->k = s->lda = s->ldb = s->ldc = r->n;
-    s->flags = TRANS_A;
-    s->alpha = 1;
-    s->own = !r->x->library;
-    s->blocks = (unsigned)blocks;
-    r->fits = r->fits && dom_times(blocks, r->count) <= MOST_BLOCKS;
+    s = eigen_step(f, KERNEL_EIGEN_SCALE, EIGEN_SQUARES, f->m, f->m);
+    s->b = eigen_array(f, EIGEN_VALUES);
+    s->c = eigen_array(f, EIGEN_MORE);
+    add_product(f, operand(eigen_array(f, EIGEN_SQUARES), f->m),
+                operand(eigen_array(f, EIGEN_MORE), f->m),
+                operand(eigen_array(f, EIGEN_PRODUCT), f->m), z, TRANS_A, 1, 0);
 }
 
-static void eigen_end(EigenRound *r)
+static void eigen_end(MethodAt *f)
 {
-    const ProgCall *c = r->stage->call;
-    bool f64 = r->b->program->array[c->out].type == (int)T_F64;
-    int from = r->spectral ? EIGEN_PRODUCT : EIGEN_SQUARES;
-    unsigned method = r->spectral ? 0 : EIGEN_VECTORS;
-    if (!r->spectral)
-        eigen_step(r, KERNEL_EIGEN_SIGNS, EIGEN_SQUARES, r->wanted, r->n);
-    CallStep *s = eigen_step(r, KERNEL_EIGEN_CHECK, from, r->wanted, r->n);
+    const bool spectral = is_spectral(f), library = by_library(f);
+    const int from = spectral ? EIGEN_PRODUCT : EIGEN_SQUARES;
+    const unsigned method = spectral ? 0 : EIGEN_VECTORS;
+    if (!spectral)
+        eigen_step(f, KERNEL_EIGEN_SIGNS, EIGEN_SQUARES, f->n, f->m);
+    CallStep *s = eigen_step(f, KERNEL_EIGEN_CHECK, from, f->n, f->m);
     s->flags |= method;
-    s->beta = f64 ? DBL_MAX : FLT_MAX;
-    s = eigen_step(r, KERNEL_EIGEN_JUDGE, EIGEN_NUMBERS, 1, 1);
-    s->b = factor_stats_set(r->x, r->b, r->stage, r->group);
-    s->c = eigen_by_library(r) ? eigen_array(r, EIGEN_INFO) : s->a;
-    s->flags = eigen_by_library(r) ? 1 : 0;
-    s = eigen_step(r, KERNEL_EIGEN_STORE, from, r->n, r->wanted);
-    s->c = eigen_rule_set(r, c->out);
-    s->b = c->c >= 0 ? eigen_rule_set(r, c->c) : s->c;
-    s->flags |= method | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
+    s->beta = result_most(f);
+    s = eigen_step(f, KERNEL_EIGEN_JUDGE, EIGEN_NUMBERS, 1, 1);
+    s->b = stats_set(f);
+    s->c = library ? eigen_array(f, EIGEN_INFO) : s->a;
+    s->flags = library;
+    s = eigen_step(f, KERNEL_EIGEN_STORE, from, f->m, f->n);
+    s->flags |= method;
+    store_result(f, s);
 }
 
-static optc_status eigen_round(EigenRound *r)
+CORE optc_status build_eigen(MethodAt *f)
 {
-    GpuCalls *x = r->x;
-    int first = x->nstep;
-    optc_status s = eigen_cut(r);
-    if (s != OPTC_OK)
-        return s;
-    eigen_begin(r);
-    eigen_solver(r);
-    if (r->spectral)
-        eigen_power(r);
-    eigen_end(r);
-    for (int i = first; i < x->nstep; i++)
-        x->step[i].at_once = r->count;
-    if (r->bytes > x->eigen.bytes) {
-        x->eigen.bytes = r->bytes;
-        call_label(r->b, r->stage, &x->group[r->group], x->eigen.largest, sizeof x->eigen.largest);
-    }
-    x->eigen.host_bytes = r->host > x->eigen.host_bytes ? r->host : x->eigen.host_bytes;
-    return OPTC_OK;
-}
-
-/* spectral: the result is a function of the eigenvalues, else the eigenvectors. */
-static optc_status build_eigen(const MethodAt *f, bool spectral)
-{
-    GpuCalls *x = f->x;
-    if (is_library(f->way)) {
-        optc_status s = eigen_open(f->b, &x->eigen);
+    if (by_library(f)) {
+        optc_status s = eigen_open(f->b, &f->x->eigen);
         if (s != OPTC_OK)
             return s;
-        if (!x->eigen.library) {
+        if (!f->x->eigen.library) {
             MethodAt ours = *f;
             ours.library = false;
             return method_steps(&ours);
         }
     }
-    EigenRound r;
-    memset(&r, 0, sizeof r);
-    r.b = f->b;
-    r.x = x;
-    r.stage = f->stage;
-    r.group = f->group;
-    r.n = f->n;
-    r.wanted = f->cols;
-    r.method = f->way;
-    r.f32 = way_in_f32(f->way, f->exact || divides_in_f64(f->gpu, f->call, f->n));
-    r.spectral = spectral;
-    r.fits = true;
-    if (f->way == EIGEN_ROTATED && r.n > EIGEN_ALONE_LIMIT)
-        return too_long(
-            f->b, f->stage, &x->group[f->group],
-            "eigenvectors have at most 46340 rows; choose a smaller `limit`, or divide the "
-            "tensor into blocks");
-    optc_status s = eigen_round(&r);
-    return s == OPTC_OK ? steps_fit(f, r.fits) : s;
-}
-
-CORE optc_status build_vectors(const MethodAt *f) { return build_eigen(f, false); }
-CORE optc_status build_spectral(const MethodAt *f) { return build_eigen(f, true); }
-
-CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
-{
-    for (int64_t i = 0; i < root_pointers(x, s); i++) {
-        int64_t at = s->base + i / s->each * s->record + i % s->each * s->apart;
-        to[i].slot = -1;
-        to[i].offset = (long long)(x->eigen.scratch + (CUdeviceptr)at);
-    }
+    if (f->way == EIGEN_ROTATED && f->m > EIGEN_ALONE_LIMIT)
+        return too_long(f, "eigenvectors have at most 46340 rows; choose a smaller `limit`, or "
+                           "divide the tensor into blocks");
+    f->work = way_in_f32(f->way, f->exact || divides_in_f64(f->gpu, f->call, f->m))
+                  ? call_type_f32()
+                  : call_type_f64();
+    optc_status s = eigen_memory(f);
+    if (s != OPTC_OK)
+        return s;
+    eigen_begin(f);
+    eigen_solver(f);
+    if (is_spectral(f))
+        eigen_power(f);
+    eigen_end(f);
+    return OPTC_OK;
 }
 
 /* ---- the library's call ---- */
-CORE CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i)
-{
-    return x->eigen.scratch + (CUdeviceptr)(x->set[set].base + i * x->set[set].record);
-}
-
 /* Fills the last call of n matrices with zeros, for which the library converges at once. */
 static int eigen_pad(const optc_binding *b, const CallStep *s, int64_t n)
 {
-    const PointerSet *squares = &b->gpu->calls->set[s->a];
-    int64_t pad = count_up(n, s->per_call) * s->per_call - n;
-    CUdeviceptr at = eigen_at(b->gpu->calls, s->a, n);
-    return pad ? b->rule->engine->gpu->d->cuMemsetD8Async(at, 0, (size_t)(pad * squares->record),
+    const GpuCalls *x = b->gpu->calls;
+    const int64_t each = solver_per_call(s->n), pad = count_up(n, each) * each - n;
+    const size_t bytes = (size_t)(pad * area_of(x, x->set[s->a].array)->apart);
+    return pad ? b->rule->engine->gpu->d->cuMemsetD8Async(set_matrix(x, s->a, n), 0, bytes,
                                                           b->gpu->stream)
                : 0;
 }
 
-CORE bool eigen_launches(const CallStep *s)
+CORE optc_status launch_solver(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
-    return eigen_uses_library(s) || divide_launches(s);
-}
-
-CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
-{
-    GpuCalls *x = b->gpu->calls;
-    const char *call = "cuMemsetD8Async";
-    char what[400];
-    int rc = 0, failed = s->own ? divide_launch(b, s, of, &call) : eigen_pad(b, s, of.n);
-    if (failed) {
-        call_label(b, c->stage, &x->group[s->group], what, sizeof what);
-        if (failed == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
-            return fail(OPTC_ERROR_DEVICE,
-                        "optc_run: %s: the stream has too few of the GPU's %d multiprocessors for "
-                        "so many rows; use a stream of no green context, or a smaller `limit`",
-                        what, b->rule->engine->gpu->sms);
-        return gpu_error(b->rule->engine->gpu, call, failed, what);
-    }
-    for (int64_t i = 0; i < of.n && !s->own && !rc; i += s->per_call)
+    const GpuCalls *x = b->gpu->calls;
+    const char *call = "";
+    int rc = eigen_pad(b, s, of.n);
+    if (rc)
+        return step_failed(b, c, s, "cuMemsetD8Async", rc);
+    for (int64_t i = 0; i < of.n && !rc; i += solver_per_call(s->n))
         rc = solver_call(b, s, i, &call);
-    return rc ? eigen_failed(b, c->stage, s->group, call, rc) : OPTC_OK;
+    return rc ? eigen_failed(b, c->stage, x->set[s->c].group, call, rc) : OPTC_OK;
 }

@@ -16,6 +16,7 @@ enum {
     EIGEN_VALUES,
     EIGEN_NUMBERS,
     EIGEN_INFO,
+    EIGEN_WORK,
     EIGEN_ARRAYS,
     EIGEN_NUMBERS_BYTES = 64
 };
@@ -25,38 +26,14 @@ enum {
     EIGEN_MIRRORED = 1024
 };
 
-typedef struct EigenRound {
-    const optc_binding *b;
-    GpuCalls *x;
-    const ProgStage *stage;
-    int group;
-    int64_t n, wanted;
-    EigenMethod method;
-    bool f32, spectral;    /* f32: the type of the solver. spectral: as build_eigen */
-    /* matrices of a round: a multiple of per_call */
-    int64_t count;
-    int64_t per_call;                                      /* matrices of a call of the library */
-    /* bytes per matrix; offsets of the arrays; bytes of all */
-    int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;
-    int64_t work_at;
-    size_t work, host;                                     /* the library's workspace */
-    bool fits;
-} EigenRound;
-
 /* ---- gpu_eigen.c ---- */
-/* a pointer for each matrix in an array; not added yet */
-CORE PointerSet eigen_set(const EigenRound *r, int array);
-CORE int eigen_array(const EigenRound *r, int array);      /* the same, added: its index */
-/* a step of `blocks` blocks for each matrix, over one array; its alpha leads from that to the
- * numbers */
-CORE CallStep *eigen_blocks(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n,
+CORE int eigen_array(const MethodAt *f, int array);        /* the set of an array */
+CORE bool eigen_f32(const MethodAt *f);                    /* the type of the solver */
+/* Over one array: a kernel's alpha leads from that to the numbers. */
+CORE CallStep *eigen_blocks(MethodAt *f, CallKernel kernel, int from, int64_t m, int64_t n,
                             int64_t blocks);
 
 /* ---- gpu_divide.c ---- */
-CORE void divide_sizes(const EigenRound *r, int64_t each[EIGEN_ARRAYS]);
-CORE void divide_bounds(int64_t n, int *steps, int *sets);           /* upper bounds */
-CORE void add_divide(EigenRound *r);
-CORE bool divide_launches(const CallStep *s);                      /* divide_launch launches it */
-/* Returns the driver's status. *call: the driver's function that returned it */
-CORE int divide_launch(const optc_binding *b, const CallStep *s, Matrices of, const char **call);
+CORE void divide_sizes(const MethodAt *f, int64_t each[EIGEN_ARRAYS]);
+CORE void add_divide(MethodAt *f);
 #endif

@@ -1,13 +1,8 @@
 /* Eigenvectors on a GPU: cuSOLVER's handle and calls, and memory of a binding (gpu_eigen.c has the
  * steps). */
-#include "runtime/core/matrix/gpu_calls.h"
+#include "runtime/core/matrix/gpu_eigen.h"
 
 #include <stdlib.h>
-
-CORE bool eigen_uses_library(const CallStep *s)
-{
-    return s->kernel == KERNEL_EIGEN_ROTATE && !s->own;
-}
 
 /* ---- the library ---- */
 CORE int solver_open(const optc_binding *b, Eigen *e)
@@ -35,15 +30,15 @@ static void solver_close(const optc_binding *b, Eigen *e)
 
 static void *eigen_matrix(const GpuCalls *x, int set, int64_t i)
 {
-    return (void *)(uintptr_t)eigen_at(x, set, i);
+    return (void *)(uintptr_t)set_matrix(x, set, i);
 }
 
 CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const char **call)
 {
     const GpuCalls *x = b->gpu->calls;
     Eigen *e = &b->gpu->calls->eigen;
-    cudaDataType t = s->in_f32 ? CUDA_R_32F : CUDA_R_64F;
-    void *work = (void *)(uintptr_t)(e->scratch + (CUdeviceptr)s->work_at);
+    const Area *array = area_of(x, x->set[s->a].array) - EIGEN_SQUARES, *work = array + EIGEN_WORK;
+    cudaDataType t = array->bytes == 4 ? CUDA_R_32F : CUDA_R_64F;
     int rc = 0;
     if (!e->is_on || e->on != b->gpu->stream) {
         *call = "cusolverDnSetStream";
@@ -56,8 +51,9 @@ CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const cha
         *call = "cusolverDnXsyevBatched";
         rc = e->f.cusolverDnXsyevBatched(
             e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER, s->n, t,
-            eigen_matrix(x, s->a, from), s->n, t, eigen_matrix(x, s->c, from), t, work, s->work,
-            e->host, s->host, (int *)eigen_matrix(x, s->b, from), s->per_call);
+            eigen_matrix(x, s->a, from), s->n, t, eigen_matrix(x, s->c, from), t,
+            (void *)(uintptr_t)area_at(x, work), (size_t)work->apart, e->host, e->host_bytes,
+            (int *)eigen_matrix(x, s->b, from), solver_per_call(s->n));
     }
     return rc;
 }
@@ -87,10 +83,10 @@ CORE void eigen_warm(optc_binding *b, GpuCalls *x)
     const char *call;
     for (int i = 0; i < x->nstep && !x->eigen.warm; i++) {
         const CallStep *s = &x->step[i];
-        if (!eigen_uses_library(s) || (like && like->n == s->n && like->in_f32 == s->in_f32))
+        if (s->kind != STEP_SOLVER || (like && like->n == s->n && like->flags == s->flags))
             continue;
-        size_t bytes = (size_t)(s->per_call * x->set[s->a].record);
-        if (!b->rule->engine->gpu->d->cuMemsetD8Async(eigen_at(x, s->a, 0), 0, bytes,
+        size_t bytes = (size_t)(solver_per_call(s->n) * area_of(x, x->set[s->a].array)->apart);
+        if (!b->rule->engine->gpu->d->cuMemsetD8Async(set_matrix(x, s->a, 0), 0, bytes,
                                                       b->gpu->stream))
             (void)solver_call(b, s, 0, &call);
         like = s;

@@ -23,14 +23,6 @@
 
 static const double inverse_off = 0.05;                     /* as roots: root_off */
 
-static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group,
-                        Shape shape)
-{
-    Factor f = {b, x, s, s->call, group, 0, 0, {0}, true, 0};
-    factor_sides(b->program, s->call, shape, &f.m, &f.n);
-    return f;
-}
-
 /* A solve of at least as many right-hand sides as the triangle has rows multiplies them by the
  * triangle's inverse. A substitution moves about 110 bytes per value, mostly for products over 64
  * terms, and this about 50. Errors grow with the condition number of the whole triangle instead of
@@ -39,25 +31,22 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
 enum { INVERTED_MOST = 2048 };
 CORE bool solves_by_inverse(const MethodAt *f)
 {
-    return f->n > FACTOR_PANEL && f->n <= INVERTED_MOST && f->cols >= f->n && !f->f64 &&
+    return f->m > FACTOR_PANEL && f->m <= INVERTED_MOST && f->n >= f->m && !f->f64 &&
            f->library;                                     /* our own product takes no pairs */
 }
 
-/* Values of each area, and its row stride */
-static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
+/* Values of each area of an m x n factor, and its row stride */
+static void factor_areas(const ProgCall *call, int64_t m, int64_t n, int64_t values[AREAS],
+                         int64_t ld[AREAS])
 {
-    Callee c = f->call->callee;
-    int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_CHOL ? 0 : f->n;
-    bool right = (f->call->flags & FROM_RIGHT) != 0;
+    Callee c = call->callee;
+    bool qr = c == CALL_QR, chol = c == CALL_CHOL, solve = c == CALL_SOLVE;
+    int64_t side = qr ? n : m, across = chol ? 0 : n;
     /* row stride of the right-hand sides */
-    int64_t wide = right ? f->m : across;
-    const int64_t square = dom_times(side, side), all = dom_times(down, across);
-    bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
-    const int64_t length[AREAS] = {qr               ? all
-                                   : c == CALL_CHOL ? 0
-                                                    : square,
-                                   all, solve ? all : square, solve ? 0 : square,
-                                   dom_times(side, FACTOR_PANEL)};
+    int64_t wide = call->flags & FROM_RIGHT ? m : across;
+    const int64_t square = dom_times(side, side), all = dom_times(m, across);
+    const int64_t length[AREAS] = {qr ? all : chol ? 0 : square, all, solve ? all : square,
+                                   solve ? 0 : square, dom_times(side, FACTOR_PANEL)};
     const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side,
                                 FACTOR_PANEL};
     for (int i = 0; i < AREAS; i++) {
@@ -68,86 +57,27 @@ static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
 
 CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape)
 {
-    Factor f = factor_in(b, NULL, s, 0, shape);
-    int64_t values[AREAS], ld[AREAS], all = RECORD_NUMBERS;
-    areas_of(&f, values, ld);
-    for (int i = 0; i < AREAS; i++)
-        all = values[i] > INT64_MAX / 64 ? INT64_MAX / 64 : all + values[i];
-    return f.m && f.n ? dom_times(all, (int64_t)sizeof(double)) : 0;
-}
-
-/* Upper bounds. Steps of a panel: three for a triangle, two for its right-hand sides, one for a
- * tile of its own; two more for every eight panels. 24 others of a round: Gram matrix, at most 10
- * steps for inverses of blocks, check, result. */
-CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
-{
-    Factor f = factor_in(b, NULL, s, 0, shape);
-    int64_t panels = count_up(f.m > f.n ? f.m : f.n, FACTOR_PANEL),
-            rounds = s->call->callee == CALL_QR ? SHORT_ROUNDS + ROUNDS : 1;
-    int64_t n = 16 + rounds * (24 + 7 * panels);
-    *steps = n < INT_MAX / 8 ? (int)n : INT_MAX / 8;
-    *sets = *steps * 3;
+    int64_t m, n, values[AREAS], ld[AREAS];
+    factor_sides(b->program, s->call, shape, &m, &n);
+    factor_areas(s->call, m, n, values, ld);
+    return m && n ? record_bytes(values, (int)sizeof(double)) : 0;
 }
 
 /* ---- steps ---- */
-CORE int part_set(const Factor *f, Part p)
-{
-    return whole_set(f->x, AREA(p.area), f->group, p.row * f->ld[p.area] + p.col);
-}
-
-CORE CallStep *add_kernel_step(Factor *f, CallKernel kernel, int a, int c, int64_t m, int64_t n)
-{
-    CallStep *s = add_step(f->x, kernel, call_type_f64(), f->group);
-    const CallGroup *g = &f->x->group[f->group];
-    int64_t blocks = kernel_blocks(kernel, m, n, false);
-    s->a = s->b = a;
-    s->c = c;
-    s->m = m;
-    s->n = n;
-    s->own = true;
-    s->blocks = (unsigned)blocks;
-    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS &&
-              m <= INT_MAX && n <= INT_MAX;
-    return s;
-}
-
 /* offset from p to the record's numbers */
-static int64_t to_numbers(Factor *f, Part p)
+CORE int64_t area_to_numbers(MethodAt *f, Part p)
 {
-    int64_t k = f->x->numbers - f->x->area[p.area] - p.row * f->ld[p.area] - p.col;
+    const Area *area = f->x->area + f->areas;
+    int64_t k = (area[NUMBERS].at - area[p.area].at) / 8 - p.row * area[p.area].ld - p.col;
     f->reach = k > f->reach ? k : f->reach;
     return k;
 }
 
-CORE CallStep *add_area_step(Factor *f, CallKernel kernel, Part p, int64_t m, int64_t n)
+CORE CallStep *add_area_step(MethodAt *f, CallKernel kernel, Part p, int64_t m, int64_t n)
 {
     int set = part_set(f, p);
-    CallStep *s = add_kernel_step(f, kernel, set, set, m, n);
-    s->k = to_numbers(f, p);
-    return s;
-}
-
-CORE CallStep *part_product(Factor *f, Part a, Part b, Part c, ProductSize z, unsigned transpose,
-                            double alpha, double beta)
-{
-    CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
-    const CallGroup *g = &f->x->group[f->group];
-    int64_t blocks = kernel_blocks(s->kernel, z.m, z.n, false);
-    s->a = part_set(f, a);
-    s->b = part_set(f, b);
-    s->c = part_set(f, c);
-    s->m = z.m;
-    s->n = z.n;
-    s->k = z.k;
-    s->lda = f->ld[a.area];
-    s->ldb = f->ld[b.area];
-    s->ldc = f->ld[c.area];
-    s->flags = transpose;
-    s->alpha = alpha;
-    s->beta = beta;
-    s->own = !f->x->library;
-    s->blocks = (unsigned)blocks;
-    f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS;
+    CallStep *s = add_launch(f, kernel, set, set, set, m, n);
+    s->k = area_to_numbers(f, p);
     return s;
 }
 
@@ -159,7 +89,7 @@ static int64_t panel_at(int64_t n, int64_t k)
 /* Area 3 = the triangle of area 2, whose lower half is overwritten; the inverses of its tiles go to
  * area 4. flags 2: columns may depend on each other; the triangle's diagonal is -1 at a column that
  * depends on earlier ones. */
-CORE void add_chol(Factor *f, int64_t n, unsigned flags)
+CORE void add_chol(MethodAt *f, int64_t n, unsigned flags)
 {
     for (int64_t k = 0, w; k < n; k += w) {
         w = panel_at(n, k);
@@ -183,7 +113,7 @@ CORE void add_chol(Factor *f, int64_t n, unsigned flags)
 
 /* Subtracts from the w columns (or rows) at k their products with the `done` solved ones from
  * `before` on. */
-CORE void add_off(Factor *f, TriangleSolve z, int64_t k, int64_t w, int64_t before, int64_t done)
+CORE void add_off(MethodAt *f, TriangleSolve z, int64_t k, int64_t w, int64_t before, int64_t done)
 {
     /* the part of the triangle that connects them, as stored */
     Part tri = z.right == z.transposed ? at(z.t, k, before) : at(z.t, before, k);
@@ -198,7 +128,7 @@ CORE void add_off(Factor *f, TriangleSolve z, int64_t k, int64_t w, int64_t befo
                      z.transposed ? TRANS_A : 0, -1, 1);
 }
 
-CORE void add_solve(Factor *f, TriangleSolve z)
+CORE void add_solve(MethodAt *f, TriangleSolve z)
 {
     bool forward = z.right == z.transposed;
     int64_t panels = count_up(z.n, FACTOR_PANEL);
@@ -219,56 +149,48 @@ CORE void add_solve(Factor *f, TriangleSolve z)
     }
 }
 
-CORE void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsigned flags)
+CORE void add_load(MethodAt *f, int array, int area, int64_t m, int64_t n, unsigned flags)
 {
-    int from = whole_set(f->x, array, f->group, 0), to = part_set(f, at(area, 0, 0));
-    CallStep *s = add_kernel_step(f, KERNEL_FACTOR_LOAD, from, to, m, n);
+    int from = whole_set(f, array), to = part_set(f, at(area, 0, 0));
+    CallStep *s = add_launch(f, KERNEL_FACTOR_LOAD, from, from, to, m, n);
     s->flags = flags;
-    s->k = flags & 512 ? to_numbers(f, at(area, 0, 0)) : 0;
+    s->k = flags & 512 ? area_to_numbers(f, at(area, 0, 0)) : 0;
 }
 
 /* Counts the factor and stores its result. flags: of the kernels; of a QR also which matrices are
  * meant (gpu_qr.c) */
-CORE void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
+CORE void add_result(MethodAt *f, int area, int64_t m, int64_t n, unsigned flags)
 {
-    const ProgCall *c = f->call;
     CallStep *s = add_area_step(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n);
-    s->b = factor_stats_set(f->x, f->b, f->stage, f->group);
+    s->b = stats_set(f);
     s->flags = flags & ~255u;
     s = add_area_step(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
-    s->c = whole_set(f->x, c->out, f->group, 0);
-    s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
-    s->flags = flags | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
+    s->flags = flags;
+    store_result(f, s);
 }
 
 /* Stores a result that has no previous one, and checks it in the same pass. */
-static void add_checked_store(Factor *f, int area, int64_t m, int64_t n)
+static void add_checked_store(MethodAt *f, int area, int64_t m, int64_t n)
 {
-    int stats = factor_stats_set(f->x, f->b, f->stage, f->group);
     for (unsigned flags = 128; flags <= 256; flags *= 2) {
         CallStep *s = add_area_step(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
-        s->b = s->c = whole_set(f->x, f->call->out, f->group, 0);
+        s->b = s->c = whole_set(f, f->call->out);
         s->alpha = FLT_MAX;
         s->flags = flags;
         if (flags == 128)
-            add_area_step(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n)->b = stats;
+            add_area_step(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n)->b = stats_set(f);
     }
 }
 
-CORE bool stores_f64(const Factor *f)
-{
-    return f->b->program->array[f->call->out].type == (int)T_F64;
-}
-
-CORE void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
+CORE void add_store(MethodAt *f, int area, int64_t m, int64_t n, unsigned flags)
 {
     CallStep *s = add_area_step(f, KERNEL_FACTOR_CHECK, at(area, 0, 0), m, n);
-    s->alpha = stores_f64(f) ? DBL_MAX : FLT_MAX;
+    s->alpha = result_most(f);
     s->flags = flags;
     add_result(f, area, m, n, flags);
 }
 
-static void chol_steps(Factor *f)
+static void chol_steps(MethodAt *f)
 {
     add_load(f, f->call->a, 2, f->m, f->m, 64);
     add_chol(f, f->m, 0);
@@ -276,39 +198,38 @@ static void chol_steps(Factor *f)
 }
 
 /* The same part of each of `pairs` pairs, which are `length` rows and columns apart. */
-static int pairs_set(const Factor *f, Part p, int64_t pairs, int64_t length)
+static Operand pair_operand(const MethodAt *f, Part p, int64_t pairs, int64_t length)
 {
-    return parts_set(f->x, AREA(p.area), f->group, p.row * f->ld[p.area] + p.col, (int)pairs,
-                     length * (f->ld[p.area] + 1));
+    const int64_t ld = f->x->area[f->areas + p.area].ld;
+    return operand(parts_set(f, p, pairs, length * (ld + 1)), ld);
 }
 
 /* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on.
  * From their inverses this makes that of each pair: -D^-1 C A^-1 for the block C below A. No
  * operand is in the rows of a result. */
-static void add_pairs(Factor *f, InverseAreas z, int64_t first, int64_t w, int64_t v, int64_t pairs)
+static void add_pairs(MethodAt *f, InverseAreas z, int64_t first, int64_t w, int64_t v,
+                      int64_t pairs)
 {
-    Part a = at(z.inverse, first, first), c = at(z.triangle, first + w, first),
-         d = at(z.inverse, first + w, first + w), below = at(z.inverse, first + w, first),
-         between = at(z.between, first + w, first);
-    for (int i = 0; i < 2 && pairs; i++) {
-        Part left = i ? between : d, right = i ? a : c, to = i ? below : between;
-        ProductSize size = {v, w, i ? w : v};
-        CallStep *s = part_product(f, left, right, to, size, 0, i ? -1 : 1, 0);
-        s->a = pairs_set(f, left, pairs, 2 * w);
-        s->b = pairs_set(f, right, pairs, 2 * w);
-        s->c = pairs_set(f, to, pairs, 2 * w);
-    }
+    const Operand a = pair_operand(f, at(z.inverse, first, first), pairs, 2 * w),
+                  c = pair_operand(f, at(z.triangle, first + w, first), pairs, 2 * w),
+                  d = pair_operand(f, at(z.inverse, first + w, first + w), pairs, 2 * w),
+                  below = pair_operand(f, at(z.inverse, first + w, first), pairs, 2 * w),
+                  between = pair_operand(f, at(z.between, first + w, first), pairs, 2 * w);
+    const ProductSize dc = {v, w, v}, product = {v, w, w};
+    add_product(f, d, c, between, dc, 0, 1, 0);
+    add_product(f, between, a, below, product, 0, -1, 0);
 }
 
 /* Inverts the blocks of `most` rows on a triangle's diagonal, n rows in all: its tiles, then
  * triangles of 128 rows, 256 and so on. */
-CORE void add_inverse(Factor *f, InverseAreas z, int64_t n, int64_t most)
+CORE void add_inverse(MethodAt *f, InverseAreas z, int64_t n, int64_t most)
 {
     add_area_step(f, KERNEL_FACTOR_TILES, at(z.triangle, 0, 0), n, n)->b =
         part_set(f, at(z.inverse, 0, 0));
     for (int64_t w = FACTOR_PANEL; w < n && w < most; w *= 2) {
         int64_t pairs = n / (2 * w), left = n - pairs * 2 * w;
-        add_pairs(f, z, 0, w, w, pairs);
+        if (pairs)
+            add_pairs(f, z, 0, w, w, pairs);
         if (left > w)
             add_pairs(f, z, pairs * 2 * w, w, left - w, 1);
     }
@@ -316,7 +237,7 @@ CORE void add_inverse(Factor *f, InverseAreas z, int64_t n, int64_t most)
 
 /* Area 2 = the right-hand sides in area 1 multiplied by the inverse in area 0, without the zeros in
  * it. */
-static void add_times_inverse(Factor *f, TriangleSolve z)
+static void add_times_inverse(MethodAt *f, TriangleSolve z)
 {
     bool forward = z.right == z.transposed;
     for (int64_t k = 0, w; k < z.n; k += w) {
@@ -333,7 +254,7 @@ static void add_times_inverse(Factor *f, TriangleSolve z)
     }
 }
 
-static void solve_steps(Factor *f, bool by_inverse)
+static void solve_steps(MethodAt *f, bool by_inverse)
 {
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
@@ -355,30 +276,16 @@ static void solve_steps(Factor *f, bool by_inverse)
         add_store(f, 2, down, across, 0);
 }
 
-static void substitution_steps(Factor *f) { solve_steps(f, false); }
-static void times_inverse_steps(Factor *f) { solve_steps(f, true); }
+static void substitution_steps(MethodAt *f) { solve_steps(f, false); }
+static void times_inverse_steps(MethodAt *f) { solve_steps(f, true); }
 
 /* area 2 = x.T x: the lower triangle, or the whole matrix (POWER: m and n are equal) */
-CORE void add_gram(Factor *f, int x, bool whole)
+CORE void add_gram(MethodAt *f, int x, bool whole)
 {
-    ProgCall c;
-    ProductShape z;
-    memset(&c, 0, sizeof c);
-    c.flags = SYMMETRIC | TRANS_A | (whole ? 0 : LOWER);
-    c.a = c.b = AREA(x);
-    c.c = -1;
-    c.out = AREA(2);
-    c.alpha = 1;
-    z.slices = 1;
-    z.m = z.n = f->n;
-    z.k = f->m;
-    z.ld[0] = z.ld[1] = f->ld[x];
-    z.ld[2] = z.ld[3] = f->ld[2];
-    f->fits =
-        product_steps(f->b, f->x, call_type_f64(), &c, f->group, z, !f->x->library) && f->fits;
+    symmetric_product(f, x, x, 2, f->n, f->m, 1, TRANS_A | (whole ? 0 : LOWER));
 }
 
-static void inverse_steps(Factor *f)
+static void inverse_steps(MethodAt *f)
 {
     TriangleSolve z = {3, 0, 1, false, false, f->m, f->m};
     ProductSize all = {f->m, f->m, f->m};
@@ -395,7 +302,7 @@ static void inverse_steps(Factor *f)
 }
 
 /* The rows that it names have the same ratio to the columns. */
-static optc_status out_of_reach(const Factor *f)
+static optc_status out_of_reach(const MethodAt *f)
 {
     const double scale = sqrt((double)INT_MAX / (double)f->reach);
     char why[300];
@@ -405,38 +312,23 @@ static optc_status out_of_reach(const Factor *f)
         "%lld x %lld; choose a smaller `limit`, or divide the tensor into blocks",
         (long long)f->reach, INT_MAX, (long long)((double)f->m * scale),
         (long long)((double)f->n * scale));
-    return too_long(f->b, f->stage, &f->x->group[f->group], why);
+    return too_long(f, why);
 }
 
-static optc_status build_factor(const MethodAt *of, void (*steps)(Factor *f))
+static optc_status build_factor(MethodAt *f, void (*steps)(MethodAt *f))
 {
-    GpuCalls *x = of->x;
-    const Shape shape = x->group[of->group].shape;
-    Factor f = factor_in(of->b, x, of->stage, of->group, shape);
-    int64_t values[AREAS];
-    int first = x->nstep;
-    areas_of(&f, values, f.ld);
-    x->numbers = 0;
-    for (int i = 0; i < AREAS; i++) {
-        x->area[i] = x->numbers;
-        x->area_ld[i] = f.ld[i];
-        x->numbers += values[i];
-    }
-    x->record = factor_record(of->b, of->stage, shape);
-    x->value_bytes = (int)sizeof(double);
-    add_area_step(&f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1);
-    steps(&f);
-    for (int i = first; i < x->nstep; i++)
-        x->step[i].at_once = x->room_bytes / x->record;
-    x->record = 0;
-    return f.reach > INT_MAX ? out_of_reach(&f) : steps_fit(of, f.fits);
+    int64_t values[AREAS], ld[AREAS];
+    factor_areas(f->call, f->m, f->n, values, ld);
+    optc_status s = add_record(f, values, ld, (int)sizeof(double));
+    if (s != OPTC_OK)
+        return s;
+    add_area_step(f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1);
+    steps(f);
+    return f->reach > INT_MAX ? out_of_reach(f) : OPTC_OK;
 }
 
-CORE optc_status build_chol(const MethodAt *f) { return build_factor(f, chol_steps); }
-CORE optc_status build_solve(const MethodAt *f) { return build_factor(f, substitution_steps); }
-CORE optc_status build_solve_inverse(const MethodAt *f)
-{
-    return build_factor(f, times_inverse_steps);
-}
-CORE optc_status build_inverse(const MethodAt *f) { return build_factor(f, inverse_steps); }
-CORE optc_status build_qr(const MethodAt *f) { return build_factor(f, qr_steps); }
+CORE optc_status build_chol(MethodAt *f) { return build_factor(f, chol_steps); }
+CORE optc_status build_solve(MethodAt *f) { return build_factor(f, substitution_steps); }
+CORE optc_status build_solve_inverse(MethodAt *f) { return build_factor(f, times_inverse_steps); }
+CORE optc_status build_inverse(MethodAt *f) { return build_factor(f, inverse_steps); }
+CORE optc_status build_qr(MethodAt *f) { return build_factor(f, qr_steps); }

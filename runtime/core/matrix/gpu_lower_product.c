@@ -38,46 +38,43 @@ static int64_t lower_panel(const optc_binding *b, int64_t side, int64_t other, b
 /* The corner of a step's operands and result: its first row and column, and its first term. */
 typedef struct PanelCorner { int64_t row, col, term; } PanelCorner;
 
-static void add_panel(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
+static void add_panel(MethodAt *f, const CallType *t, const ProgCall *c, ProductShape z,
                       PanelCorner at)
 {
-    CallStep *s = add_step(x, t->mm, t, group);
-    bool ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
-    s->flags = c->flags & (TRANS_A | TRANS_B);
-    s->alpha = c->alpha;
-    s->beta = c->c >= 0 ? c->beta : 0;
-    s->m = z.m, s->n = z.n, s->k = z.k;
-    s->lda = z.ld[0], s->ldb = z.ld[1], s->ldc = z.ld[3];
-    s->a = whole_set(x, c->a, group, ta ? at.term * s->lda + at.row : at.row * s->lda + at.term);
-    s->b = whole_set(x, c->b, group, tb ? at.col * s->ldb + at.term : at.term * s->ldb + at.col);
-    s->c = whole_set(x, c->out, group, at.row * s->ldc + at.col);
+    CallStep *s = add_product_step(f, t, c, z);
+    PointerSet x = set_in(f, c->a), y = set_in(f, c->b), to = set_in(f, c->out);
+    x.offset = c->flags & TRANS_A ? at.term * s->lda + at.row : at.row * s->lda + at.term;
+    y.offset = c->flags & TRANS_B ? at.col * s->ldb + at.term : at.term * s->ldb + at.col;
+    to.offset = at.row * s->ldc + at.col;
+    s->a = add_set(f, &x);
+    s->b = add_set(f, &y);
+    s->c = add_set(f, &to);
 }
 
 /* The rest of a panel's rows of a product of two triangles, which is a triangle too: few terms give
  * its zeros. */
-static void add_zeros(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z,
+static void add_zeros(MethodAt *f, const CallType *t, const ProgCall *c, ProductShape z,
                       PanelCorner at)
 {
     at.col = z.k;
     z.n -= z.k;
     z.k = z.k < ZERO_TERMS ? z.k : (int64_t)ZERO_TERMS;
     if (z.n)
-        add_panel(x, t, c, group, z, at);
+        add_panel(f, t, c, z, at);
 }
 
-CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *t,
-                            const ProgCall *c, int group, ProductShape z)
+CORE bool add_lower_product(MethodAt *f, const CallType *t, const ProgCall *c, ProductShape z)
 {
     bool left = c->flags & LOWER_A, right = c->flags & LOWER_B, ta = c->flags & TRANS_A,
          tb = c->flags & TRANS_B;
     /* forward: terms from 0 to the diagonal */
     bool both = left && right && !ta && !tb, forward = left ? !ta : tb;
     bool plain = t->bytes >= 4 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32;
-    int64_t side = left ? z.m : z.n, w, least = b->rule->engine->gpu->block ? 1 : PANEL_LEAST;
+    int64_t side = left ? z.m : z.n, w, least = f->gpu->block ? 1 : PANEL_LEAST;
     if (!(left || right) || !plain || z.k != side || z.m < least || z.n < least ||
         (c->c >= 0 && c->c != c->out))
         return false;
-    w = lower_panel(b, side, left ? z.n : z.m, both);
+    w = lower_panel(f->b, side, left ? z.n : z.m, both);
     for (int64_t k = 0, rows; w && k < side; k += rows) {
         rows = side - k < w + least ? side - k : w;
         PanelCorner at = {left ? k : 0, left ? 0 : k, forward ? 0 : k};
@@ -85,10 +82,10 @@ CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *
         *(left ? &part.m : &part.n) = rows;
         part.k = forward ? k + rows : side - k;
         if (both) {
-            add_zeros(x, t, c, group, part, at);
+            add_zeros(f, t, c, part, at);
             part.n = part.k;
         }
-        add_panel(x, t, c, group, part, at);
+        add_panel(f, t, c, part, at);
     }
     return w != 0;
 }

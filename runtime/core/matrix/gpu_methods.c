@@ -16,12 +16,9 @@ enum {
 #include "gen/abi/callees.def"
 static_assert((int)NGPUMETHOD <= 32, "callee_methods has a bit per row");
 
-#define order_record NULL
-#define eigen_record NULL
-#define order_most product_most
 static const GpuMethod gpu_methods[NGPUMETHOD] = {
-#define GPU_METHOD(callee, name, way, when, use, fits, rate, room, steps) \
-    {EIGEN_##way, use, room##_record, room##_most, steps},
+#define GPU_METHOD(callee, name, way, when, use, fits, rate, record, steps) \
+    {EIGEN_##way, use, record, steps},
 #include "gen/abi/methods.def"
 };
 
@@ -95,7 +92,7 @@ CORE const GpuMethod *method_choose(const MethodAt *f)
     if (f->gpu->eigen || model->way == EIGEN_BY_SIZE)
         return m ? m : model;
     m = method_of_way(rate,
-                      method_known(f->b->rule->engine, model->use & FOR_ROOT, f->f64, f->n));
+                      method_known(f->b->rule->engine, model->use & FOR_ROOT, f->f64, f->m));
     return m && as_exact(m, model, f) ? m : model;
 }
 
@@ -104,21 +101,25 @@ CORE bool way_in_f32(EigenMethod way, bool exact)
     return way == EIGEN_F32 || (way == EIGEN_DIVIDED && !exact);
 }
 
-CORE optc_status steps_fit(const MethodAt *f, bool fits)
+CORE optc_status too_long(const MethodAt *f, const char *why)
 {
-    return fits ? OPTC_OK
-                : too_long(f->b, f->stage, &f->x->group[f->group],
-                           "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
+    char what[400];
+    call_label(f->b, f->stage, &f->x->group[f->group], what, sizeof what);
+    return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", what, why);
 }
 
 CORE optc_status method_steps(const MethodAt *at)
 {
     MethodAt f = *at;
-    if (!f.n || !f.cols || !f.x->group[f.group].shape.slices)
+    if (!f.m || !f.n || !f.x->group[f.group].shape.slices)
         return OPTC_OK;                                    /* there is nothing to compute */
     const GpuMethod *m = method_choose(at);
     f.way = m->way;
-    return m->steps(&f);
+    f.fits = true;
+    optc_status s = m->steps(&f);
+    return s != OPTC_OK || f.fits
+               ? s
+               : too_long(&f, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }
 
 /* ---- measured ways ---- */
@@ -163,7 +164,8 @@ CORE MethodAt method_facts(const optc_binding *b, const ProgStage *s, int64_t n)
     f.gpu = b->rule->engine->gpu;
     f.stage = s;
     f.call = c;
-    f.n = n;
+    f.m = n;
+    f.work = call_type_f64();
     f.library = true;
     f.exact = f.f64 = b->program->array[c->a].type == (int)T_F64;
     if (stage_takes(s, FOR_EIGEN))
@@ -183,13 +185,13 @@ CORE MethodAt method_at(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
         factor_sides(p, s->call, g->shape, &n, &cols);
     MethodAt f = method_facts(b, s, n);
     f.x = x;
-    f.cols = cols;
+    f.n = cols;
     f.group = group;
     f.exact = f.exact || g->again;
     f.library = x->library || stage_takes(s, FOR_EIGEN);   /* eigen_steps opens cuSOLVER */
     if (stage_of_kind(s, CALLEE_PRODUCT)) {
         f.z = product_shape(p, s->call, g->shape, g->row_stride);
-        f.n = f.z.m, f.cols = f.z.n;
+        f.m = f.z.m, f.n = f.z.n;
         f.type = call_type(p, s->call);
         f.parts = sum_parts(f.type, s->call, f.z);
         f.library = f.library && f.z.k && !misaligned(b, g, s->call, f.z.k);

@@ -45,7 +45,25 @@ static CUdeviceptr step_pointers(const GpuCalls *x, int set, Matrices of, int64_
     return set_pointers(x, set, of.from) + sizeof(void *) * (size_t)(i * x->set[set].each);
 }
 
-CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of)
+CORE CallGroup *step_group(const GpuCalls *x, const CallStep *s)
+{
+    return &x->group[x->set[s->c].group];
+}
+
+CORE optc_status step_failed(optc_binding *b, const GpuCall *c, const CallStep *s, const char *call,
+                             int rc)
+{
+    const GpuCalls *x = b->gpu->calls;
+    char what[400];
+    b->gpu->launched = b->gpu->launched || !rc;
+    if (!rc)
+        return OPTC_OK;
+    call_label(b, c->stage, step_group(x, s), what, sizeof what);
+    return s->kind == STEP_PRODUCT ? cublas_refused(&x->blas, call, rc, what)
+                                   : gpu_error(b->rule->engine->gpu, call, rc, what);
+}
+
+CORE optc_status launch_kernel(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
     const GpuCalls *x = b->gpu->calls;
     CallArgs a = {set_pointers(x, s->a, of.from),
@@ -55,9 +73,10 @@ CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of
                   (int)s->n,
                   (int)s->k,
                   own_flags(x, s),
-                  s->diagonal != 0 ? s->diagonal : s->alpha,
+                  s->alpha,
                   s->beta};
-    return launch(b, s->kernel, (int64_t)s->blocks * of.n, &a);
+    const int rc = launch(b, s->kernel, (int64_t)s->blocks * of.n, &a);
+    return step_failed(b, c, s, "cuLaunchKernel", rc);
 }
 
 /* ---- cuBLAS ---- */
@@ -77,7 +96,7 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
 static bool set_aligned(const GpuCalls *x, const CallStep *s, int set, int64_t ld)
 {
     const PointerSet *p = &x->set[set];
-    return (ld | p->offset | p->down | p->across | p->apart | p->base) * s->type->bytes % 16 == 0;
+    return (ld | p->offset | p->down | p->across | p->apart) * s->type->bytes % 16 == 0;
 }
 
 /* Tensor cores are fast with addresses and rows of 16 bytes. The number of rows and of terms may be
@@ -110,7 +129,7 @@ enum { FEW_ROWS = 16 };
 static bool count_changes_bits(const GpuCalls *x, const CallStep *s)
 {
     bool few = s->m <= FEW_ROWS || s->n <= FEW_ROWS || s->k <= FEW_ROWS;
-    if (s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || s->f32)
+    if (s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || step_gemm(x, s).f32)
         return true;
     if (s->type->bytes == 2)
         return (s->m | s->n | s->k | s->lda | s->ldb | s->ldc) * s->type->bytes % 16 != 0 &&
@@ -127,24 +146,31 @@ static bool use_lt(const GpuCalls *x, const CallStep *s)
     return count_changes_bits(x, s) || (s->d >= 0 && s->flags & SYMMETRIC && s->type->bytes == 2);
 }
 
-/* The copy of the addend is left out only if all products of a call have an algorithm. */
-static void agree_on_copy(GpuCalls *x, int copy)
+/* The step copies the addend of the product behind it. */
+static bool copies_addend(const GpuCalls *x, const CallStep *s)
 {
-    int first = x->step[copy].reader, end = first;
+    return s->kernel == s->type->over && s + 1 < x->step + x->nstep && s[1].kind == STEP_PRODUCT &&
+           s[1].d >= 0;
+}
+
+/* The copy of the addend is left out only if all products of a call have an algorithm. */
+static void agree_on_copy(GpuCalls *x, CallStep *first)
+{
+    CallStep *end = first;
     bool all = true;
-    for (; end < x->nstep && x->step[end].d >= 0 && !x->step[end].own; end++)
-        all = all && x->step[end].algorithm.known;
-    for (int i = first; i < end; i++)
-        x->step[i].algorithm.known = all;
+    for (; end < x->step + x->nstep && end->kind == STEP_PRODUCT && end->d >= 0; end++)
+        all = all && end->algorithm.known;
+    for (; first < end; first++)
+        first->algorithm.known = all;
 }
 
 CORE optc_status calls_choose_algorithms(GpuCalls *x)
 {
-    for (int i = 0; i < x->nstep && x->library; i++) {
+    for (int i = 0; i < x->nstep; i++) {
         CallStep *s = &x->step[i];
-        if (s->own || eigen_launches(s) || !use_lt(x, s))
+        if (s->kind != STEP_PRODUCT || !use_lt(x, s))
             continue;
-        GpuGemm y = step_gemm(s);
+        GpuGemm y = step_gemm(x, s);
         y.aligned = step_alignment(x, s);
         /* tf32: not measured with blocks */
         y.count = s->type->bytes == 2 ? x->set[s->c].each : 1;
@@ -153,25 +179,25 @@ CORE optc_status calls_choose_algorithms(GpuCalls *x)
             return cublas_refused(&x->blas, "cublasLtMatmulAlgoGetHeuristic", rc, "optc_bind");
     }
     for (int i = 0; i < x->nstep; i++)
-        if (x->step[i].reader >= 0)
-            agree_on_copy(x, i);
+        if (copies_addend(x, &x->step[i]))
+            agree_on_copy(x, &x->step[i + 1]);
     return OPTC_OK;
 }
 
 /* Products per call: some kernels of cuBLAS count them in 16 bits. */
 enum { LIBRARY_CALL_MOST = 65535 };
 
-static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, Matrices of,
-                        const char **call)
+CORE optc_status launch_product(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
+    GpuCalls *x = b->gpu->calls;
     int64_t each = x->set[s->c].each, most = LIBRARY_CALL_MOST / each;
     bool lt = s->algorithm.known;
     most = most < 1 || (count_changes_bits(x, s) && !lt) ? 1 : most;
-    GpuGemm y = step_gemm(s);
-    *call = "cublasSetStream";
+    GpuGemm y = step_gemm(x, s);
+    const char *call = "cublasSetStream";
     int rc = lt ? 0 : use_stream(b, x);
     if (!rc)
-        *call = lt ? "cublasLtMatmul" : "cublasGemmBatchedEx";
+        call = lt ? "cublasLtMatmul" : "cublasGemmBatchedEx";
     for (int64_t i = 0; i < of.n && !rc; i += most) {
         y.count = (most < of.n - i ? most : of.n - i) * each;
         y.a.at = step_pointers(x, s->a, of, i);
@@ -182,32 +208,21 @@ static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, M
                 : cublas_gemm(&x->blas, x->handle, &y);
         b->gpu->launched = b->gpu->launched || !rc;
     }
-    return rc;
+    return step_failed(b, c, s, call, rc);
 }
 
 /* ---- a call ---- */
-static optc_status refused(const optc_binding *b, const GpuCall *c, const CallStep *s,
-                           const char *call, int rc)
-{
-    const GpuCalls *x = b->gpu->calls;
-    char what[400];
-    call_label(b, c->stage, &x->group[s->group], what, sizeof what);
-    return s->own ? gpu_error(b->rule->engine->gpu, call, rc, what)
-                  : cublas_refused(&x->blas, call, rc, what);
-}
+typedef optc_status LaunchStep(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
+static LaunchStep *const launch_of_step[NCALLSTEP] = {
+#define CALL_STEP(ID, name, launch) launch,
+#include "gen/abi/call_steps.def"
+};
 
 static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
-    const char *call = "cuLaunchKernel";
-    if (eigen_launches(s))
-        return eigen_launch(b, c, s, of);
-    if (s->reader >= 0 && b->gpu->calls->step[s->reader].algorithm.known)
-        return OPTC_OK;
-    int rc = s->task >= 0 ? symmetric_launch(b, s, of, &call)
-             : s->own     ? launch_own_kernel(b, s, of)
-                          : library_step(b, b->gpu->calls, s, of, &call);
-    b->gpu->launched = b->gpu->launched || !rc;
-    return rc ? refused(b, c, s, call, rc) : OPTC_OK;
+    const GpuCalls *x = b->gpu->calls;
+    return copies_addend(x, s) && s[1].algorithm.known ? OPTC_OK
+                                                       : launch_of_step[s->kind](b, c, s, of);
 }
 
 /* ---- memory that runs out ---- */
@@ -230,39 +245,38 @@ static optc_status keep_previous(optc_binding *b, const GpuCall *c, int from, in
         KernelFailed failed = kernel_info[x.kernel].failed;
         x.flags |= failed == FAILED_FLAG ? 1 : 0;
         x.beta = failed == FAILED_LIMIT ? -1 : x.beta;
-        if (failed != FAILED_SKIP)
-            s = launch_step(b, c, &x, of);
+        if (failed != FAILED_SKIP && x.kind == STEP_KERNEL)
+            s = launch_kernel(b, c, &x, of);
     }
     return s;
 }
 
 /* The steps of a body, so that they run only if one of these matrices is not settled. */
-static optc_status launch_body(optc_binding *b, const GpuCall *c, const CallStep *first,
-                               Matrices of)
+CORE optc_status launch_body(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
 {
-    const CallStep *judge = &b->gpu->calls->step[first->judge];
     CallArgs a;
     ConditionBody body;
     memset(&a, 0, sizeof a);
-    a.a = set_pointers(b->gpu->calls, judge->a, of.from);
+    a.a = set_pointers(b->gpu->calls, s->a, of.from);
     a.m = (int)of.n;
-    a.n = first->continues;
-    a.k = (int)judge->k;
+    a.n = (int)s->flags;
+    a.k = (int)s->k;
     a.flags = -1;
-    optc_status s = condition_begin(b, &a, &body);
-    for (int i = 0; i < first->body && s == OPTC_OK; i++)
-        s = launch_step(b, c, first + i, of);
-    return condition_end(b, &body, s);
+    optc_status rc = condition_begin(b, &a, &body);
+    for (int64_t i = 1; i <= s->n && rc == OPTC_OK; i++)
+        rc = launch_step(b, c, s + i, of);
+    return condition_end(b, &body, rc);
 }
 
+/* Without conditional nodes the steps of bodies are steps like others. */
 static optc_status launch_round(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
 {
+    const CallStep *step = b->gpu->calls->step;
     optc_status s = OPTC_OK;
-    for (int i = from, n; i < to && s == OPTC_OK; i += n) {
-        const CallStep *step = &b->gpu->calls->step[i];
-        bool body = step->body && condition_possible(b);
-        n = body ? step->body : 1;
-        s = body ? launch_body(b, c, step, of) : launch_step(b, c, step, of);
+    for (int i = from; i < to && s == OPTC_OK; i++) {
+        const bool body = step[i].kind == STEP_BODY, runs = !body || condition_possible(b);
+        s = runs ? launch_step(b, c, &step[i], of) : OPTC_OK;
+        i += body && runs ? (int)step[i].n : 0;
     }
     if (s != OPTC_ERROR_MEMORY || !may_keep_previous(b, c))
         return s;
@@ -270,13 +284,22 @@ static optc_status launch_round(optc_binding *b, const GpuCall *c, int from, int
     return keep_previous(b, c, from, to, of);
 }
 
+CORE int64_t step_at_once(const GpuCalls *x, const CallStep *s)
+{
+    const int set[] = {s->a, s->b, s->c};
+    for (int i = 0; i < 3; i++)
+        if (is_area(x->set[set[i]].array))
+            return area_of(x, x->set[set[i]].array)->count;
+    return 0;
+}
+
 /* The end of a round: consecutive steps that work on as many matrices at a time as fit. */
 static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
 {
     const CallStep *s = &x->step[from];
     int to = from + 1;
-    while (s->at_once && to < c->first + c->n && x->step[to].at_once &&
-           x->step[to].group == s->group)
+    while (step_at_once(x, s) && to < c->first + c->n && step_at_once(x, &x->step[to]) &&
+           step_group(x, &x->step[to]) == step_group(x, s))
         to++;
     return to;
 }
@@ -291,7 +314,7 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
         own.first = call->stagger_first, own.n = call->stagger_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
         /* all 0: no tensor takes part */
-        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;
+        int64_t all = step_group(x, &x->step[i])->now, most = step_at_once(x, &x->step[i]);
         to = end_of_round(x, c, i);
         Matrices of = {0, 0};
         for (; of.from < all && s == OPTC_OK; of.from += of.n) {

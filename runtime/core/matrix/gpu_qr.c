@@ -43,7 +43,7 @@ static double settled_off(int64_t m, int64_t n)
 static const unsigned for_settled = 1024, for_open = 2048;
 
 /* Area 3 = sums of squares of Q.T Q - 1, by the Gram matrix Q.T Q in area 2 */
-static void add_gram_error(Factor *f)
+static void add_gram_error(MethodAt *f)
 {
     CallStep *s = add_area_step(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
     s->c = part_set(f, at(3, 0, 0));
@@ -52,39 +52,31 @@ static void add_gram_error(Factor *f)
 
 /* Whether the sums are estimated by random vectors v, with v, Q v and Q.T Q v in area 2. Our own
  * product would need row strides for them. */
-static bool qr_probed(const Factor *f)
+static bool qr_probed(const MethodAt *f)
 {
     return f->x->library && f->n >= probed_rows(f->b) &&
            dom_times(2 * f->n + f->m, PROBES) <= dom_times(f->n, f->n);
 }
 
-static void add_probe_error(Factor *f, int x)
+static void add_probe_error(MethodAt *f, int x)
 {
     const int64_t at_q = f->n * PROBES, at_out = at_q + f->m * PROBES;
-    const int q = part_set(f, at(x, 0, 0)), v = whole_set(f->x, AREA(2), f->group, 0),
-              qv = whole_set(f->x, AREA(2), f->group, at_q),
-              out = whole_set(f->x, AREA(2), f->group, at_out);
-    add_kernel_step(f, KERNEL_FACTOR_SIGNS, v, v, f->n, PROBES);
-    for (int i = 0; i < 2; i++) {
-        CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
-        s->a = q;
-        s->b = i ? qv : v;
-        s->c = i ? out : qv;
-        s->m = i ? f->n : f->m;
-        s->k = i ? f->m : f->n;
-        s->n = s->ldb = s->ldc = PROBES;
-        s->lda = f->ld[x];
-        s->flags = i ? TRANS_A : 0;
-        s->alpha = 1;
-    }
-    CallStep *s =
-        add_kernel_step(f, KERNEL_FACTOR_ONE, out, part_set(f, at(3, 0, 0)), f->n, PROBES);
+    const ProductSize forth = {f->m, PROBES, f->n}, back = {f->n, PROBES, f->m};
+    const Operand q = operand(part_set(f, at(x, 0, 0)), f->n),
+                  v = operand(part_set(f, at(2, 0, 0)), PROBES),
+                  qv = operand(part_set(f, at(2, 0, at_q)), PROBES),
+                  out = operand(part_set(f, at(2, 0, at_out)), PROBES);
+    add_launch(f, KERNEL_FACTOR_SIGNS, v.set, v.set, v.set, f->n, PROBES);
+    add_product(f, q, v, qv, forth, 0, 1, 0);
+    add_product(f, q, qv, out, back, TRANS_A, 1, 0);
+    CallStep *s = add_launch(f, KERNEL_FACTOR_ONE, out.set, out.set, part_set(f, at(3, 0, 0)), f->n,
+                             PROBES);
     s->flags = 256;
 }
 
 /* The check with this number: settles matrices whose columns in area x are orthonormal, and stores
- * them. Without random vectors, area 2 then has the Gram matrix. Returns the step that settles. */
-static int add_settle(Factor *f, int x, unsigned number)
+ * them. Without random vectors, area 2 then has the Gram matrix. */
+static void add_settle(MethodAt *f, int x, unsigned number)
 {
     bool probed = qr_probed(f);
     if (probed)
@@ -93,21 +85,25 @@ static int add_settle(Factor *f, int x, unsigned number)
         add_gram(f, x, false), add_gram_error(f);
     CallStep *s =
         add_area_step(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, probed ? (int64_t)PROBES : f->n);
-    int judge = f->x->nstep - 1;
     s->alpha = settled_off(f->m, f->n);
     s->flags = 64 | number << 12;
     add_result(f, x, f->m, f->n, for_settled | number << 12);
-    return judge;
 }
 
-/* The steps from `first` on become a body that runs only if a matrix is not settled
- * (CallStep.body). */
-static void close_body(Factor *f, int first, int judge, bool continues)
+/* The steps up to close_body run only if a matrix is not settled. continues: only if one more round
+ * will settle such a matrix. Returns the body's index. */
+static int open_body(MethodAt *f, bool continues)
 {
-    CallStep *s = &f->x->step[first];
-    s->body = f->x->nstep - first;
-    s->judge = judge;
-    s->continues = continues;
+    const int set = part_set(f, at(3, 0, 0));
+    CallStep *s = add_step(f, STEP_BODY, KERNEL_PHASE, set, set, set);
+    s->k = area_to_numbers(f, at(3, 0, 0));
+    s->flags = continues;
+    return f->x->nstep - 1;
+}
+
+static void close_body(MethodAt *f, int body)
+{
+    f->x->step[body].n = f->x->nstep - 1 - body;
 }
 
 /* Few large matrices wait for launches: 48 panels of one matrix of 3072 columns are 95 products, a
@@ -115,12 +111,12 @@ static void close_body(Factor *f, int first, int judge, bool continues)
  * 23 products and 5 steps for the inverses. Errors grow with the condition number of a block
  * instead of that of its tiles. They change the space that the first columns span, not
  * orthogonality, and only results in f64 would show it. Our own product takes no pairs. */
-static bool qr_by_blocks(const Factor *f)
+static bool qr_by_blocks(const MethodAt *f)
 {
     return f->x->library && !stores_f64(f) && f->n > 2 * FACTOR_PANEL && f->m >= f->n;
 }
 
-static void add_block_solve(Factor *f, TriangleSolve z)
+static void add_block_solve(MethodAt *f, TriangleSolve z)
 {
     InverseAreas blocks = {z.t, 2, z.to};
     /* the products read zeros above the inverses */
@@ -136,7 +132,7 @@ static void add_block_solve(Factor *f, TriangleSolve z)
 
 /* A round from area x to area 1 - x. gram: computes the Gram matrix, which area 2 has otherwise.
  * lift: the share of the trace that is added to the diagonal. flags: of add_chol */
-static void add_round(Factor *f, int x, bool gram, double lift, unsigned flags)
+static void add_round(MethodAt *f, int x, bool gram, double lift, unsigned flags)
 {
     TriangleSolve z = {3, x, 1 - x, true, true, f->n, f->m};
     if (gram)
@@ -154,32 +150,32 @@ static void add_round(Factor *f, int x, bool gram, double lift, unsigned flags)
 /* Whether rounds without a raised diagonal are tried. The device decides which rounds follow, so
  * captures of the rule must have conditional nodes: a caller's graph of a rule without periods has
  * none, and would run all rounds. */
-static bool qr_short(const Factor *f)
+static bool qr_short(const MethodAt *f)
 {
     return !stores_f64(f) && driver_conditions(f->b) &&
            (f->b->program->nperiod || f->stage->stagger);
 }
 
-static void add_short_rounds(Factor *f)
+static void add_short_rounds(MethodAt *f)
 {
     add_round(f, 0, true, 0, 2);
-    int judge = add_settle(f, 1, 1), body = f->x->nstep;
+    add_settle(f, 1, 1);
+    const int body = open_body(f, true);
     add_round(f, 1, qr_probed(f), 0, 2);
     add_settle(f, 0, 2);
-    close_body(f, body, judge, true);
+    close_body(f, body);
 }
 
-CORE void qr_steps(Factor *f)
+CORE void qr_steps(MethodAt *f)
 {
     double hair =
         11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
     bool settles = !stores_f64(f), tries_short = qr_short(f);
-    int judge = 0, body;
+    int body = 0;
     add_load(f, f->call->a, 0, f->m, f->n, 0);
-    if (tries_short)
-        add_short_rounds(f);
-    body = f->x->nstep;
     if (tries_short) {
+        add_short_rounds(f);
+        body = open_body(f, false);
         add_area_step(f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1)->flags = for_open;
         add_load(f, f->call->a, 0, f->m, f->n, 0);
     }
@@ -187,24 +183,25 @@ CORE void qr_steps(Factor *f)
     add_round(f, 1, true, 0, 2);
     add_area_step(f, KERNEL_FACTOR_FILL, at(0, 0, 0), f->m, f->n)->a = part_set(f, at(3, 0, 0));
     if (settles)
-        judge = add_settle(f, 0, ROUNDS);
+        add_settle(f, 0, ROUNDS);
     if (tries_short)
-        close_body(f, body, judge, false);
-    body = f->x->nstep;
+        close_body(f, body);
+    if (settles)
+        body = open_body(f, false);
     add_round(f, 0, !settles || qr_probed(f), 0, 0);
     add_gram(f, 1, true);
     add_area_step(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n)->c = part_set(f, at(3, 0, 0));
     add_area_step(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n)->alpha = columns_off;
     /* tests exclude it by that method */
-    bool may_reflect = f->b->rule->engine->gpu->eigen != EIGEN_DIVIDED;
+    bool may_reflect = f->gpu->eigen != EIGEN_DIVIDED;
     if (f->call->c < 0 ||
         (may_reflect && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
         CallStep *s = add_area_step(f, KERNEL_FACTOR_HOUSE, at(0, 0, 0), f->m, f->n);
-        s->a = whole_set(f->x, f->call->a, f->group, 0);
+        s->a = whole_set(f, f->call->a);
         s->b = part_set(f, at(1, 0, 0));
         s->alpha = columns_off;
     }
     add_store(f, 1, f->m, f->n, settles ? for_open : 0);
     if (settles)
-        close_body(f, body, judge, false);
+        close_body(f, body);
 }

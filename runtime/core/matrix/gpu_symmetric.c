@@ -119,24 +119,19 @@ CORE bool symmetric_fits(const MethodAt *f)
            (c->c < 0 || in_our_memory(m, c->c)) && all_bases(b, g, c->a, c->b, c->out, c->c, base);
 }
 
-CORE optc_status build_symmetric(const MethodAt *f)
+CORE optc_status build_symmetric(MethodAt *f)
 {
-    GpuCalls *x = f->x;
     const ProgCall *c = f->call;
-    const CallType *t = f->type;
-    const ProductShape z = f->z;
-    const int group = f->group;
     int form = c->flags & TRANS_A ? 2 : c->flags & TRANS_B ? 1 : 0;
-    CallStep *s = add_step(x, (CallKernel)(t->symmetric + form), t, group);
-    s->own = true;
-    s->n = z.n, s->k = z.k;
-    s->flags = c->flags & (TRANS_A | TRANS_B);
-    s->alpha = c->alpha, s->beta = c->c >= 0 ? c->beta : 0, s->diagonal = c->diagonal;
-    s->a = whole_set(x, c->a, group, 0);
-    s->b = whole_set(x, c->b, group, 0);
-    s->c = whole_set(x, c->out, group, 0);
-    s->d = c->c >= 0 ? whole_set(x, c->c, group, 0) : -1;
-    s->task = x->ntask++;
+    CallStep *s = add_product_step(f, f->type, c, f->z);
+    s->kind = STEP_SYMMETRIC;
+    s->kernel = (CallKernel)(f->type->symmetric + form);
+    s->diagonal = c->diagonal;
+    s->a = whole_set(f, c->a);
+    s->b = whole_set(f, c->b);
+    s->c = whole_set(f, c->out);
+    s->d = c->c >= 0 ? whole_set(f, c->c) : -1;
+    s->task = f->x->ntask++;
     return OPTC_OK;
 }
 
@@ -161,7 +156,7 @@ static int make_task(const optc_binding *b, const CallStep *s, SymmetricTask *t)
     const GpuCalls *x = b->gpu->calls;
     bool ta = s->flags & TRANS_A, tb = s->flags & TRANS_B;
     memset(t, 0, sizeof *t);
-    all_bases(b, &x->group[s->group], x->set[s->a].array, x->set[s->b].array, x->set[s->c].array,
+    all_bases(b, step_group(x, s), x->set[s->a].array, x->set[s->b].array, x->set[s->c].array,
               s->d < 0 ? -1 : x->set[s->d].array, t->base);
     t->n = (int)s->n, t->k = (int)s->k;
     int rc = encode(d, &t->map[0], t->base[0], ta ? s->n : s->k, ta ? s->k : s->n, ta ? 64 : 128);
@@ -178,7 +173,7 @@ CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x)
     SymmetricTask *t = (SymmetricTask *)(void *)(((uintptr_t)room + 63) / 64 * 64);
     for (int i = 0; i < x->nstep; i++) {
         const CallStep *s = &x->step[i];
-        if (s->task < 0)
+        if (s->kind != STEP_SYMMETRIC)
             continue;
         int rc = make_task(b, s, t);
         if (rc)
@@ -192,7 +187,8 @@ CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x)
     return OPTC_OK;
 }
 
-CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of, const char **call)
+CORE optc_status launch_symmetric(optc_binding *b, const GpuCall *c, const CallStep *s,
+                                  Matrices of)
 {
     const GpuEngine *g = b->rule->engine->gpu;
     const GpuCalls *x = b->gpu->calls;
@@ -211,9 +207,9 @@ CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of,
     int64_t most = g->sms / 2 * 2;                 /* whole clusters */
     int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       SYMMETRIC_SHARED);
-    *call = rc ? "cuFuncSetAttribute" : "cuLaunchKernel";
-    return rc ? rc
-              : g->d->cuLaunchKernel(fn, (unsigned)(all < most ? all : most), 1, 1,
-                                     SYMMETRIC_THREADS, 1, 1, SYMMETRIC_SHARED, b->gpu->stream,
-                                     args, NULL);
+    if (rc)
+        return step_failed(b, c, s, "cuFuncSetAttribute", rc);
+    rc = g->d->cuLaunchKernel(fn, (unsigned)(all < most ? all : most), 1, 1, SYMMETRIC_THREADS, 1,
+                              1, SYMMETRIC_SHARED, b->gpu->stream, args, NULL);
+    return step_failed(b, c, s, "cuLaunchKernel", rc);
 }
