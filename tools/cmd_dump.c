@@ -47,7 +47,8 @@ static int dump_schedule(const Spec *s, const Placing *x, Buf *text)
     const DimsList *shapes = x->shapes.n ? &x->shapes : &usual_shapes;
     optc_tensor *t = work_tensors("dump", shapes, x->work, &dims, &n);
     const Program *p = t ? program_make(text->arena, s->gen.plan, NULL) : NULL;
-    const ScheduleOf of = {t, n, x->rank, x->ranks, x->workspace, s->asked.target == &target_cuda};
+    const bool gpu = s->asked.target == &target_cuda;
+    const ScheduleOf of = {t, n, x->rank, x->ranks, x->workspace, gpu, gpu};
     if (t && schedule_plan(p, &of, false, &plan) == OPTC_OK) {
         schedule_print(text, plan.binding);
         rc = CLI_OK;

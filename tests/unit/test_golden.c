@@ -65,7 +65,7 @@ static char *made_schedule(Arena *a, int i, const char *kind)
         t[k] = (optc_tensor){.rank = of->dim[k][1] ? 2 : 1, .shape = of->dim[k]};
     ck_assert_msg(find_spec(NULL, cases[i].spec, a, &s, &d), "%s", d.text);
     ck_assert_msg(gen_compile(&g, s, &o), "%s", g.diag.text);
-    const ScheduleOf at = {t, of->n, 0, gpu ? 3 : 1, 0, gpu};
+    const ScheduleOf at = {t, of->n, 0, gpu ? 3 : 1, 0, gpu, false};
     ck_assert_msg(schedule_plan(program_make(a, g.plan, NULL), &at, false, &plan) == OPTC_OK,
                   "%s: %s", cases[i].file, optc_message());
     schedule_print(&b, plan.binding);

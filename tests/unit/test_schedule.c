@@ -4,6 +4,7 @@
 #include "runtime/library/schedule/schedule.h"
 
 #include "gen/gen.h"
+#include "runtime/core/matrix/gpu_calls.h"
 #include "runtime/core/memory/layout.h"
 #include "runtime/core/schedule/schedule_ops.h"
 #include "runtime/core/shard/shard.h"
@@ -461,6 +462,64 @@ START_TEST(damaged_exchanges)
 }
 END_TEST
 
+/* ---- steps of calls ---- */
+/* Steps that work in place or decide what later ones do: without them, steps behind them still read
+ * what some step wrote. */
+static bool in_place(const CallStep *s)
+{
+    static const CallKernel kernel[] = {
+        KERNEL_FACTOR_CHECK, KERNEL_FACTOR_STATS, KERNEL_FACTOR_JUDGE,  KERNEL_FACTOR_FILL,
+        KERNEL_FACTOR_HOUSE, KERNEL_EIGEN_SIGNS,  KERNEL_EIGEN_MEASURE, KERNEL_EIGEN_CHECK,
+        KERNEL_EIGEN_VALUES, KERNEL_EIGEN_JUDGE};
+    for (size_t i = 0; i < sizeof kernel / sizeof *kernel; i++)
+        if (s->kernel == kernel[i])
+            return true;
+    return s->beta != 0 || s->kind == STEP_BODY;
+}
+
+static bool calls_refused(const optc_binding *b)
+{
+    const optc_status s = calls_verify(b);
+    ck_assert(s == OPTC_OK || (s == OPTC_ERROR_SPEC && strstr(optc_message(), "internal error")));
+    return s != OPTC_OK;
+}
+
+/* A step that is left out, or whose result is behind its area. */
+START_TEST(damaged_calls)
+{
+    static const char *const rule[] = {"shampoo", "soap", "rekls", "muon", "psgd_kron"};
+    Made m;
+    SchedulePlan plan;
+    optc_tensor t[16];
+    const ScheduleOf of = {.tensor = t + 6, .ntensor = put_tensors(t) > 8 ? 2 : 0, .ranks = 1,
+                           .gpu = true, .calls = true};
+    ck_assert(make(&m, rule[_i], NULL, true));
+    OK(schedule_plan(m.program, &of, false, &plan));
+    GpuCalls *c = plan.binding->gpu->calls;
+    const int apart = getenv("OPTC_ALL") || c->nstep < 20 ? 1 : c->nstep / 20;
+    OK(calls_verify(plan.binding));
+    for (int i = 0; i < c->nstep; i += apart) {
+        CallStep *s = &c->step[i], was = *s;
+        PointerSet *to = &c->set[s->c];
+        const Area *area = area_of(c, to->array);
+        if (in_place(s))
+            continue;
+        s->kind = STEP_KERNEL;
+        s->kernel = KERNEL_GATHER;
+        ck_assert_msg(calls_refused(plan.binding), "%s: step %d is left out", rule[_i], i);
+        *s = was;
+        area = area && strcmp(area->name, "numbers") ? area : NULL;
+        to->offset += area ? area->values : 0;
+        ck_assert_msg(!area || calls_refused(plan.binding), "%s: step %d, %s", rule[_i], i,
+                      area->name);
+        to->offset -= area ? area->values : 0;
+    }
+    OK(calls_verify(plan.binding));
+    schedule_plan_free(&plan);
+    drop(&m);
+}
+END_TEST
+
 Suite *schedule_suite(void)
 {
     Suite *s = suite_create("schedule");
@@ -472,6 +531,7 @@ Suite *schedule_suite(void)
     tcase_add_loop_test(t, damaged_layout, 0, (int)(sizeof damaged / sizeof *damaged));
     tcase_add_loop_test(t, damaged_moves, 0, (int)(sizeof exchanged / sizeof *exchanged));
     tcase_add_loop_test(t, damaged_exchanges, 0, (int)(sizeof exchanged / sizeof *exchanged));
+    tcase_add_loop_test(t, damaged_calls, 0, 5);
     suite_add_tcase(s, t);
     return s;
 }

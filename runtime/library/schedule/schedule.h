@@ -14,23 +14,31 @@ static inline int schedule_role(const ScheduleOp *op)
     return op->units ? op->stage->variant : -1;
 }
 
+/* Executes the steps of all calls for one matrix of each group on a memory of written bytes. An
+ * area holds nothing at the beginning. Refused: a read of what no step before has written into that
+ * area, a step that reaches beyond its area or array, an array that the stage does not name, a
+ * result that is not written, and areas that overlap. */
+optc_status calls_verify(const optc_binding *b);
+
 /* The schedules of all entries and phases of a binding. */
 void schedule_print(Buf *to, const optc_binding *b);
 
 /* A binding of tensors that are never allocated, as it would be on rank `rank` of `ranks`, cut
- * along dimension 0. It runs nothing. gpu: the program is for a GPU. workspace 0: 1 GiB. apart: its
- * temporaries share no memory. Call schedule_plan_free in any case. */
+ * along dimension 0. It runs nothing. gpu: the program is for a GPU; calls: the steps of its calls
+ * are made too. workspace 0: 1 GiB. apart: its temporaries share no memory. Call schedule_plan_free
+ * in any case. */
 typedef struct ScheduleOf {
     const optc_tensor *tensor;
     int ntensor;
     int rank, ranks;
     int64_t workspace;
-    bool gpu;
+    bool gpu, calls;
 } ScheduleOf;
 typedef struct SchedulePlan {
     optc_engine engine;
     optc_rule rule;
     optc_binding *binding;
+    struct PlannedGpu *gpu;            /* NULL: the plan is for a CPU */
 } SchedulePlan;
 optc_status schedule_plan(const Program *p, const ScheduleOf *of, bool apart, SchedulePlan *out);
 void schedule_plan_free(SchedulePlan *x);

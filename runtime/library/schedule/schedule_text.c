@@ -1,5 +1,5 @@
 /* Prints schedules as text: a line per op, `written <- read`, and the spec's line. */
-#include "runtime/library/schedule/schedule.h"
+#include "runtime/library/schedule/call_uses.h"
 
 #include "gen/gen.h"
 #include "runtime/core/schedule/schedule_ops.h"
@@ -89,6 +89,94 @@ static void put_op(Buf *to, const optc_binding *b, const ScheduleOp *op, const c
     buf_puts(to, "\n");
 }
 
+/* ---- steps of calls ---- */
+static const char *const step_names[NCALLSTEP] = {
+#define CALL_STEP(ID, name, launch) name,
+#include "gen/abi/call_steps.def"
+};
+
+typedef struct StepText {
+    Buf *to;
+    const optc_binding *b;
+    const ScheduleOp *op;
+    const char *const *name;           /* of the op's values */
+    bool writes;                       /* what is printed now */
+} StepText;
+
+static const char *set_name(const StepText *x, const PointerSet *s)
+{
+    const Area *area = area_of(x->b->gpu->calls, s->array);
+    for (int i = 0; i < x->op->nreads + x->op->nwrites && s->array >= 0; i++)
+        if (s->array == (i < x->op->nreads ? x->op->reads[i] : x->op->writes[i - x->op->nreads]))
+            return x->name[i];
+    return area ? area->name : s->array >= 0 ? x->b->program->array[s->array].name : "statistics";
+}
+
+/* An operand: its array or area, [row,column] or [value] of its first value unless that is the
+ * array's, and *, how many matrices there are for each. */
+static void put_use(void *ctx, const StepUse *u)
+{
+    StepText *x = ctx;
+    if (u->writes != x->writes || !u->first)
+        return;
+    buf_puts(x->to, " ");
+    if (u->set < 0) {
+        buf_puts(x->to, "numbers");
+        return;
+    }
+    const PointerSet *s = &x->b->gpu->calls->set[u->set];
+    buf_puts(x->to, set_name(x, s));
+    if (s->offset && s->row_stride)
+        buf_printf(x->to, "[%lld,%lld]", (long long)(s->offset / s->row_stride),
+                   (long long)(s->offset % s->row_stride));
+    else if (s->offset && s->array != OWN_STATS)
+        buf_printf(x->to, "[%lld]", (long long)s->offset);
+    if (s->each > 1)
+        buf_printf(x->to, "*%lld", (long long)s->each);
+}
+
+static void put_step(StepText *x, const CallStep *s, int indent)
+{
+    const char *name = *step_names[s->kind] ? step_names[s->kind]
+                                            : kernel_info[s->kernel].name[0] + strlen("optc_");
+    buf_printf(x->to, "%*s%-16s", 10 + indent, "", name);
+    if (s->kind == STEP_BODY) {
+        buf_printf(x->to, " %lld steps\n", (long long)s->n);
+        return;
+    }
+    for (int writes = 1; writes >= 0; writes--) {
+        x->writes = writes;
+        if (!writes)
+            buf_puts(x->to, " <-");
+        step_uses(x->b, s, put_use, x);
+    }
+    if (s->kind == STEP_PRODUCT || s->kind == STEP_SYMMETRIC)
+        buf_printf(x->to, "  %s%s%s %lld x %lld x %lld", s->type->name,
+                   s->flags & TRANS_A ? " T" : "", s->flags & TRANS_B ? " .T" : "",
+                   (long long)s->m, (long long)s->n, (long long)s->k);
+    buf_puts(x->to, "\n");
+}
+
+/* The steps of a call over the groups of its tensors: all matrices, those that are scheduled for
+ * this step (slot), or those that f32 refused (again). */
+static void put_call(Buf *to, const optc_binding *b, const ScheduleOp *op, const char *const *name)
+{
+    const GpuCalls *c = b->gpu->calls;
+    const GpuCall *call = calls_of(b, op->stage, op->batch);
+    StepText x = {to, b, op, name, false};
+    const CallGroup *last = NULL;
+    for (int i = call ? call->first : 0, body = 0; call && i < call->first + call->n; i++) {
+        const CallStep *s = &c->step[i];
+        const CallGroup *g = step_group(c, s);
+        if (g != last)
+            buf_printf(to, "%*s%d of %lld x %lld%s\n", 8, "", g->n, (long long)g->shape.rows,
+                       (long long)g->shape.cols, g->again ? ", again in f64" : "");
+        last = g;
+        put_step(&x, s, body > 0 ? 2 : 0);
+        body = s->kind == STEP_BODY ? (int)s->n : body - 1;
+    }
+}
+
 static bool same_op(const ScheduleOp *x, const char *const *xname, const ScheduleOp *y,
                     const char *const *yname)
 {
@@ -164,8 +252,12 @@ static void print_all(void *ctx, Arena *a)
                 continue;
             }
             buf_printf(x->to, ": %d ops\n", s[m].s->n);
-            for (int i = 0; i < s[m].s->n; i++)
-                put_op(x->to, x->b, &s[m].s->op[i], s[m].name[i], i);
+            for (int i = 0; i < s[m].s->n; i++) {
+                const ScheduleOp *op = &s[m].s->op[i];
+                put_op(x->to, x->b, op, s[m].name[i], i);
+                if (op->kind == SCHEDULE_CALL && x->b->gpu)
+                    put_call(x->to, x->b, op, s[m].name[i]);
+            }
         }
     }
 }

@@ -465,7 +465,8 @@ optc_status schedule_compare(const optc_binding *b, const optc_binding *apart)
 
 optc_status schedule_verify(const Program *p, const ScheduleOf *of)
 {
-    SchedulePlan shared = {.binding = NULL}, apart = {.binding = NULL};
+    SchedulePlan shared = {.binding = NULL}, apart = {.binding = NULL}, calls = {.binding = NULL};
+    ScheduleOf with_calls = *of;
     optc_status s = schedule_plan(p, of, false, &shared);
     if (s == OPTC_OK)
         s = schedule_plan(p, of, true, &apart);
@@ -473,5 +474,12 @@ optc_status schedule_verify(const Program *p, const ScheduleOf *of)
         s = schedule_compare(shared.binding, apart.binding);
     schedule_plan_free(&shared);
     schedule_plan_free(&apart);
+    with_calls.calls = of->gpu && !of->workspace;
+    if (s != OPTC_OK || !with_calls.calls)
+        return s;
+    s = schedule_plan(p, &with_calls, false, &calls);
+    if (s == OPTC_OK)
+        s = calls_verify(calls.binding);
+    schedule_plan_free(&calls);
     return s;
 }
