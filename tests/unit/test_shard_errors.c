@@ -228,6 +228,92 @@ START_TEST(ranks_differ)
 }
 END_TEST
 
+/* ---- states in the caller's memory ---- */
+static optc_status bind_states(Crew *w, int rank, void *const *states)
+{
+    RankData *d = &w->data[rank];
+    optc_tensor t[NTENSORS];
+    for (int k = 0; k < NTENSORS; k++)
+        t[k] = (optc_tensor){.name = tensors[k].name,
+                             .param = d->p[k],
+                             .grad = d->g[k],
+                             .rank = tensors[k].shape.rank,
+                             .shape = d->piece[k].shape,
+                             .global_shape = tensors[k].shape.dim,
+                             .offset = d->piece[k].offset,
+                             .states = states ? states + k * WORLD_STATES : NULL};
+    optc_group g[2] = {{.tensors = t, .ntensors = 2}, {.tensors = t + 2, .ntensors = 2}};
+    return optc_bind_sharded(w->rule, g, 2, &w->comm[rank], &d->binding);
+}
+
+/* Steps a binding whose states m and v are the library's, then one whose states are here, both from
+ * the same values. Rank 1 alone passes states if kind is 1. */
+static void caller_states_rank(int rank, void *arg)
+{
+    enum { VALUES = 256 };
+    Crew *w = arg;
+    RankData *d = &w->data[rank];
+    float *memory = aligned_alloc(64, sizeof(float) * NTENSORS * WORLD_STATES * VALUES);
+    float p[2][VALUES];
+    void *at[NTENSORS * WORLD_STATES] = {NULL};
+    optc_status s = OPTC_OK;
+    for (int k = 0; k < NTENSORS * WORLD_STATES * VALUES; k++)
+        memory[k] = 0.25f;
+    for (int k = 0; k < NTENSORS * WORLD_STATES; k++) {
+        optc_state_info info;
+        if (k % WORLD_STATES < optc_rule_states(w->rule) && (!w->kind || rank == 1) &&
+            optc_rule_state(w->rule, k % WORLD_STATES, &info) == OPTC_OK &&
+            (!strcmp(info.name, "m") || !strcmp(info.name, "v")))
+            at[k] = memory + (size_t)k * VALUES;
+    }
+    for (int own = w->kind; own < 2 && s == OPTC_OK; own++) {
+        rank_fill(d, &w->c, CUT_even, rank, RANKS);
+        rank_grads(d, &w->c, 1);
+        s = bind_states(w, rank, own ? at : NULL);
+        for (int k = 0; k < NTENSORS && s == OPTC_OK && !own; k++)
+            for (int m = 0; m < 2 && s == OPTC_OK; m++)
+                s = optc_state_put(d->binding, k, m ? "v" : "m", memory,
+                                   sizeof(float) * (size_t)d->piece[k].count);
+        for (int i = 0; i < 2 && s == OPTC_OK; i++)
+            s = optc_step(d->binding);
+        memcpy(p[own], d->p[0], sizeof(float) * (size_t)d->piece[0].count);
+        if (s == OPTC_OK)
+            s = optc_unbind(d->binding);
+        d->binding = NULL;
+    }
+    if (s == OPTC_OK && memcmp(p[0], p[1], sizeof(float) * (size_t)d->piece[0].count))
+        w->wrong[rank] = "results differ";
+    returned(w, rank, s);
+    free(memory);
+}
+
+START_TEST(caller_states)
+{
+    Crew w;
+    for (int rule = 0; rule < NRULES; rule++) {
+        if (rule == 1)
+            continue;
+        crew_open(&w, rule, 0);
+        run_ranks(RANKS, caller_states_rank, &w);
+        for (int i = 0; i < RANKS; i++)
+            ck_assert_msg(w.status[i] == OPTC_OK, "%s: rank %d: %s", optc_rule_name(w.rule), i,
+                          w.message[i]);
+        crew_close(&w);
+    }
+    /* Muon's m is the owner's */
+    crew_open(&w, 1, 1);
+    run_ranks(RANKS, caller_states_rank, &w);
+    ck_assert(!w.hung);
+    for (int i = 0; i < RANKS; i++) {
+        const char *want = i == 1 ? "the state 'm' is not one of this rank's piece alone"
+                                  : "rank 1 could not bind";
+        ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT && strstr(w.message[i], want),
+                      "rank %d: %s", i, w.message[i]);
+    }
+    crew_close(&w);
+}
+END_TEST
+
 /* ---- ranks of other versions, of a rule with another rank, or with products in another precision
  * ---- */
 enum { FRACTION_ONLY, PRECISION_ONLY, CALLS_ONLY, OLDER, NEWER };
@@ -607,6 +693,7 @@ Suite *shard_errors_suite(void)
 {
     Suite *s = suite_create("shard_errors");
     TCase *t = tcase_create("shard errors");
+    tcase_add_test(t, caller_states);
     tcase_add_loop_test(t, ranks_differ, 0, NDIFFER);
     tcase_add_loop_test(t, versions_differ, 0, NEWER + 1);
     tcase_add_loop_test(t, communication_fails, 0, 2 * NREDUCING);

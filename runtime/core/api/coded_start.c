@@ -29,8 +29,7 @@ CORE optc_status coded_states_start(optc_binding *b)
         for (int i = 0;
              m->kind == MEM_STATE && m->hyper && p->type[m->type].block > 1 && i < b->nheld; i++) {
             Tensor *t = &b->tensor[i];
-            const bool ours = t->mem[k] && !t->borrows && !state_caller_owned(b, i, k) &&
-                              dom_len(m->dom, t->shape);
+            const bool ours = state_starts(b, i, k) && dom_len(m->dom, t->shape);
             if (ours && state_start(b, m, t->group) != 0 && s == OPTC_OK)
                 s = start_one(b, k, t);
         }

@@ -110,3 +110,10 @@ CORE bool state_caller_owned(const optc_binding *b, int tensor, int array)
     const Tensor *t = &b->tensor[b->tensor[tensor].of];
     return t->caller_owned && t->caller_owned[array];
 }
+
+CORE bool state_starts(const optc_binding *b, int entry, int array)
+{
+    const Tensor *t = &b->tensor[entry];
+    return t->mem[array] && b->program->array[array].held_by >> t->variant & 1 && !t->borrows &&
+           !state_caller_owned(b, entry, array);
+}

@@ -288,6 +288,8 @@ CORE void *binding_alloc(optc_binding *b, size_t n, size_t size);
 #define TAKE(b, T, n) ((T *)binding_alloc((b), (size_t)(n), sizeof(T)))
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 CORE bool state_caller_owned(const optc_binding *b, int tensor, int array);
+/* the entry has the state in memory of its own, which binding initialises */
+CORE bool state_starts(const optc_binding *b, int entry, int array);
 CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value,
                              int *out);

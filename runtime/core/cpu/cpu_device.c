@@ -108,9 +108,7 @@ static void fill_states(optc_binding *b)
                                                                              : b->nheld;
         for (int i = from; i < to; i++) {
             /* a ghost: an exchange fills it */
-            bool no_p = m->copies_p && !b->tensor[i].mem[0];
-            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k) && !no_p &&
-                        !b->tensor[i].borrows;
+            bool no_p = m->copies_p && !b->tensor[i].mem[0], ours = state_starts(b, i, k) && !no_p;
             Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
             if (p->type[m->type].block > 1)                                /* zeros, byte by byte */
                 x.n = stored_bytes(p->type, m->type, x.n, b->tensor[i].whole.n);

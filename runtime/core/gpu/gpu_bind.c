@@ -349,7 +349,7 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
     char *lo = NULL, *hi = NULL;
     for (int i = 0; i < b->nheld; i++) {
         char *at = (char *)b->tensor[i].mem[array];
-        if (!at || state_caller_owned(b, i, array) || !(m->held_by >> b->tensor[i].variant & 1))
+        if (!state_starts(b, i, array))
             continue;
         char *end = at + dom_len(m->dom, b->tensor[i].shape) * 4;
         lo = lo && lo < at ? lo : at;
@@ -391,8 +391,7 @@ static optc_status init_states(optc_binding *b)
                                                                              : b->nheld;
         for (int i = from; i < to && s == OPTC_OK; i++)
             s = fill_one(b, m, b->tensor[i].group,
-                         state_caller_owned(b, i, k) || b->tensor[i].borrows ? NULL
-                                                                             : b->tensor[i].mem[k],
+                         state_starts(b, i, k) ? b->tensor[i].mem[k] : NULL,
                          b->tensor[i].mem[0],
                          state_span(&b->tensor[i], 0, dom_len(m->dom, b->tensor[i].shape),
                                     axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape)));

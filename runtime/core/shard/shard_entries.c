@@ -112,20 +112,29 @@ static optc_status check_inputs(const optc_binding *b, int tensor)
 
 static optc_status check_sharded(const optc_binding *b)
 {
-    optc_status s = OPTC_OK;
-    char label[96];
     if (!b->plan && b->rule->device != cpu_device() && b->rule->device != gpu_device())
         return fail(OPTC_ERROR_UNAVAILABLE,
                     "optc_bind_sharded: rule '%s' runs on the reference evaluator, which steps "
                     "whole tensors only; install a C compiler",
                     b->rule->program->name);
-    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
-        if (b->tensor[i].caller_owned)
-            s = fail(OPTC_ERROR_ARGUMENT,
-                     "optc_bind_sharded: %s: states in the caller's memory are not supported; "
-                     "bind without them and write the states with optc_state_put",
-                     tensor_label(b, i, label));
-    return s;
+    return OPTC_OK;
+}
+
+/* A state of the caller's is that of the bound piece. */
+static optc_status check_caller_owned(const optc_binding *b)
+{
+    char label[96];
+    for (int i = 0; i < b->ntensor; i++)
+        for (int k = 0; b->tensor[i].caller_owned && k < b->program->narray; k++)
+            if (state_caller_owned(b, i, k) &&
+                (shards_state_entry(b, i, k) != i ||
+                 (b->shards->cut[i].how == CLASS_ROWS && b->program->array[k].dom != ELEM)))
+                return fail(OPTC_ERROR_ARGUMENT,
+                            "optc_bind_sharded: %s: the state '%.60s' is not one of this rank's "
+                            "piece alone, so the caller's memory cannot hold it; leave its entry "
+                            "NULL and write it with optc_state_put",
+                            tensor_label(b, i, label), b->program->array[k].name);
+    return OPTC_OK;
 }
 
 /* Every rank's piece consists of whole matrices of a stack. (Replicas of all of it share the work
@@ -220,6 +229,8 @@ static optc_status make_roles(optc_binding *b)
         s = exchanges_make(b);
     if (s == OPTC_OK)
         s = overlaps_make(b);
+    if (s == OPTC_OK)
+        s = check_caller_owned(b);
     model_free(model);
     return s;
 }
