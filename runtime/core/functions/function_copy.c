@@ -29,13 +29,13 @@ CORE void line_load(Type t, const void *from, int64_t n, void *to)
     }
 }
 
-CORE void line_store(Type t, void *to, int64_t n, const void *from)
+CORE void line_store(Type t, void *to, int64_t by, int64_t n, const void *from)
 {
     switch (t) {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
     case T_##ID: \
         for (int64_t i = 0; i < n; i++) \
-            ((c *)to)[i] = store(((const LINE_##compute *)from)[i]); \
+            ((c *)to)[i * by] = store(((const LINE_##compute *)from)[i]); \
         return;
 #define CODED(...)
 #include "gen/abi/types.def"
@@ -69,7 +69,7 @@ static bool line_fits(Type t, const float *x, int64_t n)
     double stored[CHUNK], most = 1 + 1.0 / (double)((int64_t)1 << number_type[t].digits);
     float y[CHUNK];
     int64_t outside = 0;
-    line_store(t, stored, n, x);
+    line_store(t, stored, 1, n, x);
     line_load(t, stored, n, y);
     for (int64_t i = 0; i < n; i++)
         outside += !isfinite(y[i]) ||
@@ -110,10 +110,10 @@ static void store_row(const MatrixCopy *x, int64_t i, char *m, const char *f)
         return;
     }
     memset(m, 0, (size_t)(zeros * size));
-    if (!(x->flags & COPY_REVERSED))
-        line_store(x->s.type, m + zeros * size, cols - zeros, f + zeros * wide);
-    for (int64_t j = 0; (x->flags & COPY_REVERSED) && j < cols; j++)
-        line_store(x->s.type, m + (cols - 1 - j) * size, 1, f + j * wide);
+    if (x->flags & COPY_REVERSED)
+        line_store(x->s.type, m + (cols - 1) * size, -1, cols, f);
+    else
+        line_store(x->s.type, m + zeros * size, 1, cols - zeros, f + zeros * wide);
 }
 
 /* The flat copy of a square matrix: compares its triangles, or replaces the one that was not
@@ -122,18 +122,20 @@ static void store_row(const MatrixCopy *x, int64_t i, char *m, const char *f)
     static bool NAME(T *f, int64_t n, unsigned flags, double scale) \
     { \
         bool same = true; \
-        for (int64_t i = 0; i < n; i++) \
+        for (int64_t i = 0; i < n; i++) { \
+            double root = sqrt(fabs((double)f[i * n + i])); \
             for (int64_t j = 0; j < i; j++) { \
                 T *low = f + i * n + j, *high = f + j * n + i; \
-                double d = sqrt(fabs((double)f[i * n + i])) * sqrt(fabs((double)f[j * n + j])); \
+                double p = (double)*low, q = (double)*high; \
                 if (flags & COPY_SYMMETRIC) \
-                    same = !(fabs((double)*low - (double)*high) * scale > \
-                             fabs((double)*low) + fabs((double)*high) + d) && same; \
+                    same = !(fabs(p - q) * scale > \
+                             fabs(p) + fabs(q) + root * sqrt(fabs((double)f[j * n + j]))) && same; \
                 else if (flags & COPY_TRANSPOSED) \
                     *low = *high; \
                 else \
                     *high = *low; \
             } \
+        } \
         return same; \
     }
 SQUARE_OF(settle_f32, float)

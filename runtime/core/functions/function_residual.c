@@ -22,16 +22,18 @@ typedef struct Probe {
     double *v, *w, *more;
 } Probe;
 
-/* to = m v, or m.T v */
+/* to = m v, or m.T v. Sums are in order, so that packages have the library's bits. */
 static void probe_apply(const ProbeMatrix *m, bool transposed, const double *v, double *to)
 {
-    Gemm g;
-    memset(&g, 0, sizeof g);
-    g.f64 = true, g.trans_a = transposed, g.alpha = 1;
-    g.m = transposed ? m->cols : m->rows, g.k = transposed ? m->rows : m->cols;
-    g.n = g.ldb = g.ldc = RESIDUAL_VECTORS, g.lda = m->cols;
-    g.a = m->v, g.b = v, g.c = to;
-    gemm_fallback(&g);
+    enum { N = RESIDUAL_VECTORS };
+    memset(to, 0, sizeof *to * N * (size_t)(transposed ? m->cols : m->rows));
+    for (int64_t i = 0; i < m->rows; i++)
+        for (int64_t j = 0; j < m->cols; j++) {
+            const double *from = v + N * (transposed ? i : j), x = m->v[i * m->cols + j];
+            double *sum = to + N * (transposed ? j : i);
+            for (int k = 0; k < N; k++)
+                sum[k] += x * from[k];
+        }
 }
 
 static void probe_signs(double *v, int64_t n)

@@ -122,9 +122,10 @@ CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, 
 /* memory NULL: nothing */
 CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream);
 
-/* Converts a row of values from a storage type to its compute type, and back. */
+/* Converts a row of values from a storage type to its compute type, and back. by: distance of the
+ * stored values */
 CORE void line_load(Type t, const void *from, int64_t n, void *to);
-CORE void line_store(Type t, void *to, int64_t n, const void *from);
+CORE void line_store(Type t, void *to, int64_t by, int64_t n, const void *from);
 /* c = scale a b + add c, or the Kronecker product c = a (x) b, whose scale and add are not read. On
  * a GPU inside matrix_enter. */
 CORE optc_status multiply_cpu(optc_engine *e, const Multiply *x);

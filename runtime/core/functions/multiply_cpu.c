@@ -59,7 +59,7 @@ static void packed_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_
             line_load(x->type, to, cols, old);
         for (int64_t j = 0; j < cols && x->add != 0; j++)
             c[j] += (float)x->add * old[j];
-        line_store(x->type, to, cols, c);
+        line_store(x->type, to, 1, cols, c);
     }
 }
 
@@ -237,7 +237,7 @@ static void kron_packed(const Multiply *x, const char *a, const char *b, char *c
             float left = (float)type_load((int)x->type, a, k);
             for (int64_t i = 0; i < n; i++)
                 y[i] = left * right[i];
-            line_store(x->type, c + (k * x->b.cols + l) * size, n, y);
+            line_store(x->type, c + (k * x->b.cols + l) * size, 1, n, y);
         }
     }
 }
