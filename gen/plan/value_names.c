@@ -1,6 +1,7 @@
 /* Names for values that the spec did not name: `1 - beta1 ^ t` becomes one_minus_beta1_pow_t, and
  * `rowmean(g * g)` becomes rowmean_g_squared. A column of ops.def has the name of each operation. A
- * name that would be too long omits inner operands, down to the name of the operation alone. */
+ * name that would be too long, or name two calls, omits inner operands, down to the name of the
+ * operation alone: the products of an iteration are mm, mm_2, mm_3. */
 #include "gen/plan/value_names.h"
 
 #include <math.h>
@@ -15,6 +16,7 @@ typedef struct Words {
     const Graph *g;
     char s[LONGEST_NAME + 1];
     size_t n;
+    int calls;                         /* in the name so far */
     bool cut;
 } Words;
 
@@ -157,6 +159,8 @@ static void put_value(Words *w, Ref v, int depth)
         put(w, n->name);
         return;
     }
+    w->calls += is_call(n);
+    w->cut = w->cut || w->calls > 1;
     if (depth <= 0) {
         put(w, is_mean(w, n) ? "mean" : is_square(n) ? "square" : o->name);
         return;
@@ -188,6 +192,7 @@ const char *value_name(Arena *a, const Rule *r, const Phase *ph, Ref v)
         return plain(a, ph->g->n[v].name);
     for (int depth = DEEPEST; depth >= 0; depth--) {
         w.n = 0;
+        w.calls = 0;
         w.cut = false;
         put_value(&w, v, depth);
         if (!w.cut)

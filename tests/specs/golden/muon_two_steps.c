@@ -184,9 +184,8 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
     }
 }
 
-/* One pass over the elements: reads p lr_times_weight_decay lr_times_size
- * mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where; writes p. 8 + 4 bytes. Several stages share this function, each
- * with its own arrays. */
+/* One pass over the elements: reads p lr_times_weight_decay lr_times_size mm_8; writes p. 8 + 4 bytes. Several stages
+ * share this function, each with its own arrays. */
 static void step_6_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
@@ -201,15 +200,12 @@ static void step_6_map_matrix(const optc_view *self, long long unit, const int *
         float *restrict p = (float *)self->mem[arrays[0]] + offset;
         optc_fetch(p + OPTC_AHEAD, OPTC_CHUNK * sizeof *p);
         const float lr_times_size = (float)((const double *)self->mem[arrays[2]])[slice];
-        const float *restrict mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where =
-                (const float *)self->mem[arrays[3]] + offset;
-        optc_fetch(mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where + OPTC_AHEAD,
-                OPTC_CHUNK * sizeof *mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where);
+        const float *restrict mm_8 = (const float *)self->mem[arrays[3]] + offset;
+        optc_fetch(mm_8 + OPTC_AHEAD, OPTC_CHUNK * sizeof *mm_8);
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
-            p[i] = p_i - lr_times_weight_decay * p_i -
-                    lr_times_size * mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where[i];
+            p[i] = p_i - lr_times_weight_decay * p_i - lr_times_size * mm_8[i];
         }
         col = col + len < self->cols ? col + len : 0;
         row += !col;
