@@ -18,6 +18,8 @@ enum { MOST_DIMS = 2, MOST_TENSORS = 4 };
 typedef struct Tensors { int n; int64_t dim[MOST_TENSORS][MOST_DIMS]; } Tensors;
 static const Tensors usual = {3, {{512, 256}, {256, 1024}, {256}}},
                      one_matrix = {2, {{512, 256}, {256}}},
+                     one_tile = {1, {{48, 96}}},
+                     two_tiles = {1, {{80, 96}}},
                      four = {4, {{256, 256}, {256, 256}, {256, 256}, {256}}};
 
 /* with a spec's text in all kinds, then those with schedules only */
@@ -37,10 +39,19 @@ static const struct {
     {"prodigy", "prodigy", NULL, NULL, &usual},
     {"schedulefree_adamw", "schedulefree_adamw", NULL, NULL, &usual},
     {"came", "came", NULL, NULL, &one_matrix},
+    {"power_cuda", "tests/specs/steps/power.lua", NULL, NULL, &one_tile},
+    {"eigh_cuda", "tests/specs/steps/eigh.lua", NULL, NULL, &one_tile},
+    {"qr_cuda", "tests/specs/steps/qr.lua", NULL, NULL, &one_tile},
+    {"solve_cuda", "tests/specs/steps/solve.lua", NULL, NULL, &two_tiles},
 };
-enum { WITH_TEXTS = 6 };                   /* cases that have the first three kinds too */
+/* Cases that have the first three kinds too; the last ones have the steps of calls on a GPU. */
+enum { WITH_TEXTS = 6, WITH_STEPS = 4 };
 static const char *const kinds[] = {"ir", "plan", "c", "ops", "ops3"};
-static bool has_kind(int i, const char *kind) { return i < WITH_TEXTS || !strncmp(kind, "ops", 3); }
+static bool has_steps(int i) { return i >= COUNT(cases) - WITH_STEPS; }
+static bool has_kind(int i, const char *kind)
+{
+    return i < WITH_TEXTS || !strcmp(kind, "ops") || (!strcmp(kind, "ops3") && !has_steps(i));
+}
 static const char stages_from[] = "/* ---- the stages of";
 
 static char *golden_path(Arena *a, const char *file, const char *kind)
@@ -56,7 +67,7 @@ static char *made_schedule(Arena *a, int i, const char *kind)
     Source s;
     Buf b = {.arena = a};
     SchedulePlan plan;
-    const bool gpu = !strcmp(kind, "ops3");
+    const bool ranks = !strcmp(kind, "ops3"), gpu = ranks || has_steps(i);
     const Tensors *of = cases[i].tensors;
     optc_tensor t[MOST_TENSORS] = {{0}};
     GenOptions o = {.with = cases[i].with, .options = cases[i].options, .find = find_wrapper,
@@ -65,7 +76,7 @@ static char *made_schedule(Arena *a, int i, const char *kind)
         t[k] = (optc_tensor){.rank = of->dim[k][1] ? 2 : 1, .shape = of->dim[k]};
     ck_assert_msg(find_spec(NULL, cases[i].spec, a, &s, &d), "%s", d.text);
     ck_assert_msg(gen_compile(&g, s, &o), "%s", g.diag.text);
-    const ScheduleOf at = {t, of->n, 0, gpu ? 3 : 1, 0, gpu, false};
+    const ScheduleOf at = {t, of->n, 0, ranks ? 3 : 1, 0, gpu, has_steps(i)};
     ck_assert_msg(schedule_plan(program_make(a, g.plan, NULL), &at, false, &plan) == OPTC_OK,
                   "%s: %s", cases[i].file, optc_message());
     schedule_print(&b, plan.binding);
