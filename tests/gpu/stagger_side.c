@@ -115,8 +115,16 @@ void counted_step(Side *g)
 
 void step_without_lists(Side *g)
 {
-    gpu_slots_drop(g->b);
+    lists_drop(g->b, HOST_LISTS);
     OK(optc_step(g->b));
+}
+
+LaunchList *list_of(const Side *g, ListUse use)
+{
+    LaunchList *x = g->b->gpu->lists;
+    while (x && x->key.use != use)
+        x = x->next;
+    return x;
 }
 
 int64_t held_graphs(const Side *g)

@@ -23,6 +23,8 @@ void step_without_lists(Side *g);
 void open_kept(Side *a, Side *b, const char *text);
 void step_kept(Side *a, Side *b, int step);
 
+/* the list of this kind that was used last; NULL: none */
+LaunchList *list_of(const Side *g, ListUse use);
 int64_t held_graphs(const Side *g);
 optc_factors factors_of(const Side *g);
 #endif

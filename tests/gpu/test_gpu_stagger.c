@@ -83,14 +83,14 @@ START_TEST(kept_lists)
     Side a, b;
     open_kept(&a, &b, stagger_rules[of[_i].rule]);
     step_kept(&a, &b, step);
-    ck_assert_msg(!graphs && launches && !a.b->gpu->slot_lists,
+    ck_assert_msg(!graphs && launches && !list_of(&a, LIST_SLOTS),
                   "the first step runs a graph, or keeps its list");
-    ck_assert_msg(held_graphs(&a) > (int64_t)a.b->gpu->passing->bytes,
+    ck_assert_msg(held_graphs(&a) > (int64_t)list_of(&a, LIST_ONCE)->bytes,
                   "the first step's list is not counted");
     for (step = 2; step <= cycle + 1; step++) {
-        int64_t before = held_graphs(&a) - (step == 2 ? a.b->gpu->passing->held : 0);
+        int64_t before = held_graphs(&a) - (step == 2 ? list_of(&a, LIST_ONCE)->held : 0);
         step_kept(&a, &b, step);
-        ck_assert_msg(graphs == 1 && held_graphs(&a) > before && !a.b->gpu->passing,
+        ck_assert_msg(graphs == 1 && held_graphs(&a) > before && !list_of(&a, LIST_ONCE),
                       "step %d: %d graphs, %d bytes", step, graphs, (int)held_graphs(&a));
     }
     int64_t all = held_graphs(&a);
@@ -116,7 +116,7 @@ START_TEST(kept_lists)
         OK(optc_set_grad(a.b, 6, k ? (void *)(uintptr_t)a.g[6] : NULL, 0));
         OK(optc_set_grad(b.b, 6, k ? (void *)(uintptr_t)b.g[6] : NULL, 0));
         step_kept(&a, &b, step++);
-        ck_assert_msg(!graphs && !a.b->gpu->slot_lists, "a list of other tensors is kept");
+        ck_assert_msg(!graphs && !list_of(&a, LIST_SLOTS), "a list of other tensors is kept");
         for (int i = 0; i < cycle; i++)
             step_kept(&a, &b, step++);
         step_kept(&a, &b, step++);
@@ -138,22 +138,25 @@ START_TEST(bounded_lists)
     step_kept(&a, &b, 1);
     step_kept(&a, &b, 2);
     int64_t one = held_graphs(&a);
-    const SlotList *first = a.b->gpu->slot_lists;
+    const LaunchList *first = list_of(&a, LIST_SLOTS);
     a.e->workspace = 4 * (one + one / 2);
     for (int step = 3; step <= 18; step++) {
         step_kept(&a, &b, step);
-        int64_t last = a.b->gpu->passing ? a.b->gpu->passing->held : 0;
+        int64_t last = list_of(&a, LIST_ONCE) ? list_of(&a, LIST_ONCE)->held : 0;
         ck_assert_msg(held_graphs(&a) == one + last && graphs == (step == 17) &&
                           (step == 17 ? !uploads : uploads == 1),
                       "step %d: %d graphs, %d uploads, %d bytes", step, graphs, uploads,
                       (int)held_graphs(&a));
     }
-    ck_assert(a.b->gpu->slot_lists == first && !first->next);
+    int kept = 0;
+    for (const LaunchList *x = a.b->gpu->lists; x; x = x->next)
+        kept += x->key.use == LIST_SLOTS;
+    ck_assert(list_of(&a, LIST_SLOTS) == first && kept == 1);
     for (int k = 0; k < 2; k++)
         OK(optc_set_t((k ? &b : &a)->b, -1, 1000));
     step_kept(&a, &b, 1001);
     ck_assert_msg(graphs == 1 && held_graphs(&a) <= one + one / 2 &&
-                      a.b->gpu->slot_lists->used == 1000,
+                      list_of(&a, LIST_SLOTS)->used == 1000,
                   "an old list does not make room");
     a.e->workspace = usual;
     close_side(&a, 0);

@@ -401,18 +401,18 @@ START_TEST(captured_after_lists)
         step_kept(&a, &b, step);
     capture_only(&b);
     int64_t usual = a.e->workspace, kept = held_graphs(&a),
-            needed = held_graphs(&b) - b.b->gpu->passing->held;
-    const SlotSwitch *w = b.b->gpu->calls->slot_switch;
-    ck_assert(kept && w->n);
-    const BodyTable *table = b.b->gpu->calls->bodies;
-    int64_t memory = (int64_t)table->bytes + w->bodies;
-    for (int i = 0; i < w->n; i++)
-        memory += (int64_t)w->list[i]->bytes;
-    ck_assert_msg(table->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed,
+            needed = held_graphs(&b) - list_of(&b, LIST_ONCE)->held;
+    const LaunchList *w = list_of(&b, LIST_REGION);
+    ck_assert(kept && w && w->nbody > 1);
+    int64_t memory = (int64_t)w->bytes;
+    for (int i = 0; i < w->nbody; i++)
+        memory += (int64_t)w->body[i]->bytes;
+    ck_assert_msg(w->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed,
                   (int)memory);
     a.e->workspace = 4 * needed;
     capture_only(&a);
-    ck_assert_msg(a.b->gpu->calls->slot_switch->n && held_graphs(&a) == kept + needed,
+    ck_assert_msg(list_of(&a, LIST_REGION)->body[0]->key.use == LIST_BODY &&
+                      held_graphs(&a) == kept + needed,
                   "the kept lists leave no room: %d of %d bytes", (int)held_graphs(&a),
                   (int)(kept + needed));
     OK(optc_step(a.b));

@@ -44,7 +44,7 @@ typedef struct GpuEngine {
     EigenMethod (*measured)(const optc_engine *e, bool roots, bool f64, int power, int bucket);
     struct Spare *spare[MOST_SPARE];       /* atomic, each */
     /* graphs of several bindings (gpu_joint_graph.c) */
-    struct JointGraph *joint; bool joint_locked;
+    struct LaunchList *joint; bool joint_locked;
 } GpuEngine;
 
 /* Library handles that no binding uses any more. Destroying one waits for the whole device, which

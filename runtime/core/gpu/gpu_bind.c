@@ -526,6 +526,7 @@ CORE void gpu_unbind(optc_binding *b)
     if (t->close)
         t->close(b);
     gpu_drop_lists(b);
+    lists_drop(b, ~0u);
     calls_unbind(b);
     gpu_exchanges_unbind(b);
     gpu_overlap_unbind(b);

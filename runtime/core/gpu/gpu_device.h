@@ -4,10 +4,9 @@
  *   GpuTables   the binding's tables on the device: views, pointers, hyperparameters with t, lists
  *               of units. The binding has the host's copy. Changed pointers are sent before the
  *               next step, hyperparameters when they are set
- *   LaunchList  the launches of one entry in one phase, built when binding. From its second run on
- *               it is a CUDA graph, which costs the host one call
- *   SlotList    a launch list over the tensors of one combination of stagger slots, with its graph.
- *               Built at the first step with that combination, and kept (gpu_stagger.c)
+ *   LaunchList  what one run launches: items, or the graph of several other lists. From its second
+ *               run on it is a CUDA graph, which costs the host one call. ListUse has its kinds,
+ *               and gpu_list_cache.c keeps those that are not made when binding
  *
  * Only binding, reading of states and optc_sync wait for the device. */
 #ifndef OPTC_CORE_GPU_H
@@ -56,27 +55,15 @@ typedef struct Args {
     CUdeviceptr views, mem, units; long long count; int guard, advance_t; Brief brief;
 } Args;
 /* An op of the schedule on a GPU. blocks 0: nothing is launched. op NULL: a kernel outside of any
- * schedule. stage: op->stage */
+ * schedule. stage: op->stage. scheduled: only matrices that a slot schedules */
 typedef struct LaunchItem {
     const ScheduleOp *op;
     const ProgStage *stage;
     CUfunction fn; unsigned blocks, threads; Args args;    /* ADVANCE, LAUNCH */
-    const struct GpuCall *call;                            /* CALL */
+    const struct GpuCall *call; bool scheduled;            /* CALL */
 } LaunchItem;
 /* A graph of n consecutive items of a list, or NULL: they are launched one by one */
 typedef struct Segment { int first, n; CUgraphExec exec; } Segment;
-/* segment: graphs, from the second run on: one of the whole list, or, if no graph can contain some
- * items (apart), of those between them. calls, stagger: the list contains such items. probed: its
- * calls have found the memory that they need. of: the list of all units that this one is a part of,
- * or NULL. nodes: of its graphs */
-typedef struct LaunchList {
-    LaunchItem *item;
-    int n, runs, nsegment;
-    bool apart, calls, stagger, probed;
-    Segment *segment;
-    const struct LaunchList *of;
-    int64_t nodes;
-} LaunchList;
 typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cuda_helpers.h */
 
 /* The pointers of staggered calls over the scheduled matrices (gpu_call_slots.c). at: by set, the
@@ -85,19 +72,57 @@ typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cud
 typedef struct CallSlots {
     int64_t npointer, *at, *now; CUdeviceptr addresses, pointers; unsigned moves;
 } CallSlots;
+/* optc_source and optc_guard_args of templates/stage_cuda.txt */
+typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;
+typedef struct GuardArgs {
+    CUdeviceptr views, groups, guard, told;
+    long long nview, ncohort;
+    int wide, counts, lets, nsource;
+    GuardScalar source[OPTC_SOURCES];
+} GuardArgs;
+typedef struct GuardLaunch { GuardArgs args; unsigned blocks; } GuardLaunch;
+
+/* What a launch list covers:
+ *   ALL     all units of an entry in a phase. Made when binding: GpuTables.launch_list
+ *   SLOTS   the units of a combination of stagger slots (gpu_stagger.c)
+ *   ONCE    the same, for one step: no later step finds it
+ *   BODY    the same, for the body of a conditional node: it has no graph of its own
+ *   REGION  an entry in all phases: the device selects one of several lists, its bodies, by t
+ *           (gpu_conditional.c)
+ *   JOINT   entries of several bindings (gpu_joint_graph.c) */
+typedef enum { LIST_ALL, LIST_SLOTS, LIST_ONCE, LIST_BODY, LIST_REGION, LIST_JOINT } ListUse;
+/* Two lists of a cache with equal keys launch the same. task: n of them; JOINT: more than one.
+ * now: SLOTS, ONCE and BODY */
+typedef struct ListKey { ListUse use; int n; const JointTask *task; StaggerNow now; } ListKey;
+
 /* NODE_BYTES: of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the
  * host (H200, CUDA 13, graphs of 1000 to 20000 kernels) */
 enum { NODE_BYTES = 7168 };
-/* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and
- * graphs, as counted in optc_held.graphs. used: the binding's step count at its last use */
-typedef struct SlotList {
-    LaunchList list;
-    StaggerNow now;
-    CallSlots calls;
-    CUdeviceptr memory; size_t bytes;
+/* segment: graphs, from the second run on: one of the whole list, or, if no graph can contain some
+ * items (apart), of those between them. calls, stagger: the list contains such items. probed: its
+ * calls have found the memory that they need. nodes: of its graphs.
+ *
+ * Lists in a cache: memory: work lists, then the pointers of calls; REGION: the table of bodies.
+ * host: bytes of the list itself; held: these, those of memory and graphs, as counted in
+ * optc_held.graphs. used: the binding's step count at its last use. body: of REGION, its own
+ * (BODY) or those of all units (ALL).
+ * JOINT: guard: the launches that read guards and device scalars, of all tasks. They contain
+ * addresses of the caller, which may change between runs. changed: this run's guards differ from
+ * those of the last one. failed: its graph cannot be made */
+typedef struct LaunchList {
+    struct LaunchList *next;
+    ListKey key;
+    LaunchItem *item;
+    int n, runs, nsegment;
+    bool apart, calls, stagger, probed, failed, changed;
+    Segment *segment;
+    int64_t nodes;
+    CallSlots slots;
+    CUdeviceptr memory; size_t bytes, host;
     int64_t held, used;
-    struct SlotList *next;
-} SlotList;
+    struct LaunchList **body; int nbody;
+    GuardLaunch *guard; int nguard;
+} LaunchList;
 
 typedef struct GpuTables {
     const GpuCode *code;
@@ -133,11 +158,11 @@ typedef struct GpuTables {
     struct GpuAgree *agree;                /* NULL: the ranks need not compare anything */
     LaunchList *launch_list;               /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
-    /* Kept slot lists, the last used one first; slots: of the current run, NULL: it covers all
-     * units; passing: the last one that was not kept; slots_full: one did not fit into the limit
-     * with its graphs; slots_cycle: steps until all combinations of slots have occurred */
-    SlotList *slot_lists, *slots, *passing;
-    bool slots_full;
+    /* SLOTS, ONCE (at most one) and REGION, the last used one first. slots_full: a list did not fit
+     * into the limit with its graphs; slots_cycle: steps until all combinations of slots have
+     * occurred; switches: the device can select among them */
+    LaunchList *lists;
+    bool slots_full, switches;
     int64_t slots_cycle;
     /* The library's tuning during real steps; all NULL without it. */
     struct Live *live;
@@ -187,7 +212,8 @@ CORE void calls_unbind(optc_binding *b);                   /* inside gpu_enter *
 CORE optc_status calls_update(optc_binding *b);
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
-CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c);
+/* scheduled: only the matrices of calls_slots_select */
+CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c, bool scheduled);
 /* marks our kernels that the binding's calls launch */
 CORE void calls_need(const optc_binding *b, bool *need);
 /* lets libraries load the code of their first call */
@@ -212,20 +238,39 @@ CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups);
 CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p);
 CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p);     /* after its launch */
 
+/* ---- gpu_list_cache.c: launch lists that are kept; inside gpu_enter ---- */
+#define LISTS(use) (1u << (use))
+enum { HOST_LISTS = LISTS(LIST_SLOTS) | LISTS(LIST_ONCE) };
+CORE LaunchList *task_list(const JointTask *x);            /* of all units */
+/* A list with n items and room for `more` pointers of bodies, which is in no cache; NULL: no
+ * memory. */
+CORE LaunchList *list_take(const ListKey *key, int n, int more);
+/* with its graphs, memory and bodies */
+CORE void list_free(optc_binding *b, LaunchList *x);
+/* counts it in optc_held.graphs until it is freed; again after its memory or graphs changed */
+CORE void list_count(optc_binding *b, LaunchList *x);
+/* moves it to the front; NULL: there is none */
+CORE LaunchList *list_find(LaunchList **first, const ListKey *key);
+CORE void list_keep(LaunchList **first, LaunchList *x);
+/* takes all lists of these uses that b is a part of out of a cache */
+CORE LaunchList *lists_take(LaunchList **first, const optc_binding *b, unsigned uses);
+CORE void lists_free(optc_binding *b, LaunchList *x);      /* and those behind it */
+CORE void lists_drop(optc_binding *b, unsigned uses);      /* of the binding */
+CORE int64_t lists_limit(const optc_binding *b);           /* bytes */
+CORE int64_t lists_held(const optc_binding *b, unsigned uses);
+/* `more` bytes fit into the limit, maybe after lists were dropped */
+CORE bool lists_make_room(optc_binding *b, int64_t more);
+/* drops the least recently used list of slots, unless it was used within a cycle; false: none */
+CORE bool lists_drop_last(optc_binding *b);
+
 /* ---- gpu_stagger.c: rules with every(k, { stagger = true }) ---- */
 CORE bool gpu_stagger_any(const LaunchList *p);
 CORE void gpu_stagger_bind(optc_binding *b);
-/* before a run that is not captured */
-CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p);
-CORE void gpu_slots_drop(optc_binding *b);                 /* all of them; inside gpu_enter */
-/* A list for b->stagger that is not kept. Its uploads are in the binding's stream. */
-CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out);
-/* counts it in optc_held.graphs, until it is freed */
-CORE void gpu_slots_counted(optc_binding *b, SlotList *x);
-CORE void gpu_slots_free(optc_binding *b, SlotList *x);
-CORE int64_t gpu_slots_limit(const optc_binding *b);       /* bytes */
-/* bytes of all kept lists and their graphs */
-CORE int64_t gpu_slots_kept(const optc_binding *b);
+/* the list of a run that is not captured, of a list of all units */
+CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p, LaunchList **out);
+/* A list for b->stagger that is in no cache. Its uploads are in the binding's stream. */
+CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, ListUse use,
+                                LaunchList **out);
 
 /* ---- gpu_beside.c ---- */
 /* Device.beside */
@@ -235,6 +280,8 @@ CORE void gpu_beside_unbind(optc_binding *b);               /* inside gpu_enter 
 /* ---- gpu_joint_graph.c ---- */
 /* Device.joint */
 CORE optc_status gpu_joint(const JointTask *task, int n, bool ran, bool *done);
+/* adds its launches to a graph; returns the driver's error code */
+CORE int joint_build(const LaunchList *x, CUgraph graph);
 /* Device.capturing */
 CORE bool gpu_capturing(const optc_binding *b);
 /* destroys its graphs; inside gpu_enter */
@@ -283,15 +330,6 @@ CORE bool gpu_agree_differs(const optc_binding *b);
 CORE optc_status gpu_agree_check(const optc_binding *b);   /* fails if so */
 
 /* ---- gpu_guard.c: device scalars and the guard ---- */
-/* optc_source and optc_guard_args of templates/stage_cuda.txt */
-typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;
-typedef struct GuardArgs {
-    CUdeviceptr views, groups, guard, told;
-    long long nview, ncohort;
-    int wide, counts, lets, nsource;
-    GuardScalar source[OPTC_SOURCES];
-} GuardArgs;
-typedef struct GuardLaunch { GuardArgs args; unsigned blocks; } GuardLaunch;
 enum { GUARD_THREADS = 128 };
 CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call);
 /* Launch i of GpuCode.read_ahead before an entry; false: there are no more. The first one reads the
@@ -305,25 +343,18 @@ CORE void guard_undo(optc_binding *b, int entry);
 CORE optc_status refuse_half_done(const optc_binding *b, const char *call);
 CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run still increments t */
 
-/* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */
+/* ---- gpu_conditional.c: rules with calls in which the device decides what runs ---- */
 CORE void phases_bind(optc_binding *b);                    /* sets optc_binding.conditional */
-/* a guard decides whether the entry runs */
-CORE bool phases_guarded(const optc_binding *b, int entry);
-CORE bool phases_conditional(const optc_binding *b, int entry);
-/* while the binding's stream is captured */
-CORE optc_status phases_capture(optc_binding *b, int entry);
-/* Outside of a capture, after one or with a guard. phases_graph: makes the graph, before anything
- * is launched. */
-CORE optc_status phases_graph(optc_binding *b, int entry);
-CORE optc_status phases_run(optc_binding *b, int entry);
-CORE void phases_drop(optc_binding *b);
+/* The region of an entry, before such a run. launches: with its graph, which is made before
+ * anything is launched; else the run is captured. */
+CORE optc_status region_of(optc_binding *b, int entry, bool launches, LaunchList **out);
+/* into the binding's stream, which is captured */
+CORE optc_status region_capture(optc_binding *b, const LaunchList *x);
 
-/* ---- gpu_slot_switch.c: the bodies of captured and guarded steps of rules with calls ---- */
-CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
-CORE bool slot_switch_used(const optc_binding *b, int entry);
-/* before such a step; in a capture too */
-CORE optc_status slot_switch_make(optc_binding *b, int entry);
-CORE void slot_switch_drop(optc_binding *b, bool unbinds);
+/* ---- gpu_slot_switch.c: the bodies of a region ---- */
+CORE void slot_switch_bind(optc_binding *b);               /* sets GpuTables.switches */
+/* finds an entry's region, or makes it, without a graph; in a capture too */
+CORE optc_status region_make(optc_binding *b, int entry, LaunchList **out);
 
 /* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */
@@ -331,8 +362,6 @@ CORE optc_status gpu_build_lists(optc_binding *b);
 CORE void gpu_drop_lists(optc_binding *b);
 /* after calls are made; gpu_build_lists calls it too */
 CORE optc_status gpu_load_kernels(optc_binding *b);
-/* the first stage increments t */
-CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);
 CORE LaunchItem gpu_launch_item(const optc_binding *b, const ScheduleOp *op, const Launch *l,
                                 CUfunction fn);
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
@@ -343,13 +372,20 @@ CORE KernelNode item_node(const LaunchItem *x);
 /* adds a node that depends on the n nodes `after`; returns the driver's error code */
 CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after,
                      int n, CUgraphNode *node);
-CORE bool launched_apart(const LaunchItem *x);                    /* no graph of ours has it */
 CORE CUgraphExec list_whole(const LaunchList *p);                /* NULL: it is not one graph */
-CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
+/* Makes the list's graphs; a failure is no error. Inside gpu_enter, as what follows */
+CORE void list_graph(optc_binding *b, LaunchList *p);
+CORE optc_status list_exec(optc_binding *b, LaunchList *p);      /* one graph, of REGION or JOINT */
 CORE void list_drop_graphs(const Driver *d, LaunchList *p);
 
 /* ---- gpu_run.c ---- */
+/* What selects the launches of a run. BY_HOST: the host, by phase and slots. Else the device:
+ * BY_VIEWS: all phases are launched, and kernels of the wrong one return at once. BY_NODES: a
+ * region */
+typedef enum { BY_HOST, BY_VIEWS, BY_NODES } Decider;
+CORE Decider gpu_decider(const optc_binding *b, int entry, bool capturing);
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
+CORE optc_status launch_graph(optc_binding *b, const LaunchList *p);     /* list_whole(p) */
 /* Device.refuse */
 CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status why);
 /* before a run: sends changed pointers and views; inside gpu_enter */

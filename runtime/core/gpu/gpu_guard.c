@@ -37,14 +37,15 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
     return s;
 }
 
-/* A skipped run still increments t, so the guard must decrement it. Not if the increment is itself
+/* A skipped run still increments t, so the guard must decrement it. Not if the first stage does it,
  * in a conditional node that is skipped (gpu_conditional.c). */
 CORE bool entry_counts(const optc_binding *b, int entry)
 {
     const Program *p = b->program;
     const ProgPhase *ph = &p->entry[entry].phase[0];
+    const LaunchList *x = &b->gpu->launch_list[entry * b->gpu->nphase];
     return p->needs_t && ph->naction && ph->action[0].kind == ACT_ADVANCE_T &&
-           !(phases_guarded(b, entry) && advances_t_inside(p, ph));
+           !(x->n && x->item->args.advance_t && gpu_decider(b, entry, false) == BY_NODES);
 }
 
 static void put_source(const optc_binding *b, const DeviceScalar *from, GuardScalar *to)

@@ -11,22 +11,10 @@
 /* of an engine; further sets of tasks run one by one */
 enum { MOST_GRAPHS = 64 };
 
-/* exec NULL: not made yet, or (failed) it cannot be made. guard: the launches that read guards and
- * device scalars, of all tasks. They contain addresses of the caller, which may change between
- * runs. */
-typedef struct JointGraph {
-    struct JointGraph *next;
-    JointTask *task; int n;
-    GuardLaunch *guard; int nguard;
-    CUgraphExec exec;
-    /* changed: this run's guards differ from those of the last one */
-    bool failed, changed;
-} JointGraph;
-
 /* ---- the engine's list ---- */
 /* Held for a few instructions, so waiting threads spin. A graph stays in the list while its
  * bindings exist: calls with one binding are not concurrent. */
-static JointGraph **joint_lock(GpuEngine *g)
+static LaunchList **joint_lock(GpuEngine *g)
 {
     while (__atomic_test_and_set(&g->joint_locked, __ATOMIC_ACQUIRE))
         sched_yield();
@@ -35,86 +23,38 @@ static JointGraph **joint_lock(GpuEngine *g)
 
 static void joint_unlock(GpuEngine *g) { __atomic_clear(&g->joint_locked, __ATOMIC_RELEASE); }
 
-static bool same_tasks(const JointGraph *x, const JointTask *task, int n)
+static LaunchList *find_joint(GpuEngine *g, const ListKey *key)
 {
-    bool same = x->n == n;
-    for (int i = 0; i < n && same; i++)
-        same = x->task[i].b == task[i].b && x->task[i].entry == task[i].entry &&
-               x->task[i].phase == task[i].phase && x->task[i].level == task[i].level;
-    return same;
-}
-
-static JointGraph *find_joint(GpuEngine *g, const JointTask *task, int n)
-{
-    JointGraph *x = *joint_lock(g);
-    while (x && !same_tasks(x, task, n))
-        x = x->next;
+    LaunchList *x = list_find(joint_lock(g), key);
     joint_unlock(g);
     return x;
 }
 
-static void free_joint(const Driver *d, JointGraph *x)
+static LaunchList *new_joint(GpuEngine *g, const ListKey *key)
 {
-    if (x->exec)
-        d->cuGraphExecDestroy(x->exec);
-    free(x->task);
-    free(x->guard);
-    free(x);
-}
-
-static JointGraph *new_joint(GpuEngine *g, const JointTask *task, int n)
-{
-    JointGraph *x = (JointGraph *)calloc(1, sizeof *x);
+    LaunchList *x = list_take(key, 0, 0), **first = joint_lock(g);
     int graphs = 0;
-    if (!x || !(x->task = (JointTask *)malloc(sizeof *task * (size_t)n)))
-        return free(x), (JointGraph *)NULL;
-    memcpy(x->task, task, sizeof *task * (size_t)n);
-    x->n = n;
-    JointGraph **first = joint_lock(g);
-    for (const JointGraph *k = *first; k; k = k->next)
+    for (const LaunchList *k = *first; k; k = k->next)
         graphs++;
-    if (graphs < MOST_GRAPHS) {
-        x->next = *first;
-        *first = x;
-    }
+    const bool keeps = x && graphs < MOST_GRAPHS;
+    if (keeps)
+        list_keep(first, x);
     joint_unlock(g);
-    if (graphs < MOST_GRAPHS)
-        return x;
-    free_joint(g->d, x);
-    return NULL;
+    if (!keeps)
+        free(x);
+    return keeps ? x : NULL;
 }
 
 CORE void gpu_joint_drop(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    JointGraph *gone = NULL;
-    for (JointGraph **at = joint_lock(g), *x; (x = *at);) {
-        bool has = false;
-        for (int i = 0; i < x->n; i++)
-            has = has || x->task[i].b == b;
-        if (has) {
-            *at = x->next;
-            x->next = gone;
-            gone = x;
-        } else {
-            at = &x->next;
-        }
-    }
+    LaunchList *gone = lists_take(joint_lock(g), b, LISTS(LIST_JOINT));
     joint_unlock(g);
-    for (JointGraph *next; gone; gone = next) {
-        next = gone->next;
-        free_joint(g->d, gone);
-    }
+    lists_free(b, gone);
 }
 
 /* ---- conditions ---- */
-static LaunchList *task_list(const JointTask *x)
-{
-    return &x->b->gpu->launch_list[x->entry * x->b->gpu->nphase + x->phase];
-}
-
-/* Tuning during real steps measures each binding by itself. After a capture, or with a guard, the
- * host does not know the phase. */
+/* Tuning during real steps measures each binding by itself. */
 static bool may_join(const JointTask *task, int n)
 {
     bool may = !task->b->rule->engine->gpu->no_graphs;
@@ -123,20 +63,19 @@ static bool may_join(const JointTask *task, int n)
         const LaunchList *p = task_list(&task[i]);
         may = t->stream == task->b->gpu->stream && !t->begin && !p->apart && !p->calls &&
               !p->stagger && !t->half_done &&
-              !((t->captured || t->guarded) && task[i].b->program->nperiod) &&
-              !phases_guarded(task[i].b, task[i].entry);
+              gpu_decider(task[i].b, task[i].entry, false) == BY_HOST;
     }
     return may;
 }
 
 /* Compares the guards' launches with those of the graph, and stores them if they differ. */
-static bool same_guards(JointGraph *x)
+static bool same_guards(LaunchList *x)
 {
     GuardLaunch now, *more;
     bool same = true;
     int n = 0;
-    for (int k = 0; k < x->n; k++)
-        for (int i = 0; guard_item(x->task[k].b, x->task[k].entry, i, &now); i++, n++) {
+    for (int k = 0; k < x->key.n; k++)
+        for (int i = 0; guard_item(x->key.task[k].b, x->key.task[k].entry, i, &now); i++, n++) {
             if (n < x->nguard && !memcmp(&x->guard[n], &now, sizeof now))
                 continue;
             same = false;
@@ -162,69 +101,68 @@ typedef struct JointBuild {
     bool branch;                               /* `last` is set */
 } JointBuild;
 
-static bool add_kernel(JointBuild *x, const KernelNode *k)
+static int add_kernel(JointBuild *x, const KernelNode *k)
 {
     CUgraphNode after = x->last;
     int n = x->branch ? 1 : x->nbefore;
     int rc = kernel_node(x->d, k, x->graph, x->branch ? &after : x->before, n, &x->last);
     x->branch = true;
-    return rc == 0;
+    return rc;
 }
 
-static bool add_task(JointBuild *x, const JointTask *k)
+static int add_task(JointBuild *x, const JointTask *k)
 {
     const LaunchList *p = task_list(k);
-    bool ok = true;
+    int rc = 0;
     GuardLaunch guard;
     x->branch = false;
-    for (int i = 0; ok && guard_item(k->b, k->entry, i, &guard); i++) {
+    for (int i = 0; !rc && guard_item(k->b, k->entry, i, &guard); i++) {
         KernelNode node = {
             k->b->gpu->code->read_ahead, guard.blocks, GUARD_THREADS, {&guard.args, NULL}};
-        ok = add_kernel(x, &node);
+        rc = add_kernel(x, &node);
     }
-    for (int i = 0; i < p->n && ok; i++) {
+    for (int i = 0; i < p->n && !rc; i++) {
         KernelNode node = item_node(&p->item[i]);
-        ok = add_kernel(x, &node);
+        rc = add_kernel(x, &node);
     }
     if (x->branch)
         x->end[x->nend++] = x->last;
-    return ok;
+    return rc;
 }
 
-static void make_joint(JointGraph *j, const Driver *d)
+CORE int joint_build(const LaunchList *j, CUgraph graph)
 {
+    const JointTask *task = j->key.task;
     JointBuild x;
     memset(&x, 0, sizeof x);
-    x.d = d;
-    bool ok = d->cuGraphCreate(&x.graph, 0) == 0;
-    for (int i = 0; i < j->n && ok; i++) {
-        if (i && j->task[i].level != j->task[i - 1].level && x.nend) {
+    x.d = task->b->rule->engine->gpu->d;
+    x.graph = graph;
+    int rc = 0;
+    for (int i = 0; i < j->key.n && !rc; i++) {
+        if (i && task[i].level != task[i - 1].level && x.nend) {
             memcpy(x.before, x.end, sizeof x.end);
             x.nbefore = x.nend;
             x.nend = 0;
         }
-        ok = add_task(&x, &j->task[i]);
+        rc = add_task(&x, &task[i]);
     }
-    if (ok && d->cuGraphInstantiateWithFlags(&j->exec, x.graph, 0))
-        j->exec = NULL;
-    j->failed = !j->exec;
-    if (x.graph)
-        d->cuGraphDestroy(x.graph);
+    return rc;
 }
 
 /* With guards the graph is made after two runs that had the same: a caller may set a new address
  * for each run. */
-static void prepare_joint(GpuEngine *g, const JointTask *task, int n)
+static void prepare_joint(GpuEngine *g, const ListKey *key)
 {
-    JointGraph *x = find_joint(g, task, n);
+    LaunchList *x = find_joint(g, key);
     if (!x)
-        x = new_joint(g, task, n);
-    if (!x || x->exec || x->failed)
+        x = new_joint(g, key);
+    if (!x || list_whole(x) || x->failed)
         return;
     bool same = same_guards(x) && !x->changed;
     x->changed = false;
-    if (same || !x->nguard)
-        make_joint(x, g->d);
+    x->failed = (same || !x->nguard) && list_exec(key->task->b, x) != OPTC_OK;
+    if (x->failed)
+        message_clear();
 }
 
 /* ---- running ---- */
@@ -238,25 +176,24 @@ static const JointTask *joint_lead(const JointTask *task, int n)
     return lead;
 }
 
-static optc_status launch_joint(const JointGraph *x)
+static optc_status launch_joint(const LaunchList *x)
 {
-    const JointTask *lead = joint_lead(x->task, x->n);
+    const JointTask *lead = joint_lead(x->key.task, x->key.n);
     optc_binding *b = lead->b;
-    GpuEngine *g = b->rule->engine->gpu;
     const ProfileHooks *h = PROFILE_HOOKS();
     int launches = x->nguard;
     b->profile = h ? h->begin(b, lead->entry, lead->phase) : NULL;
-    for (int i = 0; i < x->n; i++) {
-        launches += task_list(&x->task[i])->n;
-        if (b->profile && &x->task[i] != lead)
-            h->adds(b, x->task[i].b, x->task[i].entry, x->task[i].phase);
+    for (int i = 0; i < x->key.n; i++) {
+        const JointTask *k = &x->key.task[i];
+        launches += task_list(k)->n;
+        if (b->profile && k != lead)
+            h->adds(b, k->b, k->entry, k->phase);
     }
     if (b->profile)
         b->profile->launched(b, task_list(lead), 0, 0);
-    int rc = g->d->cuGraphLaunch(x->exec, b->gpu->stream);
-    if (b->profile && !rc)
+    optc_status s = launch_graph(b, x);
+    if (b->profile && s == OPTC_OK)
         b->profile->launched(b, task_list(lead), 0, launches);
-    optc_status s = rc ? gpu_error(g, "cuGraphLaunch", rc, b->program->name) : OPTC_OK;
     if (b->profile)
         h->end(b, s);
     b->profile = NULL;
@@ -266,26 +203,26 @@ static optc_status launch_joint(const JointGraph *x)
 static optc_status joint_inside(const JointTask *task, int n, bool ran, bool *done)
 {
     GpuEngine *g = task->b->rule->engine->gpu;
+    const ListKey key = {LIST_JOINT, n, task, {{0}}};
     int capturing = 0;
     optc_status s = OPTC_OK;
     TRY(g, cuStreamIsCapturing(task->b->gpu->stream, &capturing), "");
     if (capturing || !may_join(task, n))
         return OPTC_OK;
     if (ran)
-        return prepare_joint(g, task, n), OPTC_OK;
-    JointGraph *x = find_joint(g, task, n);
-    if (!x || !x->exec)
+        return prepare_joint(g, &key), OPTC_OK;
+    LaunchList *x = find_joint(g, &key);
+    if (!x || !list_whole(x))
         return OPTC_OK;
     if (!same_guards(x)) {
-        g->d->cuGraphExecDestroy(x->exec);
-        x->exec = NULL;
+        list_drop_graphs(g->d, x);
         x->changed = true;
         return OPTC_OK;
     }
     for (int i = 0; i < n && s == OPTC_OK; i++)
         s = gpu_send_changes(task[i].b, false);
     /* gpu_send_changes may rebuild lists, and drop the graph */
-    if (s != OPTC_OK || find_joint(g, task, n) != x)
+    if (s != OPTC_OK || find_joint(g, &key) != x)
         return s;
     s = launch_joint(x);
     *done = s == OPTC_OK;

@@ -45,8 +45,8 @@ typedef struct GraphOrder {
     uint64_t behind[MOST_SIDE_BY_SIDE];
 } GraphOrder;
 
-static bool add_behind(const optc_binding *b, const LaunchList *p, CUgraph graph, GraphOrder *o,
-                       int i)
+static int add_behind(const optc_binding *b, const LaunchList *p, CUgraph graph, GraphOrder *o,
+                      int i)
 {
     CUgraphNode after[MOST_SIDE_BY_SIDE];
     KernelNode k = item_node(&p->item[i]);
@@ -58,65 +58,69 @@ static bool add_behind(const optc_binding *b, const LaunchList *p, CUgraph graph
             after[n++] = o->node[j];
             o->behind[i] |= o->behind[j] | (uint64_t)1 << j;
         }
-    return kernel_node(b->rule->engine->gpu->d, &k, graph, after, n, &o->node[i]) == 0;
+    return kernel_node(b->rule->engine->gpu->d, &k, graph, after, n, &o->node[i]);
 }
 
 /* Builds a graph of the list's launches. Stages of several variants run side by side: a model's
  * vectors take up to a tenth of the time of its matrices, because so few blocks do not fill a GPU.
  * A failure is no error: single launches, one after another, do the same. */
-static bool build_graph(const optc_binding *b, const LaunchList *p, CUgraph *graph)
+static int build_graph(const optc_binding *b, const LaunchList *p, CUgraph graph)
 {
     const Driver *d = b->rule->engine->gpu->d;
     GraphOrder order;
     CUgraphNode node = NULL;
-    bool ok = d->cuGraphCreate(graph, 0) == 0;
-    for (int i = 0, n = 0; i < p->n && ok; i++) {
+    int rc = 0;
+    for (int i = 0, n = 0; i < p->n && !rc; i++) {
         CUgraphNode before = node;
         KernelNode k = item_node(&p->item[i]);
         if (!p->item[i].blocks)
             continue;
         if (p->n <= MOST_SIDE_BY_SIDE)
-            ok = add_behind(b, p, *graph, &order, i);
+            rc = add_behind(b, p, graph, &order, i);
         else
-            ok = kernel_node(d, &k, *graph, &before, n, &node) == 0;
+            rc = kernel_node(d, &k, graph, &before, n, &node);
         n = 1;
     }
-    return ok;
+    return rc;
 }
 
-/* Library calls can only be captured, not added as nodes. The capture uses a private stream. */
-static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
+/* Library calls and bodies can only be captured, not added as nodes. The capture uses a private
+ * stream. */
+static optc_status capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
 {
-    const Driver *d = b->rule->engine->gpu->d;
+    GpuEngine *g = b->rule->engine->gpu;
     CUstream was = b->gpu->stream, own = calls_stream(b);
-    optc_status s = OPTC_OK;
-    if (d->cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED))
-        return false;
+    TRY(g, cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED), b->program->name);
     b->gpu->stream = own;
+    optc_status s = p->nbody ? region_capture(b, p) : OPTC_OK;
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
         s = gpu_launch(b, &p->item[i], 0);
     b->gpu->stream = was;
-    bool ended = d->cuStreamEndCapture(own, graph) == 0;
-    if (s != OPTC_OK)
-        message_clear();
-    return s == OPTC_OK && ended;
+    int rc = g->d->cuStreamEndCapture(own, graph);
+    return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->program->name) : s;
 }
 
-/* Returns the number of its nodes. */
-static int64_t make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec)
+/* Makes a graph and counts its nodes. */
+static optc_status make_exec(optc_binding *b, LaunchList *p, CUgraphExec *exec, int64_t *count)
 {
-    const Driver *d = b->rule->engine->gpu->d;
+    GpuEngine *g = b->rule->engine->gpu;
     CUgraph graph = NULL;
     size_t nodes = 0;
-    int64_t bodies = calls_body_nodes(b);
-    bool ok = p->calls ? capture_graph(b, p, &graph) : build_graph(b, p, &graph);
-    if (ok && d->cuGraphInstantiateWithFlags(exec, graph, 0) != 0)
-        *exec = NULL;
-    if (*exec && d->cuGraphGetNodes(graph, NULL, &nodes))
+    const int64_t bodies = calls_body_nodes(b);
+    const bool capture = p->calls || p->nbody;
+    int rc = capture ? 0 : g->d->cuGraphCreate(&graph, 0);
+    optc_status s = capture ? capture_graph(b, p, &graph) : OPTC_OK;
+    if (s == OPTC_OK && !rc && !capture)
+        rc = p->key.use == LIST_JOINT ? joint_build(p, graph) : build_graph(b, p, graph);
+    if (s == OPTC_OK && !rc)
+        rc = g->d->cuGraphInstantiateWithFlags(exec, graph, 0);
+    if (s == OPTC_OK && !rc && p->n && g->d->cuGraphGetNodes(graph, NULL, &nodes))
         nodes = 0;
     if (graph)
-        d->cuGraphDestroy(graph);
-    return *exec ? (int64_t)nodes + calls_body_nodes(b) - bodies : 0;
+        g->d->cuGraphDestroy(graph);
+    *exec = s == OPTC_OK && !rc ? *exec : NULL;
+    *count += *exec ? (int64_t)nodes + calls_body_nodes(b) - bodies : 0;
+    return s == OPTC_OK && rc ? gpu_error(g, "cuGraphInstantiate", rc, b->program->name) : s;
 }
 
 /* How a graph contains ops, by kind. */
@@ -126,7 +130,7 @@ static const InGraph in_graph[NSCHEDULEOP] = {
 #include "gen/abi/schedule.def"
 };
 
-CORE bool launched_apart(const LaunchItem *x) { return in_graph[x->op->kind] == APART; }
+static bool launched_apart(const LaunchItem *x) { return in_graph[x->op->kind] == APART; }
 
 CORE CUgraphExec list_whole(const LaunchList *p)
 {
@@ -138,8 +142,6 @@ CORE CUgraphExec list_whole(const LaunchList *p)
  * rule has a hundred launches there, which cost the host ten microseconds each. */
 CORE void list_graph(optc_binding *b, LaunchList *p)
 {
-    if (p->apart && !b->shards)
-        return;
     p->segment = p->segment ? p->segment : TAKE(b, Segment, p->apart ? p->n : 1);
     for (int i = 0, end; p->segment && i < p->n; i = end + 1) {
         LaunchList part = *p;
@@ -154,8 +156,18 @@ CORE void list_graph(optc_binding *b, LaunchList *p)
         x->first = i;
         x->n = part.n;
         x->exec = NULL;
-        p->nodes += make_exec(b, &part, &x->exec);
+        if (make_exec(b, &part, &x->exec, &p->nodes) != OPTC_OK)
+            message_clear();
     }
+}
+
+CORE optc_status list_exec(optc_binding *b, LaunchList *p)
+{
+    int64_t nodes = 0;                             /* of bodies: counted ahead */
+    p->segment->first = p->segment->n = 0;
+    optc_status s = make_exec(b, p, &p->segment->exec, &nodes);
+    p->nsegment = s == OPTC_OK;
+    return s;
 }
 
 CORE void list_drop_graphs(const Driver *d, LaunchList *p)
@@ -222,7 +234,7 @@ static bool has_slots(const Program *p)
 /* A step starts by incrementing t: in its first stage if that is a stage of the group, else in a
  * separate launch. Rules with periods or slots always use a separate launch: a captured step
  * launches the stages of all phases, or selects slots by t before its first stage. */
-CORE bool advances_t_inside(const Program *p, const ProgPhase *ph)
+static bool advances_t_inside(const Program *p, const ProgPhase *ph)
 {
     return !p->nperiod && !has_slots(p) && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
            p->stage[ph->action[1].stage].kind == S_GROUP;
@@ -255,14 +267,19 @@ static LaunchItem make_item(const optc_binding *b, const ScheduleOp *op, bool in
     return x;
 }
 
-static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph,
-                             const Schedule *schedule)
+static optc_status make_list(optc_binding *b, LaunchList *p, JointTask of)
 {
+    const ProgPhase *ph = &b->program->entry[of.entry].phase[of.phase];
+    const Schedule *schedule = schedule_of(b, of.entry, of.phase);
     const Program *pr = b->program;
     bool inside = pr->needs_t && advances_t_inside(pr, ph), advances = false;
+    JointTask *task = TAKE(b, JointTask, 1);
     p->item = TAKE(b, LaunchItem, schedule->n);
-    if (!p->item)
+    if (!p->item || !task)
         return no_memory("optc_bind");
+    *task = of;
+    p->key.task = task;
+    p->key.n = 1;
     for (int i = 0; i < schedule->n; i++) {
         const ScheduleOp *op = &schedule->op[i];
         LaunchItem x = make_item(b, op, advances && inside && i == 1);
@@ -279,6 +296,7 @@ static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph
     return OPTC_OK;
 }
 
+/* Callers' graphs use the bodies of regions: those live until unbind. */
 CORE void gpu_drop_lists(optc_binding *b)
 {
     GpuTables *t = b->gpu;
@@ -286,9 +304,9 @@ CORE void gpu_drop_lists(optc_binding *b)
     const Driver *d = b->rule->engine->gpu->d;
     for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
         list_drop_graphs(d, &t->launch_list[i]);
-    gpu_slots_drop(b);
-    phases_drop(b);
-    slot_switch_drop(b, false);
+    for (LaunchList *x = t->lists; x; x = x->next)
+        list_drop_graphs(d, x);
+    lists_drop(b, t->captured ? (unsigned)HOST_LISTS : ~0u);
 }
 
 /* Loads the kernels of stages that have tensors, of calls, and of exchanges. */
@@ -327,9 +345,10 @@ CORE optc_status gpu_build_lists(optc_binding *b)
     LaunchList *launch_list = TAKE(b, LaunchList, p->nentry * nphase);
     if (s != OPTC_OK || !launch_list)
         return s != OPTC_OK ? s : no_memory("optc_bind");
-    for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++)
-        s = make_list(b, &launch_list[i], &p->entry[i / nphase].phase[i % nphase],
-                      &b->schedule[i]);
+    for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++) {
+        const JointTask of = {b, i / nphase, i % nphase, 0};
+        s = make_list(b, &launch_list[i], of);
+    }
     if (s != OPTC_OK)
         return s;
     gpu_drop_lists(b);

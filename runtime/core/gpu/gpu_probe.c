@@ -16,7 +16,7 @@ static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p
             int at = k < c->n ? c->first + k : c->stagger_first + k - c->n;
             h = (h ^ (unsigned long long)step_group(x, &x->step[at])->now) * 1099511628211u;
         }
-    return (h ^ (unsigned long long)(uintptr_t)(p->of ? p->of : p)) | 1;
+    return (h ^ (unsigned long long)(uintptr_t)task_list(p->key.task)) | 1;
 }
 
 /* Factors that name a previous result may fail for lack of memory here: they handle it when they
@@ -65,6 +65,6 @@ CORE optc_status calls_probe(optc_binding *b, LaunchList *p)
     if (s != OPTC_OK)
         message_clear();
     x->tried[x->ntried++ % TRIED_MOST] = numbers;
-    p->probed = p->of != NULL;
+    p->probed = p->key.use != LIST_ALL;
     return OPTC_OK;
 }

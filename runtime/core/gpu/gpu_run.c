@@ -22,7 +22,7 @@ CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
     case SCHEDULE_EXCHANGE: return launch_exchange(b, x->op);
     case SCHEDULE_FORK: return gpu_overlap_fork(b);
     case SCHEDULE_WAIT: return gpu_overlap_wait(b, x->op);
-    case SCHEDULE_CALL: return calls_launch(b, x->call);
+    case SCHEDULE_CALL: return calls_launch(b, x->call, x->scheduled);
     default: break;
     }
     LaunchItem own = *x;
@@ -53,9 +53,31 @@ static optc_status send_moved(optc_binding *b)
     return OPTC_OK;
 }
 
-/* A captured step has the launches of all phases. Exchanges cannot return at once in the wrong
- * phase. */
-static optc_status may_capture(const optc_binding *b, int entry)
+/* ---- which side decides what a run launches ---- */
+/* After a capture steps may have been replayed, and with a guard some may have been skipped: the
+ * host knows neither phase nor slots, as in a capture. Rows of schedule.def tell how the device
+ * skips an op: kernels of stages look at views and phases, and calls are skipped as part of a
+ * conditional node. */
+CORE Decider gpu_decider(const optc_binding *b, int entry, bool capturing)
+{
+    const GpuTables *t = b->gpu;
+    const LaunchList *p = &t->launch_list[entry * t->nphase];
+    bool calls = false, slots = false;
+    if (!capturing && !t->captured && !t->guarded)
+        return BY_HOST;
+    for (int m = 0; m < t->nphase; m++) {
+        calls = calls || p[m].calls;
+        slots = slots || (p[m].calls && p[m].stagger);
+    }
+    const bool guarded = calls && t->guarded;
+    if (!capturing && !guarded && !b->program->nperiod && !b->nslots)
+        return BY_HOST;
+    return guarded || (calls && b->program->nperiod) || (slots && t->switches) ? BY_NODES
+                                                                               : BY_VIEWS;
+}
+
+/* Nothing but the host skips exchanges. */
+static optc_status may_decide(const optc_binding *b, int entry)
 {
     const Program *p = b->program;
     for (int m = 0; m < b->gpu->nphase && p->nperiod; m++)
@@ -67,22 +89,25 @@ static optc_status may_capture(const optc_binding *b, int entry)
     return OPTC_OK;
 }
 
-/* Launches all phases into the caller's graph: at each replay the stages of the current phase work
- * and the others return at once. If a phase has calls, each phase is a conditional node. */
-static optc_status capture(optc_binding *b, int entry, bool capturing)
+/* ---- launching lists ---- */
+/* All phases: the stages of the current one work and the others return at once. */
+static optc_status launch_phases(optc_binding *b, int entry)
 {
-    const Program *p = b->program;
     optc_status s = OPTC_OK;
-    if (phases_conditional(b, entry))
-        return capturing ? phases_capture(b, entry) : phases_run(b, entry);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
-        const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
-        for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
-            if (launch_list->item[i].stage || m == 0)
-                s = gpu_launch(b, &launch_list->item[i],
-                               launch_list->item[i].stage && p->nperiod > 0);
+        const LaunchList *p = &b->gpu->launch_list[entry * b->gpu->nphase + m];
+        for (int i = 0; i < p->n && s == OPTC_OK; i++)
+            if (p->item[i].stage || m == 0)
+                s = gpu_launch(b, &p->item[i], p->item[i].stage && b->program->nperiod > 0);
     }
     return s;
+}
+
+CORE optc_status launch_graph(optc_binding *b, const LaunchList *p)
+{
+    TRY(b->rule->engine->gpu, cuGraphLaunch(list_whole(p), b->gpu->stream), b->program->name);
+    b->gpu->launched = true;
+    return OPTC_OK;
 }
 
 /* For the profiler. */
@@ -192,7 +217,7 @@ CORE optc_status gpu_send_changes(optc_binding *b, bool capturing)
     bool dirty = t->dirty, moved = t->moved || t->captured;
     optc_status s = dirty ? gpu_send_views(b) : OPTC_OK;
     if (dirty)
-        gpu_slots_drop(b);                         /* they contain the tensors that took part */
+        lists_drop(b, HOST_LISTS);                 /* they contain the tensors that took part */
     if (s == OPTC_OK && t->moved)
         s = send_moved(b);
     t->calls_behind = t->calls_behind || dirty || moved;
@@ -215,40 +240,40 @@ static optc_status still_captures(const optc_binding *b)
                : OPTC_OK;
 }
 
-/* All that may fail before anything changes. The guard's launch comes last: it may decrement t.
- * by_device: the device selects the phase. */
-static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool capturing,
-                           bool by_device)
+/* All that may fail before anything changes; run: the list of the run. The guard's launch comes
+ * last: it may decrement t. */
+static optc_status prepare(optc_binding *b, int entry, Decider by, bool capturing, LaunchList **run)
 {
-    GpuTables *t = b->gpu;
+    LaunchList *p = *run;
     optc_status s = refuse_half_done(b, "optc_run");
     if (s == OPTC_OK)
         s = gpu_send_changes(b, capturing);
     if (s == OPTC_OK)
         s = cohorts_copy_states(b, follow_group);
-    t->slots = NULL;
-    if (by_device && !capturing && (t->slot_lists || t->passing))
+    if (by != BY_HOST && !capturing)
         /* no later step uses them; a capture must not free memory */
-        gpu_slots_drop(b);
+        lists_drop(b, HOST_LISTS);
     if (s == OPTC_OK)
-        s = by_device ? may_capture(b, entry) : roots_f32_check(b, p);
-    if (s == OPTC_OK && by_device)
-        s = slot_switch_make(b, entry);
-    if (s == OPTC_OK && by_device && !capturing)
-        s = phases_graph(b, entry);
-    if (s == OPTC_OK && p->stagger && !by_device)
-        s = gpu_slots_choose(b, p);
-    if (s == OPTC_OK && p->calls && !by_device)
-        s = calls_probe(b, t->slots ? &t->slots->list : p);
+        s = by != BY_HOST ? may_decide(b, entry) : roots_f32_check(b, p);
+    if (s == OPTC_OK && by == BY_NODES)
+        s = region_of(b, entry, !capturing, run);
+    if (s == OPTC_OK && by == BY_HOST && p->stagger)
+        s = gpu_slots_choose(b, p, run);
+    if (s == OPTC_OK && by == BY_HOST && p->calls)
+        s = calls_probe(b, *run);
     return s == OPTC_OK ? guard_launch(b, entry) : s;
 }
 
-static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
+static optc_status run_by_device(optc_binding *b, int entry, Decider by, bool capturing,
+                                 const LaunchList *region)
 {
     GpuTables *t = b->gpu;
     if (!capturing)
         note_launched(b, NULL, 0, 0);
-    optc_status s = gpu_overlap_end(b, capture(b, entry, capturing));
+    optc_status s = by == BY_VIEWS ? launch_phases(b, entry)
+                    : capturing    ? region_capture(b, region)
+                                   : launch_graph(b, region);
+    s = gpu_overlap_end(b, s);
     if (!capturing)
         note_launched(b, NULL, 0, -1);
     if (s == OPTC_OK && capturing)
@@ -259,7 +284,8 @@ static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
     return s;
 }
 
-static optc_status run_by_host(optc_binding *b, LaunchList *p)
+/* p: of all units; run: of this step */
+static optc_status run_by_host(optc_binding *b, LaunchList *p, const LaunchList *run)
 {
     GpuTables *t = b->gpu;
     b->recorded = false;
@@ -269,8 +295,7 @@ static optc_status run_by_host(optc_binding *b, LaunchList *p)
     t->launched = false;                           /* graphs were made, not launched */
     bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] &&
                  !p->stagger && !t->guarded; /* a skipped step would be measured as fast */
-    const LaunchList *now = tuned ? t->begin(b, p) : t->slots ? &t->slots->list : p;
-    optc_status s = gpu_overlap_end(b, run_list(b, now));
+    optc_status s = gpu_overlap_end(b, run_list(b, tuned ? t->begin(b, p) : run));
     if (tuned && s == OPTC_OK)
         t->end(b);
     return s == OPTC_OK ? roots_f32_save(b, p) : s;
@@ -282,22 +307,19 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
-    LaunchList *p = &t->launch_list[entry * t->nphase + phase];
+    LaunchList *p = &t->launch_list[entry * t->nphase + phase], *run = p;
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
-    /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped)
-     * the host does not know the phase or the stagger slot: the device decides, as in a graph. */
-    bool by_device = capturing ||
-                     ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) ||
-                     phases_guarded(b, entry);
-    optc_status s = prepare(b, entry, p, capturing != 0, by_device);
+    const Decider by = gpu_decider(b, entry, capturing != 0);
+    optc_status s = prepare(b, entry, by, capturing != 0, &run);
     *begun = s == OPTC_OK || capturing;
     if (s != OPTC_OK)
         return s;
     t->launched = false;
     s = gpu_agree_begin(b, entry, phase, capturing != 0);
     if (s == OPTC_OK)
-        s = by_device ? run_by_device(b, entry, capturing != 0) : run_by_host(b, p);
+        s = by == BY_HOST ? run_by_host(b, p, run)
+                          : run_by_device(b, entry, by, capturing != 0, run);
     if (s != OPTC_OK && !capturing && t->launched)
         t->half_done = true;
     else if (s != OPTC_OK && !capturing)

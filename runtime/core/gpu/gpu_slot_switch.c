@@ -4,8 +4,8 @@
  *
  * A caller's graph uses the lists, and CUDA does not report when it is destroyed: after a capture
  * they live as long as the binding. If there are too many combinations, or their graphs would
- * exceed the limit of slot lists, the one body of the phase computes all matrices, and the device
- * discards what is not scheduled. */
+ * exceed the limit of slot lists, the one body of the phase is the list of all units, and the
+ * device discards what is not scheduled. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <stdlib.h>
@@ -13,16 +13,6 @@
 
 enum { MOST_COMBINATIONS = 128, LONGEST_SEARCH = 4096, MOST_RARE = 2 };
 enum { ANY_SLOT = -2 };                    /* in the table of bodies: the body is for all slots */
-
-static bool switched(const LaunchList *p) { return p->stagger && p->calls; }
-
-CORE bool slot_switch_used(const optc_binding *b, int entry)
-{
-    bool any = false;
-    for (int m = 0; m < b->gpu->nphase && b->gpu->calls && b->gpu->calls->switches; m++)
-        any = any || switched(&b->gpu->launch_list[entry * b->gpu->nphase + m]);
-    return any;
-}
 
 /* ---- combinations ---- */
 static int64_t divisor(int64_t a, int64_t b) { return b ? divisor(b, a % b) : a; }
@@ -100,219 +90,132 @@ static int list_combinations(const optc_binding *b, int phase, StaggerNow *to)
 
 CORE void slot_switch_bind(optc_binding *b)
 {
-    b->gpu->calls->switches = b->nslots && steps_repeat(b) > 0;
-}
-
-/* ---- lists ---- */
-static void switch_free(optc_binding *b, SlotSwitch *x)
-{
-    b->graph_bytes -= x->bodies;
-    x->bodies = 0;
-    for (int i = 0; i < x->n; i++)
-        gpu_slots_free(b, x->list[i]);
-    x->n = 0;
-}
-
-static void drop_all(optc_binding *b, SlotSwitch *x)
-{
-    for (SlotSwitch *next; x; x = next) {
-        next = x->next;
-        switch_free(b, x);
-        free(x);
-    }
-}
-
-static void table_free(optc_binding *b, BodyTable *x)
-{
-    b->graph_bytes -= (int64_t)x->bytes;
-    if (x->at)
-        gpu_give(b->rule->engine, x->at, x->bytes, b->gpu->stream);
-    memset(x, 0, sizeof *x);
-}
-
-CORE void slot_switch_drop(optc_binding *b, bool unbinds)
-{
-    GpuCalls *c = b->gpu->calls;
-    if (!c || (b->gpu->captured && !unbinds))
-        return;
-    drop_all(b, c->slot_switch);
-    c->slot_switch = NULL;
-    for (int e = 0; c->bodies && e < b->program->nentry; e++)
-        table_free(b, &c->bodies[e]);
-}
-
-/* Bytes of all bodies, from the nodes of the first one. */
-static int64_t bodies_bytes(optc_binding *b, SlotSwitch *x)
-{
-    SlotList *one = x->list[0];
-    calls_slots_select(b, &one->calls);
-    b->gpu->slots = one;
-    list_graph(b, &one->list);
-    int64_t nodes = one->list.nodes;
-    list_drop_graphs(b->rule->engine->gpu->d, &one->list);
-    b->gpu->slots = NULL;
-    return nodes * x->n * NODE_BYTES;
-}
-
-static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow *now, int n)
-{
-    optc_status s = OPTC_OK;
-    for (int i = 0; i < n && s == OPTC_OK; i++) {
-        b->stagger = now[i];
-        s = gpu_slots_make(b, x->of, &x->list[i]);
-        if (s == OPTC_OK)
-            gpu_slots_counted(b, x->list[x->n++]);
-    }
-    x->bodies = s == OPTC_OK && n ? bodies_bytes(b, x) : 0;
-    b->graph_bytes += x->bodies;
-    /* kept lists are not used any more: the next step outside of a capture frees them */
-    if (s == OPTC_OK && b->graph_bytes - gpu_slots_kept(b) > gpu_slots_limit(b))
-        switch_free(b, x);
-    return s;
-}
-
-/* Uses a stream that is not captured, and waits for it. A failure leaves no list: freeing one in
- * the caller's stream would end its capture. */
-static optc_status fill_apart(optc_binding *b, SlotSwitch *x, const StaggerNow *now, int n)
-{
-    GpuTables *t = b->gpu;
-    GpuEngine *g = b->rule->engine->gpu;
-    StaggerNow stagger = b->stagger;
-    SlotList *passing = t->passing;
-    CUstream was = t->stream, own = NULL;
-    TRY(g, cuStreamCreate(&own, 1), "combinations of slots");
-    t->stream = own;
-    /* its memory belongs to the other stream, and is freed later */
-    t->passing = NULL;
-    b->graph_bytes -= passing ? passing->held : 0;
-    optc_status s = fill_switch(b, x, now, n);
-    b->graph_bytes += passing ? passing->held : 0;
-    int rc = g->d->cuStreamSynchronize(own);
-    if (s == OPTC_OK && rc)
-        s = gpu_error(g, "cuStreamSynchronize", rc, "combinations of slots");
-    if (s != OPTC_OK)
-        switch_free(b, x);
-    t->stream = was;
-    t->passing = passing;
-    b->stagger = stagger;
-    g->d->cuStreamDestroy_v2(own);
-    return s;
-}
-
-static optc_status make_switch(optc_binding *b, const LaunchList *p, int phase)
-{
-    GpuCalls *c = b->gpu->calls;
-    StaggerNow now[MOST_COMBINATIONS];
-    int found = list_combinations(b, phase, now), n = found < 0 ? 0 : found;
-    SlotSwitch *x = (SlotSwitch *)calloc(1, sizeof *x + sizeof(SlotList *) * (size_t)n);
-    if (!x)
-        return no_memory("optc_run");
-    x->of = p;
-    x->list = (SlotList **)(x + 1);
-    optc_status s = fill_apart(b, x, now, n);
-    if (s != OPTC_OK)
-        return free(x), s;
-    x->next = c->slot_switch;
-    c->slot_switch = x;
-    return s;
-}
-
-static const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p)
-{
-    const SlotSwitch *x = b->gpu->calls->slot_switch;
-    while (x && x->of != p)
-        x = x->next;
-    return x;
+    b->gpu->switches = b->nslots && steps_repeat(b) > 0;
 }
 
 /* ---- bodies ---- */
-CORE int bodies_count(const optc_binding *b, const LaunchList *p)
+/* The bytes of n graphs, from the nodes of the first one. */
+static int64_t count_nodes(optc_binding *b, LaunchList *first, int n)
 {
-    const SlotSwitch *w = slot_switch_of(b, p);
-    return w && w->n ? w->n : p->n > 0;
+    calls_slots_select(b, &first->slots);
+    list_graph(b, first);
+    int64_t nodes = first->nodes * n;
+    list_drop_graphs(b->rule->engine->gpu->d, first);
+    return nodes;
 }
 
-CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i)
+/* Adds a body for each combination of slots of a phase. Lists that the host selects are not used
+ * any more: they do not count for the limit, and the next step outside of a capture frees them. */
+static optc_status add_combinations(optc_binding *b, LaunchList *x, const LaunchList *p, int phase)
 {
-    const SlotSwitch *w = slot_switch_of(b, p);
-    return w && w->n ? w->list[i] : NULL;
+    StaggerNow now[MOST_COMBINATIONS];
+    const int n = list_combinations(b, phase, now), first = x->nbody;
+    int64_t nodes = x->nodes;
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < n && s == OPTC_OK; i++) {
+        b->stagger = now[i];
+        s = gpu_slots_make(b, p, LIST_BODY, &x->body[x->nbody]);
+        x->nbody += s == OPTC_OK;
+    }
+    if (s != OPTC_OK || n <= 0)
+        return s;
+    x->nodes += count_nodes(b, x->body[first], n);
+    list_count(b, x);
+    if (b->graph_bytes - lists_held(b, HOST_LISTS) <= lists_limit(b))
+        return OPTC_OK;
+    while (x->nbody > first)
+        list_free(b, x->body[--x->nbody]);
+    x->nodes = nodes;
+    list_count(b, x);
+    return OPTC_OK;
 }
 
+static optc_status add_bodies(optc_binding *b, LaunchList *x, int entry)
+{
+    LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
+    optc_status s = OPTC_OK;
+    for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
+        LaunchList *p = &first[m];
+        const int before = x->nbody;
+        if (b->gpu->switches && p->stagger && p->calls)
+            s = add_combinations(b, x, p, m);
+        if (x->nbody == before && p->n)
+            x->body[x->nbody++] = p;
+    }
+    return s;
+}
+
+/* ---- the table of bodies ---- */
 /* As optc_phase reads it: periods, the numbers of slots and bodies, the slots' periods, then for
  * each body its phase and its slots. */
-static void fill_bodies(const optc_binding *b, const LaunchList *first, int bodies, int *to)
+static void fill_bodies(const optc_binding *b, const LaunchList *x, int *to)
 {
     const Program *p = b->program;
     for (int i = 0; i < p->nperiod; i++)
         *to++ = p->period[i].every, *to++ = p->period[i].offset;
     *to++ = b->nslots;
-    *to++ = bodies;
+    *to++ = x->nbody;
     for (int i = 0; i < b->nslots; i++) {
         Stagger s = p->array[b->slots[i].array].slots;
         *to++ = s.every, *to++ = s.of, *to++ = s.ahead, *to++ = s.first;
     }
-    for (int m = 0; m < b->gpu->nphase; m++)
-        for (int k = 0; k < bodies_count(b, &first[m]); k++) {
-            const SlotList *x = body_slots(b, &first[m], k);
-            *to++ = m;
-            for (int i = 0; i < b->nslots; i++)
-                *to++ = x ? (int)x->now.now[i] : ANY_SLOT;
-        }
+    for (int k = 0; k < x->nbody; k++) {
+        const ListKey *body = &x->body[k]->key;
+        *to++ = body->task->phase;
+        for (int i = 0; i < b->nslots; i++)
+            *to++ = body->use == LIST_BODY ? (int)body->now.now[i] : ANY_SLOT;
+    }
 }
 
-static optc_status send_table(optc_binding *b, BodyTable *x, const int *host)
+static optc_status send_table(optc_binding *b, LaunchList *x)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    CUstream own = NULL;
-    TRY(g, cuStreamCreate(&own, 1), "the phases of a captured step");
-    optc_status s =
-        gpu_alloc(b->rule->engine, x->bytes, own, "the phases of a captured step", &x->at);
-    int rc = s == OPTC_OK ? g->d->cuMemcpyHtoDAsync_v2(x->at, host, x->bytes, own) : 0;
-    rc = s == OPTC_OK && !rc ? g->d->cuStreamSynchronize(own) : rc;
-    if (rc) {
-        s = gpu_error(g, "cuMemcpyHtoDAsync", rc, "the phases of a captured step");
-        gpu_give(b->rule->engine, x->at, x->bytes, own);
-    }
-    g->d->cuStreamDestroy_v2(own);
-    return s;
-}
-
-static optc_status make_table(optc_binding *b, int entry)
-{
-    const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
-    BodyTable x = {0, 0, 0};
-    for (int m = 0; m < b->gpu->nphase; m++)
-        x.n += bodies_count(b, &first[m]);
-    size_t n = (size_t)(2 * b->program->nperiod + 2 + 4 * b->nslots + x.n * (1 + b->nslots));
-    int *host = (int *)malloc(sizeof *host * n);
+    size_t n = (size_t)(2 * b->program->nperiod + 2 + 4 * b->nslots + x->nbody * (1 + b->nslots)),
+           bytes = sizeof(int) * n;
+    int *host = (int *)malloc(bytes);
     if (!host)
         return no_memory("optc_run");
-    x.bytes = sizeof *host * n;
-    fill_bodies(b, first, x.n, host);
-    optc_status s = send_table(b, &x, host);
+    fill_bodies(b, x, host);
+    optc_status s =
+        gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "the phases of a captured step",
+                  &x->memory);
+    x->bytes = s == OPTC_OK ? bytes : 0;
+    list_count(b, x);
+    /* pageable: copied before it returns */
+    int rc = s == OPTC_OK ? g->d->cuMemcpyHtoDAsync_v2(x->memory, host, bytes, b->gpu->stream) : 0;
     free(host);
-    if (s != OPTC_OK)
-        return s;
-    b->graph_bytes += (int64_t)x.bytes;
-    b->gpu->calls->bodies[entry] = x;
-    return OPTC_OK;
+    return rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "the phases of a captured step") : s;
 }
 
-CORE optc_status slot_switch_make(optc_binding *b, int entry)
+/* ---- a region ---- */
+/* Uses a stream that is not captured, and waits for it. A failure leaves no list: freeing one in
+ * the caller's stream would end its capture. */
+CORE optc_status region_make(optc_binding *b, int entry, LaunchList **out)
 {
+    GpuTables *t = b->gpu;
     GpuEngine *g = b->rule->engine->gpu;
-    optc_status s = OPTC_OK;
-    if (!phases_conditional(b, entry))
+    const StaggerNow stagger = b->stagger;
+    const JointTask task = {b, entry, 0, 0};
+    const ListKey key = {LIST_REGION, 1, &task, {{0}}};
+    CUstream was = t->stream, own = NULL;
+    if ((*out = list_find(&t->lists, &key)))
         return OPTC_OK;
-    for (int m = 0; m < b->gpu->nphase && s == OPTC_OK && slot_switch_used(b, entry); m++) {
-        const LaunchList *p = &b->gpu->launch_list[entry * b->gpu->nphase + m];
-        if (!switched(p) || slot_switch_of(b, p))
-            continue;
-        gpu_enter(g);
-        s = gpu_leave(g, make_switch(b, p, m));
-    }
-    if (s != OPTC_OK || b->gpu->calls->bodies[entry].at)
-        return s;
-    gpu_enter(g);
-    return gpu_leave(g, make_table(b, entry));
+    TRY(g, cuStreamCreate(&own, 1), "the phases of a captured step");
+    LaunchList *x = *out =
+        list_take(&key, 0, t->nphase * (t->switches ? MOST_COMBINATIONS : 1));
+    t->stream = own;
+    optc_status s = x ? add_bodies(b, x, entry) : no_memory("optc_run");
+    if (s == OPTC_OK)
+        s = send_table(b, x);
+    int rc = g->d->cuStreamSynchronize(own);
+    if (s == OPTC_OK && rc)
+        s = gpu_error(g, "cuStreamSynchronize", rc, "the phases of a captured step");
+    if (s == OPTC_OK)
+        list_keep(&t->lists, x);
+    else
+        list_free(b, x);
+    t->stream = was;
+    b->stagger = stagger;
+    g->d->cuStreamDestroy_v2(own);
+    return s;
 }

@@ -1,7 +1,7 @@
 /* Staggered stages on a GPU. A step runs the slot list of its combination of slots: work lists that
  * contain only the scheduled units, the addresses of the scheduled matrices (gpu_call_slots.c), and
  * a CUDA graph of the launches. The first step with a combination builds it, all later ones launch
- * it. CAPTURE.md has the limit of what is kept.
+ * it.
  *
  * In a caller's graph the host does not know which step it is: there such stages cover all units,
  * and the device finds that the others have nothing to change. */
@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* the limit is one part of the workspace in these */
-enum { SLOTS_SHARE = 4 };
 enum { LONGEST_CYCLE = 1 << 20 };
 
 static bool listed(const ProgStage *s) { return s && s->stagger && s->kind != S_CALL; }
@@ -118,51 +116,42 @@ static void fill_lists(const optc_binding *b, LaunchList *p, Unit *host, CUdevic
 }
 
 /* ---- one slot list ---- */
-CORE void gpu_slots_free(optc_binding *b, SlotList *x)
+static ListKey slots_key(const optc_binding *b, const LaunchList *p, ListUse use)
 {
-    if (!x)
-        return;
-    list_drop_graphs(b->rule->engine->gpu->d, &x->list);
-    if (x->memory)
-        gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
-    b->graph_bytes -= x->held;
-    free(x);
+    ListKey key = p->key;
+    key.use = use;
+    key.now = b->stagger;
+    return key;
 }
 
-/* One allocation with its arrays behind it. */
-static SlotList *slots_take(const optc_binding *b, const LaunchList *p)
+static LaunchList *slots_take(const optc_binding *b, const LaunchList *p, ListUse use)
 {
     int sets = 0, groups = 0;
     calls_slots_count(b, &sets, &groups);
-    size_t numbers = sizeof(int64_t) * (size_t)(sets + groups),
-           items = sizeof(LaunchItem) * (size_t)p->n;
-    SlotList *x =
-        (SlotList *)calloc(1, sizeof *x + numbers + items + sizeof(Segment) * (size_t)p->n);
+    ListKey key = slots_key(b, p, use);
+    LaunchList *x = list_take(&key, p->n, sets + groups);
     if (!x)
         return NULL;
-    x->calls.at = (int64_t *)(x + 1);
-    x->calls.now = x->calls.at + sets;
-    x->list = *p;
-    x->list.of = p;
-    x->list.item = (LaunchItem *)(x->calls.now + groups);
-    x->list.segment = (Segment *)(x->list.item + p->n);
-    x->list.nsegment = 0;
-    memcpy(x->list.item, p->item, items);
-    x->now = b->stagger;
+    x->slots.now = x->slots.at + sets;
+    x->apart = p->apart, x->calls = p->calls, x->stagger = p->stagger;
+    memcpy(x->item, p->item, sizeof *p->item * (size_t)p->n);
+    for (int i = 0; i < x->n; i++)
+        x->item[i].scheduled = true;
     return x;
 }
 
-/* Gives it the memory of the last list that was not kept, if that is large enough. */
-static optc_status slots_memory(optc_binding *b, SlotList *x, size_t bytes)
+/* The list of the last step that kept nothing is not used any more: its memory serves this one, if
+ * it is large enough. Bodies are made in another stream. */
+static optc_status slots_memory(optc_binding *b, LaunchList *x, size_t bytes)
 {
-    SlotList *old = b->gpu->passing;
-    b->gpu->passing = NULL;
+    LaunchList *old =
+        x->key.use == LIST_BODY ? NULL : lists_take(&b->gpu->lists, b, LISTS(LIST_ONCE));
     if (old && old->bytes >= bytes && bytes) {
         x->memory = old->memory;
         x->bytes = old->bytes;
         old->memory = 0;
     }
-    gpu_slots_free(b, old);
+    lists_free(b, old);
     if (x->memory || !bytes)
         return OPTC_OK;
     optc_status s =
@@ -171,168 +160,79 @@ static optc_status slots_memory(optc_binding *b, SlotList *x, size_t bytes)
     return s;
 }
 
-static optc_status slots_send(optc_binding *b, SlotList *x)
+static optc_status slots_send(optc_binding *b, LaunchList *x)
 {
-    int64_t n = count_scheduled(b, &x->list);
+    int64_t n = count_scheduled(b, x);
     size_t lists = (sizeof(Unit) * (size_t)n + 255) & ~(size_t)255;
-    optc_status s = slots_memory(b, x, lists + calls_slots_bytes(b, &x->calls));
+    optc_status s = slots_memory(b, x, lists + calls_slots_bytes(b, &x->slots));
     Unit *host = s == OPTC_OK ? (Unit *)malloc(sizeof *host * (size_t)(n + 1)) : NULL;
     if (!host)
         return s == OPTC_OK ? no_memory("optc_run") : s;
-    fill_lists(b, &x->list, host, x->memory);
+    fill_lists(b, x, host, x->memory);
     /* pageable: copied before it returns */
     const Driver *d = b->rule->engine->gpu->d;
     int rc =
         n ? d->cuMemcpyHtoDAsync_v2(x->memory, host, sizeof *host * (size_t)n, b->gpu->stream) : 0;
     free(host);
     return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "lists of staggered work")
-              : calls_slots_send(b, &x->calls, x->memory + lists);
+              : calls_slots_send(b, &x->slots, x->memory + lists);
 }
 
-/* ---- the kept ones ---- */
-CORE int64_t gpu_slots_limit(const optc_binding *b)
+CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, ListUse use, LaunchList **out)
 {
-    return b->rule->engine->workspace / SLOTS_SHARE;
+    LaunchList *x = slots_take(b, p, use);
+    optc_status s = x ? slots_send(b, x) : no_memory("optc_run");
+    *out = s == OPTC_OK ? x : NULL;
+    if (s == OPTC_OK)
+        list_count(b, x);
+    else
+        list_free(b, x);
+    return s;
 }
 
-CORE int64_t gpu_slots_kept(const optc_binding *b)
-{
-    int64_t bytes = 0;
-    for (const SlotList *x = b->gpu->slot_lists; x; x = x->next)
-        bytes += x->held;
-    return bytes;
-}
-
-/* Drops the least recently used list, unless it was used within a cycle. Combinations recur in
- * turn: if such a list were dropped for another one, each step would build a list and a graph that
- * is dropped before its next use. false: there is none to drop. */
-static bool slots_drop_last(optc_binding *b)
-{
-    GpuTables *t = b->gpu;
-    SlotList **last = &t->slot_lists;
-    while (*last && (*last)->next)
-        last = &(*last)->next;
-    SlotList *x = *last;
-    int64_t ago = x ? b->steps - x->used : 0;
-    if (ago >= 0 && ago <= t->slots_cycle)
-        return false;
-    *last = NULL;
-    gpu_slots_free(b, x);
-    t->slots_full = false;
-    return true;
-}
-
-static bool slots_make_room(optc_binding *b, int64_t more)
-{
-    bool fits = b->graph_bytes + more <= gpu_slots_limit(b);
-    while (!fits && slots_drop_last(b))
-        fits = b->graph_bytes + more <= gpu_slots_limit(b);
-    return fits;
-}
-
-static int64_t slots_held(const optc_binding *b, const SlotList *x)
-{
-    int sets = 0, groups = 0;
-    calls_slots_count(b, &sets, &groups);
-    size_t host = sizeof *x + sizeof(int64_t) * (size_t)(sets + groups) +
-                  (sizeof(LaunchItem) + sizeof(Segment)) * (size_t)x->list.n;
-    return (int64_t)(x->bytes + host) + NODE_BYTES * x->list.nodes;
-}
-
-CORE void gpu_slots_counted(optc_binding *b, SlotList *x)
-{
-    x->held = slots_held(b, x);
-    b->graph_bytes += x->held;
-}
-
-/* Makes the graph, and keeps the list if both fit. */
-static void slots_keep(optc_binding *b, SlotList *x)
+/* ---- the list of a step ---- */
+/* Makes the graph. false: both do not fit into the limit. */
+static bool slots_fit(optc_binding *b, LaunchList *x)
 {
     GpuTables *t = b->gpu;
     GpuEngine *g = b->rule->engine->gpu;
-    bool fits = slots_make_room(b, slots_held(b, x)) && (!t->slots_full || slots_drop_last(b));
-    if (fits && !g->no_graphs)
-        list_graph(b, &x->list);
-    if (fits && !slots_make_room(b, slots_held(b, x))) {
-        list_drop_graphs(g->d, &x->list);
-        t->slots_full = true;
-        fits = false;
-    }
-    gpu_slots_counted(b, x);
-    if (!fits) {
-        t->passing = x;
-        return;
-    }
-    x->next = t->slot_lists;
-    t->slot_lists = x;
-}
-
-/* The kept list of this combination, moved to the front; NULL: none. */
-static SlotList *slots_find(optc_binding *b, const LaunchList *p)
-{
-    SlotList **at = &b->gpu->slot_lists, *x;
-    while (*at && ((*at)->list.of != p || memcmp(&(*at)->now, &b->stagger, sizeof b->stagger)))
-        at = &(*at)->next;
-    if (!(x = *at))
-        return NULL;
-    *at = x->next;
-    x->next = b->gpu->slot_lists;
-    b->gpu->slot_lists = x;
-    return x;
-}
-
-CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out)
-{
-    SlotList *x = slots_take(b, p);
-    optc_status s = x ? slots_send(b, x) : no_memory("optc_run");
-    *out = s == OPTC_OK ? x : NULL;
-    if (s != OPTC_OK)
-        gpu_slots_free(b, x);
-    return s;
+    if (!lists_make_room(b, 0) || (t->slots_full && !lists_drop_last(b)))
+        return false;
+    if (!g->no_graphs)
+        list_graph(b, x);
+    list_count(b, x);
+    if (lists_make_room(b, 0))
+        return true;
+    list_drop_graphs(g->d, x);
+    list_count(b, x);
+    t->slots_full = true;
+    return false;
 }
 
 /* A list's first run is often the only one with its combination (`first`, the phase of step 1), and
  * so is one after participation changed: it is not kept. */
-static optc_status slots_build(optc_binding *b, const LaunchList *p)
+static optc_status slots_build(optc_binding *b, const LaunchList *p, LaunchList **out)
 {
-    SlotList *x;
-    optc_status s = gpu_slots_make(b, p, &x);
+    optc_status s = gpu_slots_make(b, p, LIST_SLOTS, out);
     if (s != OPTC_OK)
         return s;
-    calls_slots_select(b, &x->calls);
-    x->used = b->steps;
-    b->gpu->slots = x;
-    if (p->runs) {
-        slots_keep(b, x);
-    } else {
-        gpu_slots_counted(b, x);
-        b->gpu->passing = x;
-    }
+    LaunchList *x = *out;
+    calls_slots_select(b, &x->slots);
+    if (!p->runs || !slots_fit(b, x))
+        x->key.use = LIST_ONCE;
+    list_keep(&b->gpu->lists, x);
     return OPTC_OK;
 }
 
-CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p)
+CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p, LaunchList **out)
 {
-    SlotList *x = slots_find(b, p);
-    if (!x)
-        return slots_build(b, p);
-    x->used = b->steps;
-    b->gpu->slots = x;
-    if (!list_whole(&x->list))
-        calls_slots_select(b, &x->calls);
-    return calls_slots_update(b, &x->calls);
-}
-
-CORE void gpu_slots_drop(optc_binding *b)
-{
-    GpuTables *t = b->gpu;
-    for (SlotList *x = t->slot_lists, *next; x; x = next) {
-        next = x->next;
-        gpu_slots_free(b, x);
-    }
-    gpu_slots_free(b, t->passing);
-    t->slot_lists = t->slots = t->passing = NULL;
-    t->slots_full = false;
-    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
-        t->launch_list[i].runs = t->launch_list[i].stagger ? 0 : t->launch_list[i].runs;
+    const ListKey key = slots_key(b, p, LIST_SLOTS);
+    LaunchList *x = *out = list_find(&b->gpu->lists, &key);
+    optc_status s = x ? OPTC_OK : slots_build(b, p, out);
+    if (s != OPTC_OK)
+        return s;
+    (*out)->used = b->steps;
+    if (x && !list_whole(x))
+        calls_slots_select(b, &x->slots);
+    return x ? calls_slots_update(b, &x->slots) : OPTC_OK;
 }

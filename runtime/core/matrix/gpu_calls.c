@@ -249,9 +249,7 @@ CORE optc_status calls_make(optc_binding *b, GpuCalls *x)
         ((CUdeviceptr)(uintptr_t)call_space(b) + 255) / 256 * 256 + (CUdeviceptr)blas_bytes(b);
     x->present = TAKE(b, bool, b->nall);
     x->wide = TAKE(b, bool, factor_stats_count(b));
-    x->whole = TAKE(b, CUgraphExec, p->nentry);
-    x->bodies = TAKE(b, BodyTable, p->nentry);
-    if (!x->present || !x->wide || !x->whole || !x->bodies || !lists_begin(x))
+    if (!x->present || !x->wide || !lists_begin(x))
         return no_memory("optc_bind");
     for (int m = 0; m < phases; m++)
         for (int i = 0; i < b->schedule[m].n && s == OPTC_OK; i++)
@@ -525,7 +523,6 @@ CORE void calls_unbind(optc_binding *b)
     if (!x)
         return;
     roots_f32_unbind(b);
-    slot_switch_drop(b, true);
     calls_free(x);
     gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
     eigen_unbind(b, x);

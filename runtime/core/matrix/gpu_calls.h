@@ -150,29 +150,7 @@ typedef struct GpuCalls {
     /* calls_probe: hashes of launch lists and their numbers of matrices */
     unsigned long long tried[TRIED_MOST]; unsigned ntried;
     bool probing;                          /* the capture that calls_probe makes and drops */
-    CUgraphExec *whole;                    /* by entry: a graph of all phases, which are bodies of
-                                            * conditional nodes */
-    struct BodyTable *bodies;              /* by entry */
-    /* switches: the device can select among slot lists in captured and guarded steps */
-    bool switches;
-    struct SlotSwitch *slot_switch;
 } GpuCalls;
-
-/* The slot lists of a launch list, one for each combination of slots that its steps can have. n 0:
- * there are too many, or they exceed the limit, and one body covers all units. bodies: bytes of
- * their graphs */
-typedef struct SlotSwitch {
-    struct SlotSwitch *next;
-    const LaunchList *of;
-    SlotList **list; int n;
-    int64_t bodies;
-} SlotSwitch;
-/* The bodies of an entry's conditional nodes, by phase and combination of slots, for the kernel
- * that selects one (optc_phase). at 0: not made yet */
-typedef struct BodyTable { CUdeviceptr at; size_t bytes; int n; } BodyTable;
-/* The i-th body of a launch list: its slot list, or NULL for all units. */
-CORE int bodies_count(const optc_binding *b, const LaunchList *p);
-CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i);
 
 CORE const CallType *call_type_f64(void);
 CORE const CallType *call_type_f32(void);

@@ -304,13 +304,13 @@ static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
     return to;
 }
 
-CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
+CORE optc_status calls_launch(optc_binding *b, const GpuCall *call, bool scheduled)
 {
     const GpuCalls *x = b->gpu->calls;
     optc_status s = OPTC_OK;
     GpuCall own = *call;
     const GpuCall *c = &own;
-    if (b->gpu->slots && call->stage->stagger)
+    if (scheduled && call->stage->stagger)
         own.first = call->stagger_first, own.n = call->stagger_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
         /* all 0: no tensor takes part */

@@ -47,9 +47,9 @@ CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, i
 {
     return (void)b, (void)s, (void)batch, (const struct GpuCall *)NULL;
 }
-CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c)
+CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c, bool scheduled)
 {
-    return (void)b, (void)c, OPTC_OK;
+    return (void)b, (void)c, (void)scheduled, OPTC_OK;
 }
 CORE void calls_need(const optc_binding *b, bool *need) { (void)b, (void)need; }
 CORE void calls_warm(optc_binding *b) { (void)b; }
@@ -65,22 +65,11 @@ CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p)
     return (void)b, (void)p, OPTC_OK;
 }
 CORE void phases_bind(optc_binding *b) { (void)b; }
-CORE bool phases_guarded(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
-CORE bool phases_conditional(const optc_binding *b, int entry)
+CORE optc_status region_of(optc_binding *b, int entry, bool launches, LaunchList **out)
 {
-    return (void)b, (void)entry, false;
+    return (void)b, (void)entry, (void)launches, (void)out, OPTC_OK;
 }
-CORE optc_status phases_capture(optc_binding *b, int entry)
+CORE optc_status region_capture(optc_binding *b, const LaunchList *x)
 {
-    return (void)b, (void)entry, OPTC_OK;
+    return (void)b, (void)x, OPTC_OK;
 }
-CORE optc_status phases_graph(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
-CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
-CORE void phases_drop(optc_binding *b) { (void)b; }
-CORE void slot_switch_bind(optc_binding *b) { (void)b; }
-CORE bool slot_switch_used(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
-CORE optc_status slot_switch_make(optc_binding *b, int entry)
-{
-    return (void)b, (void)entry, OPTC_OK;
-}
-CORE void slot_switch_drop(optc_binding *b, bool unbinds) { (void)b, (void)unbinds; }
