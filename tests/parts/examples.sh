@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds runtime/examples against an installed library and runs them: a GPT that is saved and
-# resumed, on any rule; the same with a package; C++. Called by tests/parts/install.sh.
+# resumed, on any rule; the same with a package; C++. The header for llm.c compiles. Called by
+# tests/parts/install.sh.
 #   sh tests/parts/examples.sh PREFIX
 set -eu
 prefix=$1 top=$PWD
@@ -17,6 +18,18 @@ built() {                              # FOLDER [OPTIONS…]
         cmake --build "$work/$from"; } > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 }
 export OPTC_CACHE="${OPTC_TEST_CACHE:-$work/cache}"
+# the header for llm.c, with the parts of its GPT2 that it reads
+cat > "$work/llm.c" <<'C'
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define NUM_PARAMETER_TENSORS 16
+typedef struct { struct { int num_layers, channels; } config; size_t param_sizes[16];
+    float *params_memory, *grads_memory; } GPT2;
+#include "runtime/examples/optc_update.h"
+int main(void) { GPT2 m = {0}; return gpt2_bind(&m, "cpu", "adamw") != NULL; }
+C
+${CC:-cc} -std=c11 -Wall -Wextra -Werror -I. -I"$prefix/include" -fsyntax-only "$work/llm.c"
 built gpt
 cd "$work"
 for rule in 'adamw+clip(1)' muon; do
