@@ -29,12 +29,7 @@ static int check_pass(const Command *self, const char *pass)
 }
 
 /* ---- schedules ---- */
-typedef struct Placing {
-    const char *work, *device, *of_rank;
-    DimsList shapes;
-    int64_t workspace;
-    int ranks, rank; /* rank: what of_rank says */
-} Placing;
+typedef struct Placing { TensorOpts of; const char *of_rank; int rank; } Placing;
 
 /* Without --work and --shape: two matrices and a vector. */
 static const DimsList usual_shapes = {{{2, {512, 256}}, {2, {256, 1024}}, {1, {256}}}, 3};
@@ -44,11 +39,11 @@ static int dump_schedule(const Spec *s, const Placing *x, Buf *text)
     Dims *dims = NULL;
     SchedulePlan plan = {.binding = NULL};
     int n = 0, rc = CLI_FAILED;
-    const DimsList *shapes = x->shapes.n ? &x->shapes : &usual_shapes;
-    optc_tensor *t = work_tensors("dump", shapes, x->work, &dims, &n);
+    const DimsList *shapes = x->of.shapes.n ? &x->of.shapes : &usual_shapes;
+    optc_tensor *t = work_tensors("dump", shapes, x->of.work, &dims, &n);
     const Program *p = t ? program_make(text->arena, s->gen.plan, NULL) : NULL;
     const bool gpu = s->asked.target == &target_cuda;
-    const ScheduleOf of = {t, n, x->rank, x->ranks, x->workspace, gpu, gpu};
+    const ScheduleOf of = {t, n, x->rank, x->of.ranks, x->of.workspace, gpu, gpu};
     if (t && schedule_plan(p, &of, false, &plan) == OPTC_OK) {
         schedule_print(text, plan.binding);
         rc = CLI_OK;
@@ -63,18 +58,20 @@ static int dump_schedule(const Spec *s, const Placing *x, Buf *text)
 
 static int check_placing(const Command *self, const char *pass, Placing *x)
 {
+    TensorOpts *of = &x->of;
     char *end = NULL;
     const long rank = x->of_rank ? strtol(x->of_rank, &end, 10) : 0;
     if ((!pass || strcmp(pass, "schedule")) &&
-        (x->work || x->shapes.n || x->workspace || x->ranks > 1 || x->of_rank || x->device))
+        (of->work || of->shapes.n || of->workspace || of->ranks > 1 || x->of_rank || of->device))
         return cli_misuse(
             self,
             "--work, --shape, --workspace, --ranks, --rank and --device need --pass schedule");
-    if (x->work && x->shapes.n)
+    of->ranks = of->ranks ? of->ranks : 1;
+    if (of->work && of->shapes.n)
         return cli_misuse(self, "--work and --shape exclude each other");
-    if (end && (!*x->of_rank || *end || rank < 0 || rank >= x->ranks))
+    if (end && (!*x->of_rank || *end || rank < 0 || rank >= of->ranks))
         return cli_misuse(self, "--rank '%s' must be a number from 0 to %d", x->of_rank,
-                          x->ranks - 1);
+                          of->ranks - 1);
     x->rank = (int)rank;
     return CLI_GO;
 }
@@ -84,22 +81,14 @@ int cmd_dump(const Command *self, int argc, char **argv)
     const char *pass = NULL, *out = "-";
     bool time = false;
     CompileOpts c = COMPILE_OPTS_INIT;
-    Placing x = {.ranks = 1};
+    Placing x = {.rank = 0};
     const Opt opts[] = {
         {"pass", 'p', OPT_TEXT, &pass, "NAME",
          "trace, master, fold, calls, storage, plan, all or schedule (default: storage)"},
         {"time", 0, OPT_FLAG, &time, NULL, "print the time of each pass; without --pass only that"},
         {"output", 'o', OPT_TEXT, &out, "FILE", "the file to write (default: standard output)"},
-        {"shape", 0, OPT_SHAPES, &x.shapes, "RxC",
-         "schedule: a tensor, such as 1024x256; may be repeated (default: 512x256, 256x1024, 256)"},
-        {"work", 0, OPT_TEXT, &x.work, "NAME",
-         "schedule: the tensors of a model, as in optc bench"},
-        {"device", 0, OPT_TEXT, &x.device, "DEVICE",
-         "schedule: cpu (default) or cuda; no GPU is needed"},
-        {"workspace", 0, OPT_SIZE, &x.workspace, "BYTES",
-         "schedule: for temporaries of products (default: 1G)"},
-        {"ranks", 0, OPT_COUNT, &x.ranks, "N", "schedule: of N ranks, cut along dimension 0"},
-        {"rank", 0, OPT_TEXT, &x.of_rank, "K", "schedule: of rank K, from 0 (default: 0)"},
+        TENSOR_OPTS(x.of),
+        {"rank", 0, OPT_TEXT, &x.of_rank, "K", "of rank K, from 0 (default: 0)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -109,10 +98,10 @@ int cmd_dump(const Command *self, int argc, char **argv)
     if (n != 1)
         return cli_one_spec(self, n);
     const char *const devices[] = {"cpu", "cuda", NULL};
-    if (x.device && strcmp(x.device, "cpu") && strcmp(x.device, "cuda"))
-        return cli_unknown(self, "device", x.device, devices);
+    if (x.of.device && strcmp(x.of.device, "cpu") && strcmp(x.of.device, "cuda"))
+        return cli_unknown(self, "device", x.of.device, devices);
     bool schedule = pass && !strcmp(pass, "schedule");
-    c.target = x.device && !strcmp(x.device, "cuda") ? &target_cuda : NULL;
+    c.target = x.of.device && !strcmp(x.of.device, "cuda") ? &target_cuda : NULL;
     Spec s;
     Buf text = {0};
     SpecDump dump = {pass || time ? pass : last_rule_pass(), &text, time};

@@ -365,10 +365,9 @@ static void shape_tables(Arena *a, const Plan *p, const DimsList *shapes, const 
 }
 
 typedef struct Asked {
+    TensorOpts of;
     int64_t size;
     double bandwidth, tera;
-    int64_t workspace;
-    const char *device;
     bool anew, full, json;
 } Asked;
 
@@ -417,7 +416,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     Arena *a = &s->gen.arena;
     const Plan *p = s->gen.plan;
     Bandwidth f = {.rate = ask->bandwidth * 1e9, .whence = "from --bandwidth", .threads = 1};
-    if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
+    if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->of.device, ask->anew, &f))
         return CLI_FAILED;
     bool measured = ask->tera <= 0 && f.target == &target_c && plan_calls(p);
     for (int i = 0; i < NPRODUCT && !measured && ask->tera <= 0; i++)
@@ -449,7 +448,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     if (ask->size || !shapes->n)
         floors(a, p, size, &f);
     if (shapes->n)
-        shape_tables(a, p, shapes, &f, ask->workspace ? (double)ask->workspace : 0x1p30);
+        shape_tables(a, p, shapes, &f, ask->of.workspace ? (double)ask->of.workspace : 0x1p30);
     return CLI_OK;
 }
 
@@ -477,10 +476,8 @@ static int hashes(Spec *s, int64_t size)
 int cmd_explain(const Command *self, int argc, char **argv)
 {
     bool only_hashes = false, gpu = false;
-    int ranks = 0;
-    const char *work = NULL;
-    Asked ask = {0};
-    static DimsList shapes;
+    static Asked ask;
+    const DimsList *shapes = &ask.of.shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
         {"json", 0, OPT_FLAG, &ask.json, NULL,
@@ -489,24 +486,12 @@ int cmd_explain(const Command *self, int argc, char **argv)
          "every stage, with its lines of the spec and the reason for each pass"},
         {"size", 0, OPT_SIZE, &ask.size, "N",
          "elements of a tensor to predict the time for (default: 64M)"},
-        {"shape", 0, OPT_SHAPES, &shapes, "RxC",
-         "exact figures for a tensor of this shape, and only the variants that it takes; may be "
-         "repeated"},
-        {"ranks", 0, OPT_COUNT, &ranks, "N",
-         "only what each of N processes of a sharded model sends, computes and holds; needs --work "
-         "or --shape"},
-        {"work", 0, OPT_TEXT, &work, "NAME",
-         "the tensors of a model, for --ranks (see 'optc bench --work list')"},
+        TENSOR_OPTS(ask.of),
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
          "memory bandwidth to predict with (default: that of the device, measured once)"},
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
          "rate of matrix products to predict with (default: known for the GPU, or measured once on "
          "the CPU)"},
-        {"workspace", 0, OPT_SIZE, &ask.workspace, "BYTES",
-         "memory for the products of a batch of tensors, for --full --shape and --ranks (default: "
-         "1G)"},
-        {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
-         "the device to predict for: cpu, cuda, cuda:N (default: best)"},
         {"gpu", 0, OPT_FLAG, &gpu, NULL, "show the plan for a GPU, whose products may use 16 bits"},
         {"measure", 0, OPT_FLAG, &ask.anew, NULL,
          "measure the bandwidth again and store it in the cache folder"},
@@ -520,20 +505,20 @@ int cmd_explain(const Command *self, int argc, char **argv)
         return rc;
     if (n != 1)
         return cli_one_spec(self, n);
-    if (!ranks && work)
+    if (!ask.of.ranks && ask.of.work)
         return cli_misuse(self, "--work needs --ranks");
-    if (ranks && !work == !shapes.n)
+    if (ask.of.ranks && !ask.of.work == !shapes->n)
         return cli_misuse(self, "--ranks needs the tensors: give --work NAME or --shape RxC%s",
-                          work ? ", not both" : "");
-    if (ask.json && (ask.full || ranks || only_hashes))
+                          ask.of.work ? ", not both" : "");
+    if (ask.json && (ask.full || ask.of.ranks || only_hashes))
         return cli_misuse(self, "--json goes without --full, --ranks and --hashes");
-    if (ranks)
-        return explain_ranks(argv[0], &c, &shapes, work, ask.workspace, ranks);
-    if (ask.bandwidth > 0 && (ask.anew || ask.device))
+    if (ask.of.ranks)
+        return explain_ranks(argv[0], &c, &ask.of);
+    if (ask.bandwidth > 0 && (ask.anew || ask.of.device))
         return cli_misuse(self, "--bandwidth and --%s exclude each other",
                           ask.anew ? "measure" : "device");
     c.target = gpu || only_hashes ? &target_cuda
-               : ask.device       ? device_target(ask.device)
+               : ask.of.device       ? device_target(ask.of.device)
                                   : device_target(ask.bandwidth > 0 ? "cpu" : "best");
     Spec s;
     jmp_buf out;
@@ -545,7 +530,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
     else if (setjmp(out))
         rc = cli_fail("explain: out of memory");
     else
-        rc = only_hashes ? hashes(&s, ask.size) : explain(&s, &ask, &shapes);
+        rc = only_hashes ? hashes(&s, ask.size) : explain(&s, &ask, shapes);
     spec_close(&s);
     return rc;
 }

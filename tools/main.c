@@ -90,9 +90,11 @@ const Command cli_commands[] = {
     {"dump", "SPEC", "the rule as text after a pass, its plan or its schedule",
      "Prints the rule's IR after a pass (default: the last one), or the plan. --pass schedule "
      "prints what each rank\n"
-     "does in a step, in order: stages, products, copies and exchanges. check, explain, emit, "
-     "compile, ship, show and\n"
-     "dump read IR text in place of a SPEC.",
+     "does in a step, in order: stages, products, copies and exchanges; --shape, --work, "
+     "--device,\n"
+     "--workspace, --ranks and --rank are for it. check, explain, emit, compile, ship, show and "
+     "dump\n"
+     "read IR text in place of a SPEC.",
      "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir "
      "--pass plan\noptc "
      "dump lion | optc explain -\noptc dump muon --pass schedule --work gpt2-124m --ranks 4 "

@@ -63,6 +63,23 @@ typedef struct Opt {
     const char *name; char letter; OptKind kind; void *to; const char *value, *help;
 } Opt;
 
+/* The tensors and the device of `explain` and `dump`. ranks 0: the option is absent. */
+typedef struct TensorOpts {
+    DimsList shapes; const char *work, *device; int64_t workspace; int ranks;
+} TensorOpts;
+#define TENSOR_OPTS(t) \
+    {"shape", 0, OPT_SHAPES, &(t).shapes, "RxC", \
+     "a tensor of this shape, such as 1024x256; may be repeated"}, \
+        {"work", 0, OPT_TEXT, &(t).work, "NAME", \
+         "the tensors of a model: see 'optc bench --work list'"}, \
+        {"device", 0, OPT_TEXT, &(t).device, "DEVICE", "cpu, cuda or cuda:N"}, \
+        {"workspace", 0, OPT_SIZE, &(t).workspace, "BYTES", \
+         "memory for the products of a batch of tensors (default: 1G)"}, \
+    { \
+        "ranks", 0, OPT_COUNT, &(t).ranks, "N", \
+            "of a model that is sharded over N ranks, cut along dimension 0" \
+    }
+
 /* Prints the page of --help: for a terminal, unless `optc help` writes a manual or completion. */
 extern void (*cli_page)(const Command *self, const Opt *opts);
 /* Reads options at any position and leaves the other arguments, in order, in argv[0 … *n). Prints

@@ -499,7 +499,7 @@ START_TEST(only_what_is_worth_it)
         Land a = {.height = wide, .seed = 1};
         Meter m = meter_of(&a);
         m.worth = way & 2 ? only_the_model : narrow;
-        Search s = {.budget = 1e9, .exhaustive = way & 1, .known = &known, .nknown = 1};
+        Search s = {.budget = 1e9, .exhaustive = way & 1, .known = &known};
         ck_assert(search_run(&space, &m, &s) && s.finished);
         for (int i = 0; i < s.n; i++)
             ck_assert(m.worth(&a, &s.trial[i].launch));
@@ -517,7 +517,7 @@ START_TEST(goes_on_from_before)
     Land a = {.height = smooth, .seed = 1};
     Launch best;
     double least = lowest(&a, &best);
-    Search s = {.budget = 1.2, .known = &best, .nknown = 1};
+    Search s = {.budget = 1.2, .known = &best};
     Meter m = meter_of(&a);
     ck_assert(search_run(&space, &m, &s));
     ck_assert_msg(a.height(&s.trial[s.best].launch) == least, "the best one known was lost");
@@ -534,7 +534,7 @@ START_TEST(stands_to_what_is_used)
     for (int i = 0; i < 2; i++) {
         Launch known[2] = {best, i ? best : space.model};
         Search s = {
-            .budget = 1e9, .exhaustive = true, .known = known, .nknown = 1, .used = &known[1]};
+            .budget = 1e9, .exhaustive = true, .known = known, .used = &known[1]};
         Meter m = meter_of(&a);
         ck_assert(search_run(&space, &m, &s));
         double want = i ? 1 : coupled(&space.model) / least, got = s.used_ms / s.trial[s.best].ms;

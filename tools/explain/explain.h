@@ -84,8 +84,7 @@ const char *explain_amount(Arena *a, double bytes);          /* "8", "2.06" */
 const Stage *explain_code_pass(const Phase *ph, int variant);
 
 /* ---- explain_ranks.c ---- */
-int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes, const char *work,
-                  int64_t workspace, int ranks);
+int explain_ranks(const char *spec, const CompileOpts *o, const TensorOpts *of);
 
 /* ---- flop_rates.c ---- */
 /* Rates of this CPU for the products and factors of a plan. */

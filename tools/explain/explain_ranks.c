@@ -54,21 +54,20 @@ static int put_ranks(optc_rule *r, const optc_group *g, int ranks)
     return CLI_OK;
 }
 
-int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes, const char *work,
-                  int64_t workspace, int ranks)
+int explain_ranks(const char *spec, const CompileOpts *o, const TensorOpts *of)
 {
     optc_engine *e = NULL;
     optc_rule *r = NULL;
     Dims *dims = NULL;
     int n = 0, rc = CLI_FAILED;
-    optc_tensor *t = work_tensors("explain", shapes, work, &dims, &n);
+    optc_tensor *t = work_tensors("explain", &of->shapes, of->work, &dims, &n);
     optc_rule_options ro = spec_rule_options(o, spec, o->with);
-    optc_engine_options eo = {.device = "cpu", .spec_path = o->path, .workspace = workspace};
+    optc_engine_options eo = {.device = "cpu", .spec_path = o->path, .workspace = of->workspace};
     if (t && optc_open(&eo, &e) == OPTC_OK && optc_compile(e, &ro, &r) == OPTC_OK) {
         optc_group g = {.tensors = t, .ntensors = n};
         printf("%s on %d tensors, cut along dimension 0 among %d ranks\n\n", optc_rule_name(r), n,
-               ranks);
-        rc = put_ranks(r, &g, ranks);
+               of->ranks);
+        rc = put_ranks(r, &g, of->ranks);
     } else if (t) {
         rc = cli_fail("explain: %s", optc_message());
     }

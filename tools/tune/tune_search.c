@@ -148,7 +148,6 @@ bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter 
                 .progress_ctx = r};
     /* an earlier result for this size or the nearest one, in this file */
     s.known = usable(tuned_find(&r->known, k), space);
-    s.nknown = s.known != NULL;
     /* the result that steps use now, from all lists */
     s.used = usable(tuned_look(&r->engine->library->tuned, k, lo, hi, NULL), space);
     r->label = label;

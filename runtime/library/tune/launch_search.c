@@ -490,19 +490,18 @@ static bool everything(Run *r)
     return list != NULL;
 }
 
-/* Measures the model whatever the budget is, because all results are relative to it; then the known
- * launches, of which one is most likely the best. */
+/* Measures the model whatever the budget is, because all results are relative to it; then the
+ * launch that steps use and that of an earlier run, one of which is most likely the best. */
 static bool begin(Run *r)
 {
     Search *s = r->s;
-    int list[SEARCH_BATCH], n = 0;
+    const Launch *first[] = {s->used, s->known};
+    int list[3], n = 0;
     Launch model = r->space->model;
     s->model = s->best = list[n++] = add(s, &model);
-    for (int i = 0; i <= s->nknown && n < SEARCH_BATCH; i++) {
-        const Launch *l = i ? &s->known[i - 1] : s->used;
-        if (l && may_try(r, l) && find(s, l) < 0)
-            list[n++] = add(s, l);
-    }
+    for (int i = 0; i < 2; i++)
+        if (first[i] && may_try(r, first[i]) && find(s, first[i]) < 0)
+            list[n++] = add(s, first[i]);
     for (int i = 0; i < n; i++)
         if (list[i] < 0)
             return false;

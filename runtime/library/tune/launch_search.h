@@ -4,7 +4,7 @@
  * prepares them and races them against the best one so far. It compares by the ratio of two medians
  * whose samples alternate, so that a device that slows down meanwhile affects both sides.
  *
- *   seeds      the model's launch; launches known from earlier runs; the rival: the model's launch
+ *   seeds      the model's launch; the best one of an earlier run; the rival: the model's launch
  *              on the other side of its size limit, which is a guess; both with each single knob
  *              changed; and the launches with about 64 KiB of loads in flight per multiprocessor
  *   halving    all seeds with few samples, the best third with three times as many, and so on until
@@ -81,7 +81,7 @@ typedef struct Search {
     int trials;                        /* most launches that are timed or fail; 0: as many as the
                                         * budget allows */
     bool exhaustive;
-    const Launch *known; int nknown;   /* launches of earlier runs; the first few are tried first */
+    const Launch *known;               /* the best launch of an earlier run: tried first; or NULL */
     const Launch *used;                /* the launch that steps use now; NULL: the model's */
     volatile const int *stop;          /* not 0: end now with the results so far; may be NULL */
     /* may be NULL */
