@@ -335,8 +335,8 @@ static void products(const Scene *s, Outcome *out)
             (optc_engine_options){.workspace = 1 << 16}, out);
 }
 
-/* Every kind of op but copies: stages, a product for the tensor whose turn it is, and with ranks
- * exchanges beside stages, for which the workspace is small. */
+/* Every kind of op: stages, a product for the tensor whose turn it is, and with ranks exchanges
+ * beside stages, for which the workspace is small. */
 static void ops(const Scene *s, Outcome *out)
 {
     by_spec(s,

@@ -351,11 +351,6 @@ CORE optc_status region_of(optc_binding *b, int entry, bool launches, LaunchList
 /* into the binding's stream, which is captured */
 CORE optc_status region_capture(optc_binding *b, const LaunchList *x);
 
-/* ---- gpu_slot_switch.c: the bodies of a region ---- */
-CORE void slot_switch_bind(optc_binding *b);               /* sets GpuTables.switches */
-/* finds an entry's region, or makes it, without a graph; in a capture too */
-CORE optc_status region_make(optc_binding *b, int entry, LaunchList **out);
-
 /* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */
 CORE optc_status gpu_build_lists(optc_binding *b);

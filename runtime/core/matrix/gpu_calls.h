@@ -349,6 +349,11 @@ CORE int solver_open(const optc_binding *b, Eigen *e);     /* returns the librar
  * status; call: which failed. */
 CORE int solver_call(optc_binding *b, const CallStep *s, int64_t from, const char **call);
 
+/* ---- gpu_slot_switch.c: the bodies of a region ---- */
+CORE void slot_switch_bind(optc_binding *b);               /* sets GpuTables.switches */
+/* finds an entry's region, or makes it, without a graph; in a capture too */
+CORE optc_status region_make(optc_binding *b, int entry, LaunchList **out);
+
 /* ---- gpu_condition.c ---- */
 /* A body that the device runs only if a matrix is not settled. condition_begin sends b's launches
  * into it, and condition_end sends them behind it. s: the status of the launches. */
