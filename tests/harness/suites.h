@@ -8,6 +8,7 @@
     X(code_states) X(code_quality) X(math) X(ops) X(master) X(range) X(ir) X(domains) X(variants) \
         X(lang) X(lang_states) X(wrappers) X(pairs) X(matrix) X(product_precision) X( \
             product_diagonal) X(polar) X(lower_values) X(plan) X(plan_verify) X(schedule) \
+    X(schedule_cuts) \
             X(merge_stages) X(golden) X(emit) X(large) X(bad) X(shared_text) X(warnings) X(hints) \
                 X(sandbox) X(manual) X(spec_words) X(state_words) X(storage_types) X(type_grid) \
                     X(connect) X(lost_updates) X(refs) X(authors) X(descent) X(api) X(engines) \

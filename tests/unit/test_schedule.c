@@ -54,7 +54,7 @@ static int put_tensors(optc_tensor *t)
     return n;
 }
 
-enum { SMALL = 300000 }; /* bytes of workspace: several batches */
+enum { SMALL = 300000, MOST_RANKS = 4 }; /* SMALL bytes of workspace: several batches */
 
 /* Several ranks are verified together: what one of them reads, another one has sent. */
 static void verify(const char *rule, const char *with, bool gpu, int ranks)
@@ -298,7 +298,7 @@ static const struct {
     int ranks;
 } exchanged[] = {{"lamb", "clip(1)", 2}, {"muon", NULL, 3}, {"adafactor", NULL, 3},
                  {"soap", NULL, 3},      {"came", NULL, 4}};
-enum { OVERLAPPED = 1, MOST_RANKS = 4 }; /* row OVERLAPPED: exchanges beside stages */
+enum { OVERLAPPED = 1 }; /* row OVERLAPPED: exchanges beside stages */
 
 typedef struct AllRanks {
     Made made;

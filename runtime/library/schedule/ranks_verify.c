@@ -14,106 +14,12 @@
 #include "runtime/core/schedule/schedule_ops.h"
 #include "runtime/core/shard/shard.h"
 #include "runtime/library/schedule/name_memory.h"
+#include "runtime/library/schedule/rule_meaning.h"
 #include "runtime/library/schedule/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- what the rule means ---- */
-/* The value of an array per owner: a tensor, or behind those a group. Partials of a fold over
- * tensors have one per tensor. now: by array; of: of the arrays that a stage reads and writes, when
- * it ran; first: by stage, the first of these; stage -1: a copy */
-typedef struct Meaning {
-    const Program *p;
-    const optc_binding *b;
-    int owners, *first;
-    uint64_t *now, *of;
-} Meaning;
-
-enum { NAME_START = 4, NAME_PART = 5 };
-
-static int owner_of(const Meaning *m, int array, int tensor)
-{
-    const ProgArray *a = &m->p->array[array];
-    return a->dom == GROUP && a->kind != MEM_PART ? m->b->ntensor + m->b->tensor[tensor].group
-                                                  : tensor;
-}
-
-static uint64_t *named(const Meaning *m, int stage, int nth)
-{
-    return m->of + ((int64_t)m->first[stage] + nth) * m->owners;
-}
-
-static int array_of(const ProgStage *s, int nth)
-{
-    return nth < s->nreads ? s->reads[nth] : s->writes[nth - s->nreads];
-}
-
-/* The stage for one tensor, or for the group at owner - ntensor. */
-static void mean_stage(const Meaning *m, int stage, int owner)
-{
-    const ProgStage *s = &m->p->stage[stage];
-    const bool group = owner >= m->b->ntensor;
-    uint64_t h = mix(mix(1, (uint64_t)stage), (uint64_t)owner);
-    for (int k = 0; k < s->nreads; k++) {
-        const uint64_t *of = named(m, stage, k);
-        for (int i = 0; group && m->p->array[s->reads[k]].kind == MEM_PART && i < m->owners; i++)
-            h = mix(h, of[i]);
-        h = mix(h, of[group ? owner : owner_of(m, s->reads[k], owner)]);
-    }
-    for (int k = 0; k < s->nwrites; k++)
-        m->now[(int64_t)s->writes[k] * m->owners +
-               (group ? owner : owner_of(m, s->writes[k], owner))] = mix(h, (uint64_t)k);
-}
-
-static void mean_launch(const Meaning *m, int stage)
-{
-    const ProgStage *s = &m->p->stage[stage];
-    const size_t row = sizeof *m->now * (size_t)m->owners;
-    for (int k = 0; k < s->nreads; k++)
-        memcpy(named(m, stage, k), m->now + (int64_t)s->reads[k] * m->owners, row);
-    for (int i = s->kind == S_GROUP ? m->b->ntensor : 0;
-         i < (s->kind == S_GROUP ? m->owners : m->b->ntensor); i++)
-        if (s->kind == S_GROUP || shards_variant(m->b, i) == s->variant)
-            mean_stage(m, stage, i);
-    for (int k = 0; k < s->nwrites; k++)
-        memcpy(named(m, stage, s->nreads + k), m->now + (int64_t)s->writes[k] * m->owners, row);
-}
-
-static void mean_phase(const Meaning *m, const ProgPhase *ph)
-{
-    for (int k = 0; k < m->p->narray; k++)
-        for (int i = 0; i < m->owners; i++)
-            m->now[(int64_t)k * m->owners + i] =
-                array_temporary(&m->p->array[k])
-                    ? 0
-                    : mix(mix(NAME_START, (uint64_t)k), (uint64_t)i);
-    for (int i = 0; i < ph->naction; i++)
-        if (ph->action[i].kind == ACT_LAUNCH)
-            mean_launch(m, ph->action[i].stage);
-}
-
-static bool meaning_make(Meaning *m, const optc_binding *b)
-{
-    int n = 0;
-    *m = (Meaning){.p = b->rule->program, .b = b, .owners = b->ntensor + b->ngroup};
-    m->first = calloc((size_t)m->p->nstage + 1, sizeof *m->first);
-    for (int i = 0; m->first && i < m->p->nstage; i++) {
-        m->first[i] = n;
-        n += m->p->stage[i].nreads + m->p->stage[i].nwrites;
-    }
-    m->now = calloc((size_t)(m->p->narray * m->owners), sizeof *m->now);
-    m->of = calloc((size_t)(n + 1) * (size_t)m->owners, sizeof *m->of);
-    return m->first && m->now && m->of;
-}
-
-static void meaning_free(Meaning *m)
-{
-    free(m->first);
-    free(m->now);
-    free(m->of);
-}
 
 /* ---- bytes of an entry ---- */
 /* `count` runs of bytes, from address `lo` on `apart` apart. They are the bytes from `from` on of a
@@ -316,14 +222,14 @@ static void touch(Ranks *x, RankRun *r, int derived, int entry, bool writes)
     const int stage = b->shards ? b->shards->rule_stage[derived] : derived;
     const ProgStage *s = &x->means.p->stage[stage];
     for (int k = writes ? s->nreads : 0; k < s->nreads + (writes ? s->nwrites : 0); k++) {
-        const int array = array_of(s, k);
-        const uint64_t *name = named(&x->means, stage, k);
+        const int array = stage_array(s, k);
+        const uint64_t *name = meaning_names(&x->means, stage, k);
         const int tensor = entry < 0 ? -1 : b->tensor[entry].source;
         const RankFault f = {.stage = stage, .array = array, .tensor = entry < 0 ? entry : tensor};
         const Area a = entry < 0 ? group_area(b, array, -1 - entry)
                                  : area_of(b, array, entry, writes, s->kind);
         const uint64_t of =
-            name[entry < 0 ? b->ntensor - 1 - entry : owner_of(&x->means, array, tensor)];
+            name[entry < 0 ? b->ntensor - 1 - entry : meaning_owner(&x->means, array, tensor)];
         if (writes)
             write_area(r, &a, of);
         else if (entry < 0 && x->means.p->array[array].kind == MEM_PART)
@@ -602,13 +508,13 @@ static optc_status compare_ranks_phase(Ranks *x, optc_binding *const *b, int m, 
     const int phases = program_phases(x->means.p), at = m < 0 ? 0 : m;
     const ProgEntry *entry = &x->means.p->entry[at / phases];
     bool ok = true;
-    mean_phase(&x->means, &(ProgPhase){NULL, 0});       /* what arrays hold before it */
+    meaning_run(&x->means, &(ProgPhase){NULL, 0});       /* what arrays hold before it */
     memset(x->rank, 0, sizeof *x->rank * (size_t)x->n);
     for (int r = 0; r < x->n; r++)
         ok = begin_rank(x, &x->rank[r], b[r], schedule_of(b[r], at / phases, at % phases), late) &&
              ok;
     if (m >= 0)
-        mean_phase(&x->means, &entry->phase[m % phases]);
+        meaning_run(&x->means, &entry->phase[m % phases]);
     optc_status s = !ok ? OPTC_OK : m < 0 ? start_ranks(x) : run_ranks(x, entry->name);
     for (int r = 0; r < x->n; r++) {
         ok = ok && !x->rank[r].names.out;
