@@ -53,12 +53,12 @@ run() (
     case $2 in
     suite:*)
         case " $forked " in *" $name "*) ;; *) export CK_FORK=no ;; esac
-        CK_RUN_SUITE=$name OPTC_CACHE="$OPTC_TEST_CACHE" timeout -k 5 $((60 + 10 * $3)) \
+        CK_RUN_SUITE=$name OPTC_CACHE="$OPTC_TEST_CACHE" timeout -k 5 $((300 + 30 * $3)) \
             "$1/run-tests" > "$4" 2>&1 ;;
     gpu:*)
         here=$PWD
         . tests/parts/emulated.sh
-        CK_RUN_CASE=$name OPTC_TEST_SMALL=1 OPTC_THIN=24 timeout -k 5 $((60 + 10 * $3)) \
+        CK_RUN_CASE=$name OPTC_TEST_SMALL=1 OPTC_THIN=24 timeout -k 5 $((300 + 30 * $3)) \
             "$1/gpu-test" > "$4" 2>&1 ;;
     esac
 )
