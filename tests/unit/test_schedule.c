@@ -515,6 +515,15 @@ START_TEST(damaged_calls)
         to->offset -= area ? area->values : 0;
     }
     OK(calls_verify(plan.binding));
+    for (int i = 0; i + 1 < c->narea; i++) {               /* an area begins inside of another */
+        Area *area = &c->area[i + 1];
+        const int64_t was = area->at;
+        area->at = was && c->area[i].values ? c->area[i].at + 1 : was;
+        ck_assert(area->at == was || calls_refused(plan.binding));
+        area->at = was;
+    }
+    plan.binding->call_bytes += 4096;                      /* of temporaries */
+    ck_assert(calls_refused(plan.binding));
     schedule_plan_free(&plan);
     drop(&m);
 }

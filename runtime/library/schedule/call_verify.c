@@ -2,6 +2,8 @@
  * wrote each byte. All matrices of a group have the same steps. */
 #include "runtime/library/schedule/call_uses.h"
 
+#include "runtime/core/schedule/schedule_ops.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,12 +213,42 @@ static bool areas_apart(const GpuCalls *c)
     return true;
 }
 
+/* No array of a call is in the memory of areas. */
+static bool arrays_apart(const optc_binding *b, const GpuCalls *c)
+{
+    const uintptr_t lo = (uintptr_t)call_space(b), hi = lo + (uintptr_t)b->call_bytes;
+    for (int i = 0; i < c->nset; i++) {
+        const PointerSet *s = &c->set[i];
+        const CallGroup *g = &c->group[s->group];
+        for (int k = 0; s->array >= 0 && k < g->n; k++) {
+            const uintptr_t at = (uintptr_t)b->tensor[g->tensor[k]].mem[s->array];
+            if (at && at < hi &&
+                at + (uintptr_t)(set_matrix_bytes(b, i) * g->shape.slices) > lo)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* All calls use the memory of areas, so they run one after another. */
+static bool calls_ordered(const optc_binding *b)
+{
+    for (int m = 0; m < b->program->nentry * program_phases(b->program); m++)
+        for (int i = 0; i < b->schedule[m].n; i++)
+            for (int k = 0; k < i; k++) {
+                const ScheduleOp *x = &b->schedule[m].op[k], *y = &b->schedule[m].op[i];
+                if (x->kind == SCHEDULE_CALL && y->kind == SCHEDULE_CALL && !ops_ordered(b, x, y))
+                    return false;
+            }
+    return true;
+}
+
 optc_status calls_verify(const optc_binding *b)
 {
     const GpuCalls *c = b->gpu ? b->gpu->calls : NULL;
     optc_status s = OPTC_OK;
-    if (c && !areas_apart(c))
-        return fail(OPTC_ERROR_SPEC, "internal error: areas of calls of rule '%s' overlap",
+    if (c && (!areas_apart(c) || !arrays_apart(b, c) || !calls_ordered(b)))
+        return fail(OPTC_ERROR_SPEC, "internal error: memory of calls of rule '%s' overlaps",
                     b->program->name);
     for (int i = 0; c && i < c->ncall; i++) {
         const GpuCall *call = &c->call[i];

@@ -17,7 +17,8 @@ static inline int schedule_role(const ScheduleOp *op)
 /* Executes the steps of all calls for one matrix of each group on a memory of written bytes. An
  * area holds nothing at the beginning. Refused: a read of what no step before has written into that
  * area, a step that reaches beyond its area or array, an array that the stage does not name, a
- * result that is not written, and areas that overlap. */
+ * result that is not written, and areas that overlap, also with arrays or with those of a call that
+ * runs side by side. */
 optc_status calls_verify(const optc_binding *b);
 
 /* The schedules of all entries and phases of a binding. */
