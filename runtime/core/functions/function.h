@@ -18,8 +18,8 @@ enum {
     MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024
 };
 
-/* Operand.flags. templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC,
- * and the digits of the type for COPY_FITS, are in the bits from 16 on. */
+/* MatrixBatch.flags. templates/copy_cuda.txt has these numbers too. The tolerance of
+ * COPY_SYMMETRIC, and the digits of the type for COPY_FITS, are in the bits from 16 on. */
 typedef enum CopyFlag {
     COPY_STORE = 1,            /* from flat to the caller's matrix */
     COPY_REVERSED = 2,         /* its columns are in the opposite order */
@@ -61,7 +61,7 @@ typedef struct FunctionForm {
     double exponent, low;
     Type type, compute;
     int64_t shape[3], batch, first, of;
-    Operand in[2], out[2];
+    MatrixBatch in[2], out[2];
     int nin, nout;
     optc_setting hyper[3]; int nhyper;
     bool unchecked;
@@ -105,7 +105,7 @@ CORE optc_status function_begin(optc_engine *e, const FunctionForm *f, FunctionE
                                 bool *capturing);
 /* Fails with OPTC_ERROR_RANGE if a value of x is not finite (COPY_LOOK | COPY_FINITE), or would not
  * be in its type (COPY_FITS; x has the compute type). entry: has two numbers per matrix. */
-CORE optc_status function_look(optc_engine *e, const FunctionForm *f, const Operand *x,
+CORE optc_status function_look(optc_engine *e, const FunctionForm *f, const MatrixBatch *x,
                                unsigned flags, const FunctionEntry *entry);
 /* Fills in the spec: its name, what it declares, and what it computes. */
 CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body);
@@ -135,9 +135,9 @@ CORE int64_t function_bytes(const FunctionForm *f);        /* of a new entry, wi
 /* ---- function_copy.c ---- */
 /* Copies between the caller's matrices and `flat`, which has the compute type and no gaps. bad: two
  * numbers per matrix, or NULL. On a GPU in the order of the stream, inside matrix_enter. */
-CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const Operand *x,
+CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const MatrixBatch *x,
                                unsigned flags, char *flat, unsigned *bad);
 /* Stores up to two results: all of them, or none and an error. flat: by operand. */
-CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const Operand *x,
+CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const MatrixBatch *x,
                                 char *const *flat, int n);
 #endif

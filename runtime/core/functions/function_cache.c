@@ -12,7 +12,7 @@ static int64_t flat_bytes(const FunctionForm *f, int64_t rows, int64_t cols, int
     return count_up(dom_times(dom_times(rows, cols), dom_times(f->batch, size)), 256) * 256;
 }
 
-static bool is_parameter(const Operand *x) { return x->name && !strcmp(x->name, "p"); }
+static bool is_parameter(const MatrixBatch *x) { return x->name && !strcmp(x->name, "p"); }
 
 /* at: may be NULL, to count bytes */
 static char *past(char *at, int64_t bytes)

@@ -44,7 +44,7 @@ CORE void line_store(Type t, void *to, int64_t by, int64_t n, const void *from)
 }
 
 /* A copy of all matrices of s. */
-typedef struct MatrixCopy { Operand s; unsigned flags; char *flat; unsigned *bad; } MatrixCopy;
+typedef struct MatrixCopy { MatrixBatch s; unsigned flags; char *flat; unsigned *bad; } MatrixCopy;
 
 static bool copy_fits(const MatrixCopy *x) { return (x->flags & COPY_FITS) == COPY_FITS; }
 
@@ -153,7 +153,7 @@ static bool settle_square(const MatrixCopy *x, char *f)
 static void copy_nth(void *with, int64_t nth)
 {
     const MatrixCopy *x = (const MatrixCopy *)with;
-    const Operand *s = &x->s;
+    const MatrixBatch *s = &x->s;
     const NumberType *t = &number_type[x->s.type];
     int64_t line = s->cols * (x->flags & COPY_RAW ? t->bytes : number_type[t->compute].bytes);
     char *first = x->flat + nth * s->rows * line;
@@ -191,7 +191,7 @@ static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const Matri
     const Type kernel = x[n - 1].s.type == T_F64 ? x->s.type : x[n - 1].s.type;
     memset(&args, 0, sizeof args);
     for (int i = 0; i < n; i++) {
-        const Operand *s = &x[i].s;
+        const MatrixBatch *s = &x[i].s;
         const int digits = number_type[s->type].digits;
         CopyArgs *to = &args.x[i];
         to->all = dom_times(dom_times(s->rows, s->cols), f->batch);
@@ -215,12 +215,12 @@ static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const Matri
     return OPTC_OK;
 }
 
-static bool is_empty(const FunctionForm *f, const Operand *x)
+static bool is_empty(const FunctionForm *f, const MatrixBatch *x)
 {
     return !x->at || !x->rows || !x->cols || !f->batch;
 }
 
-CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const Operand *s,
+CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const MatrixBatch *s,
                                unsigned flags, char *flat, unsigned *bad)
 {
     enum { FEW_VALUES = 1 << 16 };
@@ -235,7 +235,7 @@ CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const Oper
     return OPTC_OK;
 }
 
-CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const Operand *s,
+CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const MatrixBatch *s,
                                 char *const *flat, int n)
 {
     MatrixCopy x[2];

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static Operand matrix_operand(const FunctionForm *f, const char *name, const char *label,
+static MatrixBatch matrix_operand(const FunctionForm *f, const char *name, const char *label,
                               optc_matrix x, int64_t rows, int64_t cols, unsigned flags)
 {
-    Operand y = operand_of(label, x.data, f->type, rows, cols, x.ld, x.next);
+    MatrixBatch y = operand_of(label, x.data, f->type, rows, cols, x.ld, x.next);
     y.name = name, y.flags = flags;
     return y;
 }

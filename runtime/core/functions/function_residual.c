@@ -205,7 +205,7 @@ static optc_status measure_function(const FunctionForm *f, const FunctionEntry *
     return s;
 }
 
-static ProbeMatrix probe_matrix(const Operand *x, const char *from)
+static ProbeMatrix probe_matrix(const MatrixBatch *x, const char *from)
 {
     ProbeMatrix m = {from, NULL, x->rows, x->cols};
     return m;

@@ -58,7 +58,7 @@ static optc_status check_marks(optc_engine *e, const FunctionForm *f, const Func
                          f->call, nth, all, label, *other ? " or " : "", other);
 }
 
-CORE optc_status function_look(optc_engine *e, const FunctionForm *f, const Operand *x,
+CORE optc_status function_look(optc_engine *e, const FunctionForm *f, const MatrixBatch *x,
                                unsigned flags, const FunctionEntry *entry)
 {
     optc_status s = clear_bad(e, f, entry);
@@ -83,9 +83,9 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, const Fu
 {
     optc_status s = clear_bad(e, f, x);
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
-        const Operand *to = &f->out[i];
-        Operand own = operand_of("the result", x->result[i], to->type, to->rows, to->cols, to->cols,
-                                 to->rows * to->cols);
+        const MatrixBatch *to = &f->out[i];
+        MatrixBatch own = operand_of("the result", x->result[i], to->type, to->rows, to->cols,
+                                     to->cols, to->rows * to->cols);
         s = function_copy(e, f, &own, COPY_FITS, x->result[i], x->bad);
     }
     return s == OPTC_OK ? check_marks(e, f, x, NULL, "") : s;
@@ -97,7 +97,7 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, const Fu
 static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const FunctionEntry *x,
                                int64_t row, int64_t rows)
 {
-    const Operand *q = &f->out[0], *a = &f->in[f->nin - 1];
+    const MatrixBatch *q = &f->out[0], *a = &f->in[f->nin - 1];
     int64_t size = number_type[f->compute].bytes;
     optc_product p;
     memset(&p, 0, sizeof p);
@@ -263,10 +263,10 @@ static bool exceeds_memory(int64_t rows, int64_t cols, int64_t batch)
 /* The matrices of a call; the caller may leave the second result out. */
 static optc_status check_operands(optc_engine *e, FunctionForm *f)
 {
-    Operand *all[4];
+    MatrixBatch *all[4];
     int n = 0;
     for (int i = 0; i < f->nin + f->nout; i++) {
-        Operand *x = i < f->nin ? &f->in[i] : &f->out[i - f->nin];
+        MatrixBatch *x = i < f->nin ? &f->in[i] : &f->out[i - f->nin];
         x->result = i >= f->nin;
         if (exceeds_memory(x->rows, x->cols, f->batch))
             return fail(OPTC_ERROR_ARGUMENT,

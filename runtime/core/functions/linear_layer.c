@@ -25,7 +25,7 @@ typedef struct Linear {
     const char *call;
     optc_linear x;
     Type type, product;
-    Operand act, out, to[2], result[2];
+    MatrixBatch act, out, to[2], result[2];
     char *gram, *scaled, *wide;
     int64_t part, group;
     FunctionEntry *scratch;
@@ -33,7 +33,7 @@ typedef struct Linear {
 } Linear;
 
 /* ---- the caller's struct ---- */
-static Operand row_major(const char *label, const void *at, Type type, int64_t rows,
+static MatrixBatch row_major(const char *label, const void *at, Type type, int64_t rows,
                          int64_t cols)
 {
     return operand_of(label, at, type, rows, cols, cols, rows * cols);
@@ -79,7 +79,7 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
 /* Checks the arrays of a call. l->to has the results; need: the one that must not be NULL */
 static optc_status check_arrays(optc_engine *e, Linear *l, int need)
 {
-    Operand *all[4] = {&l->act, &l->out};
+    MatrixBatch *all[4] = {&l->act, &l->out};
     int n = 2;
     for (int i = 0; i < 2; i++) {
         l->to[i].result = true;
@@ -157,9 +157,10 @@ CORE void linear_spec(LinearStep step, FunctionForm *f)
 }
 
 /* Rows of n samples of a side, from sample `first` on. */
-static Operand samples_of(const Linear *l, const Operand *side, const char *name, int64_t first)
+static MatrixBatch samples_of(const Linear *l, const MatrixBatch *side, const char *name,
+                              int64_t first)
 {
-    Operand x = row_major(side->label, operand_at(side, 0, first * l->x.rows, 0), side->type,
+    MatrixBatch x = row_major(side->label, operand_at(side, 0, first * l->x.rows, 0), side->type,
                           l->x.rows, side->cols);
     x.name = name, x.flags = COPY_FINITE;
     return x;
@@ -171,7 +172,7 @@ static optc_status sample_norms(optc_engine *e, const Linear *l, bool clip, int6
 {
     const optc_linear *x = &l->x;
     FunctionForm f = form_of(l, n, x->rows, x->in), g = form_of(l, n, x->rows, x->outs);
-    Operand scaled = row_major("out", l->scaled, l->product, l->out.rows, x->outs);
+    MatrixBatch scaled = row_major("out", l->scaled, l->product, l->out.rows, x->outs);
     f.first = g.first = first, f.of = g.of = x->batch;
     linear_spec(LINEAR_GRAM, &f);
     f.in[0] = samples_of(l, &l->act, "p", first);
@@ -192,10 +193,11 @@ static optc_status sample_norms(optc_engine *e, const Linear *l, bool clip, int6
 }
 
 /* Copies a matrix of the caller's into memory of type `product`. */
-static optc_status copy_to_product(optc_engine *e, const Linear *l, const Operand *from, char *to)
+static optc_status copy_to_product(optc_engine *e, const Linear *l, const MatrixBatch *from,
+                                   char *to)
 {
     FunctionForm f = form_of(l, 1, 1, 1);
-    Operand raw = *from;
+    MatrixBatch raw = *from;
     raw.at = to;
     return l->product != l->type
                ? function_copy(e, &f, from, 0, to, NULL)
@@ -205,13 +207,13 @@ static optc_status copy_to_product(optc_engine *e, const Linear *l, const Operan
 /* Computes result `i`, the product a.T b, or the Gram matrix a.T a if b is NULL, and refuses it if
  * it is not finite in the caller's type. Sides of the layer are first copied if they are not of
  * type `product`. */
-static optc_status make_result(optc_engine *e, const Linear *l, int i, const Operand *a,
-                               const Operand *b, double scale, double add)
+static optc_status make_result(optc_engine *e, const Linear *l, int i, const MatrixBatch *a,
+                               const MatrixBatch *b, double scale, double add)
 {
-    const Operand *to = &l->to[i], *side = b ? b : a;
+    const MatrixBatch *to = &l->to[i], *side = b ? b : a;
     const ProductNames names = {l->call, a->label, side->label, "", to->label};
     FunctionForm f = form_of(l, 1, 1, 1);
-    Operand made = row_major(to->label, l->result[i].at, l->type, to->rows, to->cols);
+    MatrixBatch made = row_major(to->label, l->result[i].at, l->type, to->rows, to->cols);
     optc_product p;
     memset(&p, 0, sizeof p);
     p.a = a->at, p.b = b ? b->at : NULL, p.c = made.at, p.type = (optc_type)(l->product + 1);
@@ -248,7 +250,7 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
 {
     const optc_linear *x = &l->x;
     optc_status s = take_linear_memory(e, l, true, sum);
-    const Operand scaled = row_major("out", l->scaled, l->product, l->out.rows, x->outs);
+    const MatrixBatch scaled = row_major("out", l->scaled, l->product, l->out.rows, x->outs);
     for (int64_t first = 0; first < x->batch && s == OPTC_OK; first += l->part)
         s = sample_norms(e, l, sum, first,
                          x->batch - first < l->part ? x->batch - first : l->part);
@@ -261,11 +263,11 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
 static optc_status run_factors(optc_engine *e, Linear *l)
 {
     const optc_linear *x = &l->x;
-    const Operand *const side[2] = {&l->act, &l->out};
+    const MatrixBatch *const side[2] = {&l->act, &l->out};
     optc_status s = take_linear_memory(e, l, false, false);
     for (int i = 0; i < 4 && s == OPTC_OK && !x->unchecked; i++) {
         FunctionForm f = form_of(l, i < 2 ? x->batch : 1, x->rows, 1);
-        Operand look = i < 2 ? samples_of(l, side[i], NULL, 0) : l->to[i - 2];
+        MatrixBatch look = i < 2 ? samples_of(l, side[i], NULL, 0) : l->to[i - 2];
         if (l->to[i % 2].at && (i < 2 || x->decay != 0))
             s = function_look(e, &f, &look, COPY_LOOK | COPY_FINITE, l->scratch);
     }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col)
+CORE char *operand_at(const MatrixBatch *x, int64_t nth, int64_t row, int64_t col)
 {
     int64_t at = x->transposed ? col * x->ld + row : row * x->ld + col;
     return x->at + (nth * x->next + at) * number_type[x->type].bytes;
@@ -117,7 +117,7 @@ CORE optc_status matrix_type(const char *call, optc_type t, Type *out)
 }
 
 /* Bytes from the first value of all matrices to the end of the last; -1: overflow. */
-static int64_t extent(const Operand *x, int64_t batch)
+static int64_t extent(const MatrixBatch *x, int64_t batch)
 {
     int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all,
             more;
@@ -131,7 +131,7 @@ static int64_t extent(const Operand *x, int64_t batch)
     return all;
 }
 
-static optc_status operand_check(const char *call, Operand *x, int64_t batch)
+static optc_status operand_check(const char *call, MatrixBatch *x, int64_t batch)
 {
     int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols;
     if (!x->at)
@@ -159,19 +159,19 @@ static optc_status operand_check(const char *call, Operand *x, int64_t batch)
                : OPTC_OK;
 }
 
-static bool operands_meet(const Operand *x, const Operand *y, int64_t batch)
+static bool operands_meet(const MatrixBatch *x, const MatrixBatch *y, int64_t batch)
 {
     uintptr_t a = (uintptr_t)x->at, b = (uintptr_t)y->at;
     return a < b + (uintptr_t)extent(y, batch) && b < a + (uintptr_t)extent(x, batch);
 }
 
-static bool same_place(const Operand *a, const Operand *b)
+static bool same_place(const MatrixBatch *a, const MatrixBatch *b)
 {
     return a->at == b->at && a->rows == b->rows && a->cols == b->cols && a->ld == b->ld &&
            a->next == b->next && !a->result;
 }
 
-CORE optc_status operands_check(optc_engine *e, const char *call, Operand *const *x, int n,
+CORE optc_status operands_check(optc_engine *e, const char *call, MatrixBatch *const *x, int n,
                                 int64_t batch, bool in_place)
 {
     optc_status s = OPTC_OK;
@@ -223,7 +223,7 @@ static optc_status check_product(const optc_product *p, const char *call, Type t
 static optc_status read_product(optc_engine *e, const optc_product *p, const ProductNames *names,
                                 Multiply *m)
 {
-    Operand *all[4] = {&m->a};
+    MatrixBatch *all[4] = {&m->a};
     int used = 1;
     int64_t n = p->b ? p->n : p->m;
     Type t = T_F32;
@@ -321,7 +321,7 @@ optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *from, 
 /* ---- Kronecker products ---- */
 static optc_status read_kron(optc_engine *e, const optc_kronecker *x, const char *call, Multiply *m)
 {
-    Operand *all[] = {&m->a, &m->b, &m->c};
+    MatrixBatch *all[] = {&m->a, &m->b, &m->c};
     Type t = T_F32;
     int64_t rows = 0, cols = 0;
     optc_status s = matrix_type(call, x->type, &t);

@@ -31,27 +31,27 @@ static const NumberType number_type[NTYPES] __attribute__((unused)) = {
  * function, NULL: the spec does not have it. ld: row stride in memory; next: distance of matrices;
  * both in values. next 0: one matrix for the whole batch, which the caller may ask for if it is
  * `shared`. result: the call writes it. flags: of its copy (function.h). */
-typedef struct Operand {
+typedef struct MatrixBatch {
     const char *label, *name;
     char *at;
     Type type;
     int64_t rows, cols, ld, next;
     bool transposed, shared, result;
     unsigned flags;
-} Operand;
-OPTC_COUNT Operand operand_of(const char *label, const void *at, Type type, int64_t rows,
+} MatrixBatch;
+OPTC_COUNT MatrixBatch operand_of(const char *label, const void *at, Type type, int64_t rows,
                               int64_t cols, int64_t ld, int64_t next)
 {
-    Operand x = {label, NULL, (char *)(uintptr_t)at, type, rows, cols, ld, next, false, false,
+    MatrixBatch x = {label, NULL, (char *)(uintptr_t)at, type, rows, cols, ld, next, false, false,
                  false, 0};
     return x;
 }
 /* Address of value (row, col) of the nth matrix. */
-CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col);
+CORE char *operand_at(const MatrixBatch *x, int64_t nth, int64_t row, int64_t col);
 /* Fills in ld and next, and checks all matrices of a call: NULL, alignment, strides, size, memory
  * of the engine's device. A result must not overlap what precedes it. in_place: except for an
  * operand that is stored in the same way. */
-CORE optc_status operands_check(optc_engine *e, const char *call, Operand *const *x, int n,
+CORE optc_status operands_check(optc_engine *e, const char *call, MatrixBatch *const *x, int n,
                                 int64_t batch, bool in_place);
 /* The compiler's type of a caller's; refuses types that no matrix is stored in. */
 CORE optc_status matrix_type(const char *call, optc_type t, Type *out);
@@ -66,7 +66,7 @@ typedef struct Multiply {
     Type type;
     Product product;
     int64_t batch, limit;
-    Operand a, b, d, c;
+    MatrixBatch a, b, d, c;
     bool gram, chain;
     double scale, add;
     void *stream;

@@ -24,8 +24,8 @@ static bool is_packed(const Multiply *x) { return number_type[x->type].compute !
 /* ---- types that are computed in f32 ---- */
 /* Converts rows x cols of an operand from (row, col) on to f32, without gaps, in the order of
  * memory. */
-static ProductOperand widen(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t rows,
-                            int64_t cols, float *to)
+static ProductOperand widen(const MatrixBatch *x, int64_t nth, int64_t row, int64_t col,
+                            int64_t rows, int64_t cols, float *to)
 {
     const char *from = operand_at(x, nth, row, col);
     int64_t lines = x->transposed ? cols : rows, values = x->transposed ? rows : cols;

@@ -112,7 +112,7 @@ static optc_status run_gemm(const MatrixKit *k, const Multiply *x, GpuGemm *y, i
     return OPTC_OK;
 }
 
-static GemmMatrices gemm_matrices(const Operand *x)
+static GemmMatrices gemm_matrices(const MatrixBatch *x)
 {
     GemmMatrices y = {(CUdeviceptr)(uintptr_t)x->at, x->next};
     return y;
