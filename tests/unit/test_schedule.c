@@ -1,6 +1,6 @@
-/* Schedules: the ops of every rule read what its program means (schedule_verify.c), on one and
- * several ranks and with a small workspace. Tasks and layouts that are damaged in one place are
- * refused. */
+/* Schedules: the ops of every rule read what its program means, on one rank (schedule_verify.c) and
+ * on several together (ranks_verify.c), and with a small workspace. Tasks, layouts and exchanges
+ * that are damaged in one place are refused. */
 #include "runtime/library/schedule/schedule.h"
 
 #include "gen/gen.h"

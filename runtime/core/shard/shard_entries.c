@@ -1,5 +1,5 @@
-/* Extra entries of a sharded binding (roles PART, GHOST, OWNED, WHOLE), their memory and views, and
- * the calls by which the rest of the core reaches sharded bindings. */
+/* Extra entries of a sharded binding (those of folds and of rows: shard_rows.c), their memory and
+ * views, and the calls by which the rest of the core reaches sharded bindings. */
 #include "runtime/core/shard/shard.h"
 
 #include <limits.h>

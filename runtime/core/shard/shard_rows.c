@@ -15,7 +15,8 @@
  *
  * Flat folds behind the head see the whole tensor: their pointers are moved back by the elements
  * ahead of the piece, and their first unit of work is the piece's first whole segment. So rows,
- * columns and segments have the same numbers as in one process. */
+ * columns and segments have the same numbers as in one process. folds_add makes the entries of
+ * CLASS_PIECES too, which see a range of elements. */
 #include "runtime/core/shard/shard.h"
 
 #include <string.h>
