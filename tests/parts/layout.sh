@@ -76,6 +76,9 @@ found "$work/cycles" "include cycles"
 for f in runtime/core/*/*.c; do sh tests/parts/functions.sh "$f"; done | sort |
     uniq -d > "$work/static"
 found "$work/static" "functions of runtime/core that two of its files define"
+grep -rhoE '^(typedef )?(struct|enum) [A-Z][A-Za-z0-9]* \{' runtime/core |
+    sed 's/^typedef //' | sort | uniq -d > "$work/types"
+found "$work/types" "structs and enums of runtime/core that two of its files define"
 
 # ---- pages: the folders of the code map, links, headings and files that they name, paragraphs of
 # at most five lines (columns.sh: 100 columns)
