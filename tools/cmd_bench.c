@@ -268,6 +268,32 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
     return CLI_GO;
 }
 
+static bool measure(const Command *self, Bench *b, char **argv, int n)
+{
+    b->progress = isatty(STDERR_FILENO);
+    if (!cli_writable(self, b->out) || !bench_open(b) || !add_cases(b, argv, n))
+        return false;
+    if (b->out && optc_profile_active())
+        return cli_error("bench: -o records a profile of its own: unset OPTC_PROFILE"), false;
+    if (b->out)
+        cli_catch_interrupt(&bench_stopped);
+    return run_all(b);
+}
+
+static int put_options(Opt *all, int room, const BenchExtra *extra)
+{
+    int n = 0;
+    for (const Opt *o = extra ? extra->opts : NULL; o && o->name && n < room; o++)
+        all[n++] = *o;
+    return n;
+}
+
+static int list_works(const BenchExtra *extra)
+{
+    work_list();
+    return !extra || extra->list() ? CLI_OK : CLI_FAILED;
+}
+
 int bench_command(const Command *self, int argc, char **argv, const BenchExtra *extra)
 {
     static DimsList shapes;
@@ -311,33 +337,18 @@ int bench_command(const Command *self, int argc, char **argv, const BenchExtra *
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     enum { OWN = sizeof opts / sizeof *opts, MOST = OWN + 8 };
     Opt all[MOST];                                 /* those of the other program come first */
-    int at = 0;
-    for (const Opt *o = extra ? extra->opts : NULL; o && o->name && at < MOST - OWN; o++)
-        all[at++] = *o;
-    memcpy(all + at, opts, sizeof opts);
+    memcpy(all + put_options(all, MOST - OWN, extra), opts, sizeof opts);
     Arena arena = {0};
     b.command = cli_command_text(&arena, self, argc, argv);
     int n, rc = cli_parse(self, all, argc, argv, &n);
-    bool list = rc == CLI_GO && work && !strcmp(work, "list"), ok;
-    if (rc == CLI_GO && list) {
-        work_list();
-        rc = !extra || extra->list() ? CLI_OK : CLI_FAILED;
-    } else if (rc == CLI_GO) {
-        rc = check_args(self, &b, work, n);
-    }
+    bool list = work && !strcmp(work, "list");
+    if (rc == CLI_GO)
+        rc = list ? list_works(extra) : check_args(self, &b, work, n);
     if (rc != CLI_GO) {
         arena_free(&arena);
         return rc;
     }
-    b.progress = isatty(STDERR_FILENO);
-    ok = cli_writable(self, b.out) && bench_open(&b) && add_cases(&b, argv, n);
-    if (ok && b.out && optc_profile_active())
-        ok = (cli_error("bench: -o records a profile of its own: unset OPTC_PROFILE"), false);
-    if (ok) {
-        if (b.out)
-            cli_catch_interrupt(&bench_stopped);
-        ok = run_all(&b);
-    }
+    bool ok = measure(self, &b, argv, n);
     bench_free(&b);
     arena_free(&arena);
     return !ok ? CLI_FAILED : b.interrupted ? 130 : CLI_OK;

@@ -473,6 +473,24 @@ static int hashes(Spec *s, int64_t size)
     return CLI_OK;
 }
 
+static int explain_spec(const char *spec, const CompileOpts *c, const Asked *ask,
+                        const DimsList *shapes, bool only_hashes)
+{
+    Spec s;
+    jmp_buf out;
+    int rc = CLI_OK;
+    bool ok = spec_open(&s, spec, c, false, NULL);
+    s.gen.arena.out = &out;
+    if (!ok)
+        rc = spec_fail(&s);
+    else if (setjmp(out))
+        rc = cli_fail("explain: out of memory");
+    else
+        rc = only_hashes ? hashes(&s, ask->size) : explain(&s, ask, shapes);
+    spec_close(&s);
+    return rc;
+}
+
 int cmd_explain(const Command *self, int argc, char **argv)
 {
     bool only_hashes = false, gpu = false;
@@ -520,17 +538,5 @@ int cmd_explain(const Command *self, int argc, char **argv)
     c.target = gpu || only_hashes ? &target_cuda
                : ask.of.device       ? device_target(ask.of.device)
                                   : device_target(ask.bandwidth > 0 ? "cpu" : "best");
-    Spec s;
-    jmp_buf out;
-    rc = CLI_OK;
-    bool ok = spec_open(&s, argv[0], &c, false, NULL);
-    s.gen.arena.out = &out;
-    if (!ok)
-        rc = spec_fail(&s);
-    else if (setjmp(out))
-        rc = cli_fail("explain: out of memory");
-    else
-        rc = only_hashes ? hashes(&s, ask.size) : explain(&s, &ask, shapes);
-    spec_close(&s);
-    return rc;
+    return explain_spec(argv[0], &c, &ask, shapes, only_hashes);
 }

@@ -236,6 +236,14 @@ static int write_page(const CompileOpts *c, const char *path, bool html, const c
     return rc;
 }
 
+static int list_names(bool wrappers)
+{
+    for (int i = 0; i < optc_library_size(); i++)
+        if (!catalogue_wrapper(optc_library_name(i)) == !wrappers)
+            puts(wrappers ? catalogue_wrapper(optc_library_name(i)) : optc_library_name(i));
+    return CLI_OK;
+}
+
 int cmd_list(const Command *self, int argc, char **argv)
 {
     bool names = false, wrappers = false, markdown = false, html = false, as_json = false;
@@ -275,12 +283,8 @@ int cmd_list(const Command *self, int argc, char **argv)
                                                 : "--curves needs --html");
     if (page)
         return write_page(&c, output ? output : "-", html, curves);
-    if (names) {
-        for (int i = 0; i < optc_library_size(); i++)
-            if (!catalogue_wrapper(optc_library_name(i)) == !wrappers)
-                puts(wrappers ? catalogue_wrapper(optc_library_name(i)) : optc_library_name(i));
-        return CLI_OK;
-    }
+    if (names)
+        return list_names(wrappers);
     Buf text = {0};
     JsonText t = {.b = &text}, *json = as_json ? &t : NULL;
     if (json)

@@ -397,6 +397,33 @@ static bool tune_rules(TuneRun *r, char **argv, int n)
     return ok;
 }
 
+/* budget, sizes: NULL: the default */
+static int read_search(const Command *self, TuneRun *r, const char *budget, const char *sizes)
+{
+    if (!budget && r->most)
+        r->budget = INFINITY;
+    else if (!tune_budget(budget ? budget : "60s", &r->budget))
+        return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
+    return parse_sizes(r, sizes ? sizes : "2^20,2^24,2^28")
+               ? CLI_GO
+               : cli_misuse(self,
+                            "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'",
+                            sizes);
+}
+
+/* The device, and the file of results. */
+static int choose_place(TuneRun *r)
+{
+    DeviceName name;
+    if (!r->device || (device_parse(r->device, &name) && name.kind == DEVICE_BEST))
+        r->device = optc_best_device();
+    if (!r->into && r->dry && !tuned_path(r->path, TUNE_PATH))
+        r->path[0] = 0;                         /* reads and stores no results */
+    else if (!r->into)
+        return tune_user_path(r->path);
+    return CLI_GO;
+}
+
 int tune_run(const Command *self, int argc, char **argv)
 {
     TuneRun r = {.stop = &stop, .compile = COMPILE_OPTS_INIT};
@@ -439,19 +466,10 @@ int tune_run(const Command *self, int argc, char **argv)
         return tune_live(self, slowdown ? slowdown : "5%", r.into, argv, n);
     if (slowdown)
         return cli_misuse(self, "--slowdown is for --live");
-    if (!budget && r.most)
-        r.budget = INFINITY;
-    else if (!tune_budget(budget ? budget : "60s", &r.budget))
-        return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
-    if (!parse_sizes(&r, sizes ? sizes : "2^20,2^24,2^28"))
-        return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'",
-                          sizes);
-    DeviceName name;
-    if (!r.device || (device_parse(r.device, &name) && name.kind == DEVICE_BEST))
-        r.device = optc_best_device();
-    if (!r.into && r.dry && !tuned_path(r.path, TUNE_PATH))
-        r.path[0] = 0;                         /* reads and stores no results */
-    else if (!r.into && (rc = tune_user_path(r.path)) != CLI_GO)
+    rc = read_search(self, &r, budget, sizes);
+    if (rc == CLI_GO)
+        rc = choose_place(&r);
+    if (rc != CLI_GO)
         return rc;
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
