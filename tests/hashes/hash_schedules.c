@@ -228,8 +228,11 @@ static uint64_t run_captured(optc_engine *e, const char *rule)
     if (create(&stream, 1))
         die(rule, "cuStreamCreate failed");
     must(optc_set_stream(x.binding, stream), "stream");
-    for (int step = 1; step <= 2; step++)
+    for (int step = 1; step <= 2; step++) {
         run_step(&x, step);
+        /* the next gradients are written in another stream, which does not wait for this one */
+        must(optc_sync(x.binding), "sync");
+    }
     if (begin(stream, 1))
         die(rule, "cuStreamBeginCapture failed");
     const optc_status s = run_entries(&x, &x.binding, 1, 3);
