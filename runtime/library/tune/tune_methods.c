@@ -199,6 +199,7 @@ static MethodAt tuner_facts(const MethodTuner *u)
         i++;
     return (MethodAt){.gpu = u->e->gpu,
                       .call = p->stage[i].call,
+                      .m = u->work.rows,
                       .n = u->work.rows,
                       .library = u->solver,
                       .f64 = u->f64,
