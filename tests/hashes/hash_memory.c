@@ -21,7 +21,7 @@ void must(optc_status s, const char *what)
 bool gpu;
 static int (*gpu_alloc)(unsigned long long *, size_t), (*gpu_free)(unsigned long long);
 static int (*gpu_put)(unsigned long long, const void *, size_t),
-    (*gpu_get)(void *, unsigned long long, size_t);
+    (*gpu_get)(void *, unsigned long long, size_t), (*gpu_wait)(void *);
 
 void *gpu_function(const char *name)
 {
@@ -42,6 +42,7 @@ void use_gpu(void)
     *(void **)&gpu_free = gpu_function("cuMemFree_v2");
     *(void **)&gpu_put = gpu_function("cuMemcpyHtoD_v2");
     *(void **)&gpu_get = gpu_function("cuMemcpyDtoH_v2");
+    *(void **)&gpu_wait = gpu_function("cuStreamSynchronize");
     gpu = true;
     if (init(0) || retain(&context, 0) || set(context))
         die("cuda", "no context");
@@ -69,7 +70,9 @@ void memory_put(void *to, const void *from, size_t bytes)
 {
     if (!gpu)
         memcpy(to, from, bytes);
-    else if (gpu_put((uintptr_t)to, from, bytes))
+    /* The driver returns when it has read pageable memory. The bytes may arrive later, and a
+     * stream that is captured does not wait for them. */
+    else if (gpu_put((uintptr_t)to, from, bytes) || gpu_wait(NULL))
         die("cuMemcpyHtoD", "failed");
 }
 
