@@ -277,9 +277,8 @@ static void caller_states_rank(int rank, void *arg)
         for (int i = 0; i < 2 && s == OPTC_OK; i++)
             s = optc_step(d->binding);
         memcpy(p[own], d->p[0], sizeof(float) * (size_t)d->piece[0].count);
-        if (s == OPTC_OK)
-            s = optc_unbind(d->binding);
-        d->binding = NULL;
+        if (s == OPTC_OK && !own)
+            rank_free(d, &w->c);
     }
     if (s == OPTC_OK && memcmp(p[0], p[1], sizeof(float) * (size_t)d->piece[0].count))
         w->wrong[rank] = "results differ";
