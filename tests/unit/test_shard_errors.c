@@ -267,6 +267,7 @@ static void caller_states_rank(int rank, void *arg)
             at[k] = memory + (size_t)k * VALUES;
     }
     for (int own = w->kind; own < 2 && s == OPTC_OK; own++) {
+        rank_free(d, &w->c);
         rank_fill(d, &w->c, CUT_even, rank, RANKS);
         rank_grads(d, &w->c, 1);
         s = bind_states(w, rank, own ? at : NULL);
@@ -277,8 +278,6 @@ static void caller_states_rank(int rank, void *arg)
         for (int i = 0; i < 2 && s == OPTC_OK; i++)
             s = optc_step(d->binding);
         memcpy(p[own], d->p[0], sizeof(float) * (size_t)d->piece[0].count);
-        if (s == OPTC_OK && !own)
-            rank_free(d, &w->c);
     }
     if (s == OPTC_OK && memcmp(p[0], p[1], sizeof(float) * (size_t)d->piece[0].count))
         w->wrong[rank] = "results differ";

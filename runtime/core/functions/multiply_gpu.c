@@ -325,7 +325,8 @@ CORE optc_status kron_gpu(optc_engine *e, const Multiply *x)
 {
     enum { OF_A_BLOCK = 4096 };
     int64_t high = x->c.rows, wide = x->c.cols, all;
-    if (high > INT_MAX || wide > INT_MAX || x->a.next > INT_MAX || x->b.next > INT_MAX ||
+    bool apart = x->batch > 1 && (x->a.next > INT_MAX || x->b.next > INT_MAX);
+    if (high > INT_MAX || wide > INT_MAX || apart ||
         __builtin_mul_overflow(high * x->batch, wide, &all) || count_up(all, OF_A_BLOCK) > INT_MAX)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_kron: a result of %lld x %lld, batch = %lld is too large for one launch",

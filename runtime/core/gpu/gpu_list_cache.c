@@ -118,7 +118,7 @@ CORE void lists_drop(optc_binding *b, unsigned uses)
 {
     GpuTables *t = b->gpu;
     LaunchList *gone = lists_take(&t->lists, b, uses);
-    for (int i = 0; gone && t->launch_list && i < b->program->nentry * t->nphase; i++)
+    for (int i = 0; uses & HOST_LISTS && t->launch_list && i < b->program->nentry * t->nphase; i++)
         t->launch_list[i].runs = t->launch_list[i].stagger ? 0 : t->launch_list[i].runs;
     t->slots_full = t->slots_full && !gone;
     lists_free(b, gone);

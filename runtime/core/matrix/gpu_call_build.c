@@ -77,6 +77,8 @@ CORE const Area *area_of(const GpuCalls *x, int array)
 CORE int add_set(const MethodAt *f, const PointerSet *want)
 {
     GpuCalls *x = f->x;
+    if (x->out)                    /* the last element of a list that did not grow is not linked */
+        return 0;
     CallGroup *g = &x->group[want->group];
     for (int i = g->sets; i >= 0; i = (int)x->set[i].next)
         if (!memcmp(&x->set[i], want, offsetof(PointerSet, next)))
