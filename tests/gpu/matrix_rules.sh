@@ -47,7 +47,10 @@ soap-tf32|150|bench-high soap --work gpt2-124m --products tf32 --options start=i
 build=${1:-build}
 [ $# = 0 ] || shift
 [ -x "$build/bench-release" ] || {
-    echo "there is no $build/bench-release: run make build/bench-release, or name the build folder ahead of rows"; exit 2; }
+    echo "there is no $build/bench-release: run make build/bench-release, or name the build folder \
+ahead of rows"
+    exit 2
+}
 PATH=$PATH:/usr/local/cuda/bin         # ncu
 ncu=
 [ "${1:-}" != ncu ] || { ncu=yes; shift; }

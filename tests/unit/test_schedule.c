@@ -403,8 +403,8 @@ static bool sends_results(const optc_binding *b, int phase, int at)
     return any;
 }
 
-/* Of all ranks, or (rank >= 0) of one: the nth op of this kind is moved to the beginning or the end
- * of the phase, or is left out. */
+/* Moves the nth op of this kind to the beginning or the end of the phase, or leaves it out: on all
+ * ranks, or (rank >= 0) on one. */
 typedef enum { OP_EARLY, OP_LATE, OP_OUT } OpDamage;
 static bool damage_op(AllRanks *x, int phase, ScheduleKind kind, int nth, OpDamage how, int rank)
 {

@@ -173,7 +173,7 @@ typedef struct RivalKind {
 } RivalKind;
 
 struct Medians;
-/* What the program of the release figures (tests/bench/release) adds to `optc bench`. */
+/* Hooks by which the program of the release figures (tests/bench/release) extends `optc bench`. */
 typedef struct BenchExtra {
     const Opt *opts;
     const RivalKind *const *rivals;                    /* NULL-terminated */

@@ -1,4 +1,4 @@
-/* What the public functions share, and what checkpoints and the library call of them. */
+/* Functions that several public functions use, and that checkpoints and the library call. */
 #ifndef OPTC_CORE_API_H
 #define OPTC_CORE_API_H
 #include "runtime/core/bind/bind.h"

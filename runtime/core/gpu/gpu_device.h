@@ -82,7 +82,7 @@ typedef struct GuardArgs {
 } GuardArgs;
 typedef struct GuardLaunch { GuardArgs args; unsigned blocks; } GuardLaunch;
 
-/* What a launch list covers:
+/* The work that a launch list covers:
  *   ALL     all units of an entry in a phase. Made when binding: GpuTables.launch_list
  *   SLOTS   the units of a combination of stagger slots (gpu_stagger.c)
  *   ONCE    the same, for one step: no later step finds it
@@ -374,7 +374,7 @@ CORE optc_status list_exec(optc_binding *b, LaunchList *p);      /* one graph, o
 CORE void list_drop_graphs(const Driver *d, LaunchList *p);
 
 /* ---- gpu_run.c ---- */
-/* What selects the launches of a run. BY_HOST: the host, by phase and slots. Else the device:
+/* BY_HOST: the host selects the launches of a run, by phase and slots. Otherwise the device does.
  * BY_VIEWS: all phases are launched, and kernels of the wrong one return at once. BY_NODES: a
  * region */
 typedef enum { BY_HOST, BY_VIEWS, BY_NODES } Decider;

@@ -53,8 +53,8 @@ typedef enum {
 
 /* How the tensors of a variant are stepped: by pieces and an owner, by the owner alone, by rows. */
 typedef enum { CLASS_PIECES, CLASS_WHOLE, CLASS_ROWS, NCUTCLASS } CutClass;
-/* What folds elements: segments, or rows of tiles or bands. Pieces of CLASS_PIECES are folded by
- * segments. */
+/* Elements are folded by segments, or by rows of tiles or bands. Pieces of CLASS_PIECES are folded
+ * by segments. */
 typedef enum { FOLD_FLAT, FOLD_TILE, FOLD_BAND, NFOLD } FoldKind;
 /* Entries of a tensor. For each kind of fold: the piece ahead of its first whole segment or tile,
  * from there on, and the ghost. ALL and COLS: of CLASS_ROWS */

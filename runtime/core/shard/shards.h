@@ -1,4 +1,4 @@
-/* What other folders call of sharded bindings. For bindings that are not sharded these do
+/* Functions of sharded bindings that other folders call. For bindings that are not sharded they do
  * nothing. */
 #ifndef OPTC_CORE_SHARDS_H
 #define OPTC_CORE_SHARDS_H

@@ -1,5 +1,5 @@
-/* What the steps of calls on a GPU read and write: of products their operands, of other kernels the
- * rows of gen/abi/kernel_uses.def. */
+/* Memory that the steps of calls on a GPU read and write. Products use their operands, other
+ * kernels the rows of gen/abi/kernel_uses.def. */
 #include "runtime/library/schedule/call_uses.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the steps of calls on a GPU read and write. */
+/* Memory that the steps of calls on a GPU read and write. */
 #ifndef OPTC_CALL_USES_H
 #define OPTC_CALL_USES_H
 #include "runtime/library/schedule/schedule.h"

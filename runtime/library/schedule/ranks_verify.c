@@ -137,7 +137,7 @@ typedef struct RankRun {
     int *order, n, at;
 } RankRun;
 
-/* What is read wrongly. stage -1: the result */
+/* A wrong read. stage -1: of the result */
 typedef struct RankFault {
     int rank, stage, array, tensor;
     int64_t at;

@@ -1,4 +1,4 @@
-/* What a rule means on whole tensors: which value each stage reads and writes. */
+/* The meaning of a rule on whole tensors: the value that each stage reads and writes. */
 #ifndef OPTC_RULE_MEANING_H
 #define OPTC_RULE_MEANING_H
 #include "runtime/core/base/core.h"
